@@ -174,6 +174,7 @@ def test_ppo_takes_the_bonus_and_the_loss_and_refuses_what_it_would_not_use(site
     for maker, said in (("shrinking", "the extension Shrink is not for"), ("asking", "values of actions")):
         assert main([*ppo, "-o", f"sac_config.extensions=['their_theirs:{maker}']"]) == 2
         assert said in capsys.readouterr().err
+    assert main([*ppo, "-n", "q", "-o", "sac_config.extensions=['their_theirs:proposing']"]) == 0
 
 
 MAKERS = """
@@ -191,6 +192,19 @@ class Shrink(Extension):
 class Ask(Extension):
     def own_losses(self, ctx):
         return {"q": ctx.q(ctx.state).mean()}
+
+
+class Propose(Extension):
+    def __init__(self):
+        super().__init__("spread")
+        self.own.append(nn.Linear(1, 1))
+
+    def own_losses(self, ctx):
+        policy, learned = ctx.policy(), ctx.batch.valid[:, ctx.learned]
+        first = policy.continuous.mean if policy.logits is None else policy.logits
+        assert first.shape[:2] == learned.shape and not first.requires_grad
+        self.shown.show({"spread": first.std()})
+        return {"propose": self.own[0].weight.square().sum()}
 
 
 class Choose(Extension):
@@ -223,6 +237,10 @@ def shrinking(build):
 
 def asking(build):
     return Ask()
+
+
+def proposing(build):
+    return Propose()
 
 
 def choosing(build):

@@ -40,8 +40,7 @@ class SquashedNormal:
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return a reparameterised u [P, A_c] and its log-density [P], of normal noise [P, A_c]."""
-        part = policy.continuous
-        assert part is not None, "the dry run requires it"
+        part = continuous_part(policy)
         z, logp = tanh_normal_sample(part.mean, part.log_std, noise)
         return z.tanh(), logp
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import Tensor, nn
 
 from algorithm.agents.base import Family
 from algorithm.agents.behaviour_config import BehaviourConfig
@@ -14,7 +15,9 @@ from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Build, Demonstrated, Extension
+from algorithm.nn.distributions import HybridAction
 from algorithm.nn.loader import Network, Networks, load_networks
+from algorithm.nn.protocols import Obs
 
 
 def pick_device(name: str, *, suits_gpu: bool = False) -> torch.device:
@@ -91,3 +94,10 @@ def _seed(inputs: Inputs, purpose: str) -> None:
     """Seed torch for first networks, by ``network_seed`` where that is set."""
     own = inputs.config.run.network_seed
     torch.manual_seed(stream_seed(inputs.seed if own is None else own, purpose, inputs.behaviour))
+
+
+def policy_in_windows(policy: nn.Module, state: Tensor, obs: Obs) -> HybridAction:
+    """Return the distributions of a policy [B, T, ...] in states [B, T, S] and obs of the same positions."""
+    flat = {name: x.flatten(0, 1) for name, x in obs.items()}
+    distribution: HybridAction = policy(state.flatten(0, 1), flat)
+    return distribution.map(lambda x: x.unflatten(0, state.shape[:2]))

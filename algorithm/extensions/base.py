@@ -121,7 +121,7 @@ class Context:
     def policy(self) -> HybridAction:
         """Return the present policy's distribution at the learned tokens, [B, T, ...] without gradient."""
         obs = {name: value[:, self.learned] for name, value in self.obs.items()}
-        return self.networks.policy(self.state[:, self.learned].detach(), obs)
+        return self.networks.policy(self.states.learned.detach(), obs)
 
     def detached(self) -> Context:
         """Return the same with states and values of actions that have no gradient."""

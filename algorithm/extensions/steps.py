@@ -26,7 +26,6 @@ class OwnSteps:
 
     def __init__(self, extensions: Sequence[Extension], make_step: Callable[..., FlatAdam]) -> None:
         self._extensions = tuple(extensions)
-        self.rounds = max((one.rounds for one in extensions), default=1)
         together = [one for one in extensions if one.learning_rate is None]
         made = {"own": (if_any(make_step, [one.own for one in together]), together)}
         for one in extensions:
@@ -35,6 +34,8 @@ class OwnSteps:
                 made[type(one).__name__.lower()] = if_any(make, [one.own]), [one]
         self._trained = [(step, group) for step, group in made.values() if step is not None]
         self.optimisers = {name: step for name, (step, _) in made.items() if step is not None}
+        rounds = [extension.rounds for extension in extensions if self.optimisers]
+        self.rounds = max(rounds, default=1)
 
     def losses(self, ctx: Context) -> tuple[list[Tensor], list[FlatAdam], dict[str, Tensor]]:
         """Return the losses that train, and the optimisers without any; all losses and metrics by name."""
@@ -57,7 +58,8 @@ class OwnSteps:
     def loss(self, ctx: Context) -> tuple[Loss, dict[str, Tensor]]:
         """Return the loss of all own parts, and losses and metrics of the extensions, on the device."""
         losses, idle, metrics = self.losses(ctx)
-        return Loss(torch.stack(losses).sum() if losses else self._nothing(), idle=idle), metrics
+        total = _sum(losses)
+        return Loss(self._nothing() if total is None else total, idle=idle), metrics
 
     def update(self, ctx: Context) -> dict[str, Tensor]:
         """Take a step of each optimiser by a backward pass; return losses and metrics of the extensions."""

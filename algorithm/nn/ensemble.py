@@ -101,20 +101,18 @@ class Ensemble(nn.Module):
     @override
     def forward(self, *inputs: Tensor, members: Members = None) -> Tensor:
         """Run all members, or those listed, on the same inputs: [E, ...]. Gradients reach the parameters."""
-        if self.backend == "loop" and members is None:
-            return torch.stack([member(*inputs) for member in self._members[0]])
         return self._call(inputs, members, frozen=False)
 
     def frozen(self, *inputs: Tensor, members: Members = None) -> Tensor:
         """Run them with detached parameters: gradients reach the inputs only."""
-        if self.backend == "loop" and members is None:
-            return torch.stack([member(*inputs) for member in self._members[1]])
         return self._call(inputs, members, frozen=True)
 
     def _call(self, inputs: Sequence[Tensor], members: Members, *, frozen: bool) -> Tensor:
         drawn = isinstance(members, Tensor) and torch.compiler.is_compiling()  # a graph has no numbers of it
-        if self.backend == "loop" and members is not None and not drawn:
-            return torch.stack([self._members[frozen][i](*inputs) for i in members])
+        if self.backend == "loop" and not drawn:
+            modules = self._members[frozen]
+            chosen = modules if members is None else [modules[i] for i in members]
+            return torch.stack([module(*inputs) for module in chosen])
         stacked = self._stacked(frozen=frozen)
         if members is not None:
             index = torch.as_tensor(members, device=next(iter(stacked.values())).device)

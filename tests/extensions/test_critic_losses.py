@@ -61,5 +61,6 @@ def test_it_keeps_values_of_actions_that_nobody_took_low():
 
 def test_without_gradient_no_value_has_one():
     sac = small_sac(rep_depth=1)
-    ctx = sac.encode(small_windows(sac)).detached()
-    assert not ctx.q(ctx.state[:, :1]).requires_grad and not ctx.target_q(ctx.state[:, :1]).requires_grad
+    ctx = sac.encode(small_windows(sac))
+    assert ctx.q(ctx.states.learned).requires_grad and not ctx.target_q(ctx.states.learned).requires_grad
+    assert not ctx.detached().q(ctx.states.learned).requires_grad

@@ -11,6 +11,11 @@ from pathlib import Path
 
 import pytest
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 from algorithm.core.extras import BUILT_ON, PLACES
 from tests.house.import_rules import (
     EXTRAS,
@@ -123,8 +128,8 @@ def test_every_name_of_the_table_of_extras_is_there_and_asked_for() -> None:
     folders = {module.name.split(".")[2] for module in MODULES if module.name.startswith(f"{EXTRAS}.")}
     reached = {place.module.split(".")[2] for place in PLACES.values()}
     assert folders == reached.union(*BUILT_ON.values()), "an extra that nothing asks for"
-    extras = set(re.findall(r"^([a-z0-9]+) = \[", (ROOT / "pyproject.toml").read_text(), re.M))
-    assert {place.pip for place in PLACES.values()} - {""} <= extras
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert {place.pip for place in PLACES.values()} - {""} <= project["optional-dependencies"].keys()
 
 
 def _defined(module: Module) -> set[str]:

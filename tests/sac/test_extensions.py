@@ -113,3 +113,17 @@ def test_several_gated_losses_are_judged_as_one(monkeypatch):
 def test_an_encoder_without_parameters_has_nothing_to_gate(monkeypatch):
     sac = small_sac(rep_depth=0, extensions=(Pull(1.0, gated=True),))
     assert sac.update(random_batch()).metrics["loss/pull"].isfinite() and sac.skipped == 0
+
+
+class Twice(Extension):
+    """A bonus with two rounds, and nothing of its own to train."""
+
+    rounds = 2
+
+    def reward_bonus(self, ctx: Context) -> torch.Tensor:
+        return ctx.batch.reward
+
+
+def test_rounds_without_own_parts_are_none():
+    sac = small_sac(extensions=(Twice(),))
+    assert sac.own.rounds == 1 and sac.update(random_batch()).metrics["loss/q"].isfinite()

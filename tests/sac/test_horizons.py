@@ -87,7 +87,7 @@ def test_its_target_has_its_discount_and_goes_on_behind_an_end_or_not(n, ends):
     sac = with_part(Horizon(0.6, ends), n_step=n, use_n_step_is=False, clip_epsilon=0.2)
     batch = small_windows(sac)
     noise, ctx = draw_ahead(sac, batch), sac.encode(batch)
-    _, further = sac.predict_and_target(ctx, sac.next_actions(ctx, noise), None, in_batch=False)[1]
+    _, further = sac.predict_and_target(ctx, sac.next_actions(ctx, noise), None, in_batch=True)[1]
     following = batch.obs["obs"][:, 1:].flatten(0, 1)
     with torch.no_grad():
         u, _ = sac.objective.next_action(sac.model.policy(following, {}), noise)
@@ -188,3 +188,17 @@ def test_networks_of_signals_take_their_steps_on_demonstrations_of_their_own():
     steps = {name: float(one.tensors()["step"]) for name, one in sac.optimisers().items()}
     assert steps["gail"] == 3.0 and steps["critic"] == 1.0 and len(seen) == 3
     assert not torch.equal(seen[0].ids, seen[1].ids)
+
+
+def test_bounds_of_values_are_saved_whether_they_bind_or_not():
+    """So a run goes on with γ = 1, and another one begins with its networks."""
+    norms = {"q": {"norm": "batch"}, "policy": {"norm": "batch"}}
+    learners = [
+        with_part(**norms, use_target_network=False),
+        with_part(**norms, use_target_network=False, gamma=1.0),
+        with_part(),
+    ]
+    limits = [{n for n in sac.tensors()["model"] if ".bounds." in n} for sac in learners]
+    assert limits[0] == limits[1] == limits[2] and len(limits[0]) == 2
+    binding = [[critics.bounds is not None for critics in sac.horizons] for sac in learners]
+    assert binding == [[True, True], [False, True], [False, False]]

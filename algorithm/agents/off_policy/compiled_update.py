@@ -41,7 +41,8 @@ class CompiledUpdate:
 
     def __init__(self, learner: OffPolicyLearner, eager_first: int = 0) -> None:
         self._learner, self.eager_first = learner, eager_first
-        others, steps = [learner.objective, *learner.extensions], list(learner.optimisers().values())
+        bounds = [critics.bounds for critics in learner.horizons if critics.bounds is not None]
+        others, steps = [*bounds, learner.objective, *learner.extensions], list(learner.optimisers().values())
         self._functional = functional_of(learner.model, others, steps, gate=learner.encoder)
         rounded = learner.keys.matmul_precision == "medium" and graphs_round(learner.device)
         self._function = CompiledFunction(self._pure, rounded=rounded, guarded="_modules")
@@ -91,7 +92,7 @@ def functional_of(
 
     others: modules besides the model's · steps: all optimisers · gate: the encoder's part of the first one's
     """
-    networks = [model.rep, model.policy, *_ensembles(model.critics), *model.bounds, *others]
+    networks = [model.rep, model.policy, *_ensembles(model.critics), *others]
     if not isinstance(model.target, NoTarget):
         networks += [model.target_rep, *_ensembles(model.target_critics)]
         networks += [model.target_policy] if model.policy_target is not None else []

@@ -45,7 +45,7 @@ class Model(ActingModel):
     """
 
     next_policy: nn.Module  # of targets: the policy, or its slow copy
-    bounds: nn.ModuleList  # of bootstrapped values, by horizon, where there are any: make_critics adds them
+    bounds: nn.ModuleList  # of bootstrapped values, by horizon: make_horizons adds them
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from algorithm.agents.imitation.cloning import Cloning, Constraint
 from algorithm.agents.learner import Learner
+from algorithm.agents.networks import policy_in_windows
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model, check_norms
 from algorithm.agents.off_policy.objective import Objective
@@ -130,7 +131,8 @@ class OffPolicyNetworks(Learner):
         self.has_batch_norms = norm_pass or self.policy_norms is not None
         self.norm_ready = {"learn_critics": False, "learn_policy": False}
         members = [member for q in model.critics for member in q.members]
-        self.layer_noise = LayerNoise([model.rep, model.policy, *members], on=True)
+        layer_noise = LayerNoise([model.rep, model.policy, *members], on=True)
+        self.layer_noise = layer_noise if layer_noise else None
 
     def draw_noise(self, size: int) -> Tensor:
         """Draw the noise of so many continuous actions, [size, A_c]."""
@@ -207,9 +209,7 @@ class OffPolicyNetworks(Learner):
     @torch.no_grad()
     def policy(self, state: Tensor, obs: Obs) -> HybridAction:
         """Return the policy's distribution [B, T, ...] in states [B, T, S] of these inputs."""
-        flat = {name: x.flatten(0, 1) for name, x in obs.items()}
-        policy: HybridAction = self.model.policy(state.flatten(0, 1), flat)
-        return policy.map(lambda x: x.unflatten(0, state.shape[:2]))
+        return policy_in_windows(self.model.policy, state, obs)
 
     def policy_in_batch(self, state: Tensor, obs: Obs, share: Tensor) -> HybridAction:
         """Return the policy's output; its batch norms use the statistics of these states."""

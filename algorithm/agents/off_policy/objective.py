@@ -59,7 +59,7 @@ class Objective(nn.Module, ABC):
     def losses(
         self, logp: Tensor, choice: DiscretePolicy | None, q: Tensor, value: Tensor, share: Tensor
     ) -> dict[str, Tensor]:
-        """Return scalar losses by name, which share no parameter; empty without any.
+        """Return scalar losses by name, which share no parameter.
 
         logp:  [P] of the fresh u, with gradient
         q:     [P, N] with gradient to u only

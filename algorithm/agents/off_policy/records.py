@@ -54,10 +54,10 @@ class CriticTarget:
 
     y: Tensor  # [B, T]
     spread: Tensor | None  # [J, B, T] deviations from y of the atoms of the return's distribution
-    slow_q: Tensor | None  # [E, B, T] the target critics' values of the stored actions, if values are clipped
     weight: Tensor  # [B]
     valid: Tensor  # [B, T]
     unit: Tensor | float
+    slow_q: Tensor | None = None  # [E, B, T] what target critics say of the stored actions
 
 
 class Steps(Protocol):

@@ -208,6 +208,8 @@ class HorizonCritics:
 
     def reward(self, ctx: Context) -> Tensor:
         """Return the sum of its rewards [B, W]."""
+        if not self.extensions:
+            return ctx.batch.reward
         environment = ctx.batch.reward if self.main else torch.zeros_like(ctx.batch.reward)
         return environment + sum(extension.reward_bonus(ctx) for extension in self.extensions)
 
@@ -256,16 +258,17 @@ def make_horizons(
 ) -> tuple[HorizonCritics, ...]:
     """Return the critics of each horizon, those of the environment's reward first.
 
-    The bounds of their values become the model's, which saves them. With γ = 1 there are none.
+    The bounds of their values become the model's, which saves them all, so that a checkpoint's names do not
+    depend on the keys. They bind where nothing else corrects values, and γ is below 1.
     """
     environment = Horizon(keys.gamma)
     groups = by_horizon(extensions, environment).items()
     made = []
     for q, target_q, (horizon, rewarding) in zip(model.critics, model.target_critics, groups, strict=True):
-        returns, bounds = make_return(keys, horizon.gamma), None
-        if not keys.use_target_network and horizon.gamma < 1.0:
-            bounds = ValueRange(horizon.gamma, scale if horizon == environment else NoReturnScale())
-            model.bounds.append(bounds.to(next(model.parameters()).device))
+        returns = make_return(keys, horizon.gamma)
+        bounds = ValueRange(horizon.gamma, scale if horizon == environment else NoReturnScale())
+        model.bounds.append(bounds.to(next(model.parameters()).device))
+        binds = not keys.use_target_network and horizon.gamma < 1.0
         made.append(
             HorizonCritics(
                 q,
@@ -275,7 +278,7 @@ def make_horizons(
                 horizon,
                 rewarding,
                 main=horizon == environment,
-                bounds=bounds,
+                bounds=bounds if binds else None,
             )
         )
     return tuple(made)

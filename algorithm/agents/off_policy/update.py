@@ -13,6 +13,7 @@ target may have J atoms. ``frozen`` runs critics with detached parameters.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -67,7 +68,7 @@ class OffPolicyLearner(OffPolicyNetworks):
 
     def draw(self, batch: SequenceBatch, policy_is_due: bool) -> Draws:
         """Draw the random numbers of an update; noise of layers is set in place."""
-        if self.layer_noise.layers:
+        if self.layer_noise is not None:
             self.layer_noise.apply(self._generator)
         windows, transitions = len(batch.valid), batch.valid.shape[1] - self.keys.burn_in_step
         return Draws(
@@ -168,6 +169,10 @@ class OffPolicyLearner(OffPolicyNetworks):
             q = self.values.taken(out, action)
             taken.append(q.view(*q.shape[:-1], *valid.shape))
             targets.append(self.target(ctx, ahead, next_out, critics))
+            if self.values.clips and in_batch:
+                stored = ctx.batch.action[:, self.learned]
+                slow_q = self.target_q(ctx.states.target_learned, stored, critics.target_q)
+                targets[-1] = replace(targets[-1], slow_q=slow_q)
         return taken, targets
 
     @torch.no_grad()
@@ -182,10 +187,9 @@ class OffPolicyLearner(OffPolicyNetworks):
         """
         batch, first, rows = ctx.batch, slice(ctx.burn_in, None), ahead.rows
         valid, ended, bonus = batch.valid[:, first], batch.terminated[:, first], ahead.bonus
-        reward = (critics.reward(ctx) if critics.extensions else batch.reward)[:, first]
+        reward = critics.reward(ctx)[:, first]
         probs = ahead.probs if rows is None or ahead.probs is None else ahead.probs[rows]
-        value = self.values.bootstrap(next_out, probs)
-        spread, slow_q = None, None
+        value, spread = self.values.bootstrap(next_out, probs), None
         if self.values.has_spread:  # [J, P] atoms, whose mean is the value
             atoms, value = value, value.mean(0)
             spread = (atoms - value).unflatten(-1, (len(valid), -1))
@@ -199,11 +203,8 @@ class OffPolicyLearner(OffPolicyNetworks):
         y = critics.returns(reward, ended, valid, value + bonus, bonus, ahead.log_ratio)
         if spread is not None:  # of all L transitions, or of the T learned ones
             spread = spread[..., : y.shape[1]] * critics.returns.discount(ended, valid)
-        if self.values.clips:
-            stored = batch.action[:, self.learned]
-            slow_q = self.target_q(ctx.states.target_learned, stored, critics.target_q)
         weights = {"weight": batch.weight, "valid": batch.valid[:, self.learned]}
-        return CriticTarget(y=y, spread=spread, slow_q=slow_q, unit=self.return_scale.scale, **weights)
+        return CriticTarget(y=y, spread=spread, unit=self.return_scale.scale, **weights)
 
     # The policy
 
@@ -220,23 +221,19 @@ class OffPolicyLearner(OffPolicyNetworks):
         state, obs: of the learned tokens, [B, T, S] and [B, T, ...], the networks' inputs
         noise:      [B·T, A_c]
         """
-        if self.objective.learns:
-            gradients = gradients or self.autograd
-            arguments = batch, obs, state, noise
-            metrics, _ = gradients.descend(self.policy_optimisers, self.policy_losses, *arguments)
-            if self.policy_norms is not None:
-                usable = self.policy_optimiser.usable
-                metrics["norm/shift_policy"] = self.policy_norms.commit(usable)
-        else:  # greedy actions alone
-            _, metrics = self.policy_losses(batch, obs, state, noise)
-        shape = -1, self.keys.learn_step
-        return {name: x.unflatten(-1, shape) if x.dim() else x for name, x in metrics.items()}
+        if not self.objective.learns:  # greedy actions alone
+            return {}
+        gradients = gradients or self.autograd
+        metrics, _ = gradients.descend(self.policy_optimisers, self.policy_losses, batch, obs, state, noise)
+        if self.policy_norms is not None:
+            usable = self.policy_optimiser.usable
+            metrics["norm/shift_policy"] = self.policy_norms.commit(usable)
+        return {k: x.unflatten(-1, (-1, self.keys.learn_step)) if x.dim() else x for k, x in metrics.items()}
 
     def policy_losses(
         self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor
     ) -> tuple[Loss, dict[str, Tensor]]:
         """Return the losses α log π − Q (eq. 9) and of the temperature (eq. 18), and values to log."""
-        mask, action = batch.action_mask[:, self.learned], batch.action[:, self.learned]
         state, obs = state.flatten(0, 1), {name: x.flatten(0, 1) for name, x in obs.items()}
         share = window_share(batch.valid[:, self.learned], state.dtype)
         policy = self.policy_in_batch(state, obs, share)
@@ -247,8 +244,9 @@ class OffPolicyLearner(OffPolicyNetworks):
         ]
         q, choice = added(self.policy_reduce(q) for q in every_q), None
         if self.branches:
-            mean_q = added(q.mean(0) for q in every_q)
-            choice = self.parts.discrete.distribution(policy, mask.flatten(0, 1), mean_q)
+            mean_q = added(q.mean(0) for q in every_q) if self.parts.discrete.asks_critics else None
+            mask = batch.action_mask[:, self.learned].flatten(0, 1)
+            choice = self.parts.discrete.distribution(policy, mask, mean_q)
         probs = None if choice is None else choice.probs.detach()
         value = self.values.expected(q, probs)
         if self.constraint is not None:  # λ Q
@@ -256,11 +254,11 @@ class OffPolicyLearner(OffPolicyNetworks):
             value = self.values.expected(q, probs)
         losses = self.objective.losses(logp, choice, q, value, share)
         if self.constraint is not None:
-            flat = action.flatten(0, 1), mask.flatten(0, 1)
-            losses["policy"] = losses["policy"] + self.constraint.cloning(policy, *flat, share)
+            stored = batch.action[:, self.learned], batch.action_mask[:, self.learned]
+            action, mask = (x.flatten(0, 1) for x in stored)
+            losses["policy"] = losses["policy"] + self.constraint.cloning(policy, action, mask, share)
         metrics = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
-        total = added(losses.values()) if losses else state.new_zeros(())
-        return Loss(total), metrics | self.objective.metrics(u, logp, choice)
+        return Loss(added(losses.values())), metrics | self.objective.metrics(u, logp, choice)
 
     @torch.no_grad()
     def td_error(self, batch: SequenceBatch) -> Tensor:

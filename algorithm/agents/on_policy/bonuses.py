@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from algorithm.agents.networks import policy_in_windows
 from algorithm.agents.on_policy.networks import CHUNK
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import RUN_BLOCK, UsageError
@@ -118,8 +119,7 @@ class Bonuses:
     def policy(self, state: Tensor, obs: Obs) -> HybridAction:
         """Return the policy's distribution [B, T, ...] in states [B, T, S] of these inputs."""
         with torch.no_grad():
-            policy: HybridAction = self._model.policy(state, obs)
-        return policy
+            return policy_in_windows(self._model.policy, state, obs)
 
     def states(self, obs: Obs, batch: SequenceBatch) -> States:
         """Return the states of a batch whose observations are these inputs."""

@@ -68,14 +68,18 @@ class LayerNoise:
     """
 
     def __init__(self, modules: Iterable[nn.Module], *, on: bool) -> None:
-        self.layers: list[Any] = [
+        self._layers: list[Any] = [
             layer for module in modules for layer in module.modules() if hasattr(layer, "resample_noise")
         ]
         self._on = on
 
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return len(self._layers) > 0
+
     def apply(self, generator: torch.Generator) -> None:
-        """Set the noise, before each step; costs nothing where there are no such layers."""
-        for layer in self.layers:
+        """Set the noise, before each step."""
+        for layer in self._layers:
             if self._on:
                 layer.resample_noise(generator)
             else:

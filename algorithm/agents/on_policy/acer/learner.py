@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from algorithm.agents.networks import policy_in_windows
 from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.acer.heads import AcerHeads, AcerTerms, ChoiceHeads, NormalHeads, Positions
 from algorithm.agents.on_policy.learner import RolloutLearner
@@ -18,7 +19,6 @@ from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import UsageError
 from algorithm.extensions.base import Extension
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encoding import make_encoding
 from algorithm.nn.layers.augment import RandomShift
 from algorithm.nn.layers.initial import set_orthogonal
@@ -26,7 +26,7 @@ from algorithm.nn.learning.flat import Target
 from algorithm.nn.learning.gradients import TrainingMode
 from algorithm.nn.learning.optimiser import FlatOptimiser, FlatRms
 from algorithm.nn.loader import Networks
-from algorithm.nn.protocols import Obs, Rep
+from algorithm.nn.protocols import Rep
 from algorithm.ops.on_policy import trust_region
 from algorithm.ops.shapes import valid_share
 
@@ -124,7 +124,7 @@ class AcerLearner(RolloutLearner):
         state, seen = states.online[:, tokens], {name: one[:, tokens] for name, one in obs.items()}
         with torch.no_grad():
             learned = {name: one[:, :-1] for name, one in seen.items()}
-            average = _run(average_policy, states.target_learned, learned)
+            average = policy_in_windows(average_policy, states.target_learned, learned)
         at = Positions(
             state=state,
             obs=seen,
@@ -135,7 +135,7 @@ class AcerLearner(RolloutLearner):
             reward=reward,
             terminated=batch.terminated[:, tokens],
             valid=batch.valid[:, tokens],
-            policy=_run(policy, state, seen),
+            policy=policy_in_windows(policy, state, seen),
             average=average,
         )
         return self._heads.terms(at, self._generator)
@@ -182,14 +182,6 @@ class AcerLearner(RolloutLearner):
     def optimisers(self) -> dict[str, FlatOptimiser]:
         """Return that of the networks, and those of extensions."""
         return {"all": self._optimiser, **self._bonuses.optimisers}
-
-
-def _run(policy: nn.Module, state: Tensor, obs: Obs) -> HybridAction:
-    """Return the distributions of a policy [B, L] in states [B, L, S] and obs of the same positions."""
-    shape = state.shape[:2]
-    flat = {name: one.flatten(0, 1) for name, one in obs.items()}
-    found: HybridAction = policy(state.flatten(0, 1), flat)
-    return found.map(lambda x: x.view(*shape, -1))
 
 
 def _weights(valid: Tensor, *, drawn: bool) -> Tensor:
