@@ -201,11 +201,16 @@ def _train(bench: Bench, plan: Plan, steps: int, cell: Cell) -> Answer | None:
         "eval_config.per_step": every,
         "eval_config.episodes": episodes,
     }
-    return _ours(bench, cell, task, keys)
+    return _ours(bench, cell, task, keys, plan.ours.get(cell.side))
 
 
-def _ours(bench: Bench, cell: Cell, task: Task, keys: Mapping[str, int]) -> Answer:
-    """A run of ours from wherever it is to its end. keys: of its configuration. Raises WorkerError."""
+def _ours(
+    bench: Bench, cell: Cell, task: Task, keys: Mapping[str, int], side: Mapping[str, Any] | None
+) -> Answer:
+    """A run of ours from wherever it is to its end. Raises WorkerError.
+
+    keys: of its configuration · side: keys that its side sets; None: the side is bare, or a preset
+    """
     try:
         label = find_env(task.env).label
     except ConfigError as error:
@@ -220,8 +225,8 @@ def _ours(bench: Bench, cell: Cell, task: Task, keys: Mapping[str, int]) -> Answ
             words += ["--resume"]
         else:
             shutil.rmtree(run, ignore_errors=True)  # what was killed before its first checkpoint
-            preset = [] if cell.side == BARE else [f"--preset={cell.side}"]
-            said = {**keys, "base_config.stop_at_return": None, **task.set}
+            preset = [] if cell.side == BARE or side is not None else [f"--preset={cell.side}"]
+            said = {**keys, "base_config.stop_at_return": None, **task.set, **(side or {})}
             words += [f"--seed={cell.seed}", *preset, *overriding(said)]
         train(bench, words, folder, log=run.name)
         if not finished(run, keys):

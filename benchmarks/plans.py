@@ -52,9 +52,14 @@ class Suite:
 
 @dataclass(frozen=True)
 class Plan:
-    """Suites, and the sides that are of other libraries, with what ``sb3:bare`` gets for them."""
+    """Suites, and the sides that need words.
+
+    peers: sides of other libraries, with what ``sb3:bare`` gets for them
+    ours:  sides of this project, with the configuration keys that they set, by dotted path
+    """
 
     peers: Mapping[str, Mapping[str, Any]]
+    ours: Mapping[str, Mapping[str, Any]]
     suites: Mapping[str, Suite]
 
     @classmethod
@@ -68,7 +73,9 @@ class Plan:
         names = [task for suite in suites.values() for task in suite.tasks]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise WorkerError(f"{path}: there are two tasks {', '.join(twice)}; a name is taken once")
-        return cls(said.get("sides", {}), suites)
+        sides = said.get("sides", {})
+        peers = {name: of for name, of in sides.items() if "library" in of}
+        return cls(peers, {name: of["set"] for name, of in sides.items() if name not in peers}, suites)
 
     def task(self, cell: Cell) -> Task:
         """Return the task of a cell."""
@@ -90,7 +97,7 @@ class Plan:
         tasks: parts of their names · sides, seeds: instead of the planned ones
         Raises WorkerError for a suite or a side that is not known, and a choice without any task.
         """
-        known = [BARE, *self.peers, *presets()]
+        known = [BARE, *self.ours, *self.peers, *presets()]
         for what, names, of in (("suite", suites, list(self.suites)), ("side", sides, known)):
             if unknown := [name for name in names if name not in of]:
                 raise WorkerError(f"there is no {what} {', '.join(unknown)}; known are {', '.join(of)}")
