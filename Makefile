@@ -41,6 +41,7 @@ lint: venv ## ruff, mypy, generated files and the budget of statements
 	@$(PY) -m mypy --platform win32 --cache-dir .mypy_cache/win32 $(PORTED)
 	@$(PY) -m algorithm.config.reference --check
 	@$(PY) scripts/pages.py --check
+	@$(PY) scripts/words.py --check > /dev/null
 	@$(PY) scripts/shape.py --check
 
 format: venv ## let ruff format the code and make its safe corrections

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import mutations, shape
+from scripts import mutations, shape, words
 from scripts.mutations import Mutation, locate, read_source, read_table
 
 SOURCE = '''"""A docstring is no statement."""
@@ -68,6 +68,33 @@ def test_a_file_that_cannot_be_parsed_is_named(tree: Path, capsys: pytest.Captur
     (tree / "tests" / "broken.py").write_text("def\n")
     assert shape.main(["--check"], tree) == 0
     assert capsys.readouterr().err.startswith("tests/broken.py: not counted, it cannot be parsed")
+
+
+PAGE = """# Two words
+
+Four [words of](https://example.org/a-long-address "a title") prose. <!-- none -->
+
+| a table | is none |
+| --- | --- |
+
+```sh
+asac Pendulum-v1 # nor is code
+```
+
+1. * – Five more, with one `key`.
+"""
+
+
+def test_words_of_prose_and_one_beyond_the_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "docs").mkdir()
+    for page in ("README.md", "CONTRIBUTING.md", "docs/a.md", "docs/api.md"):
+        (tmp_path / page).write_text(PAGE)
+    budget = tmp_path / "pyproject.toml"
+    for pages, prose, code in ((4, 36, 0), (3, 36, 1), (4, 35, 1)):
+        budget.write_text(f"[tool.words]\npages = {pages}\nprose = {prose}\n")
+        assert words.main(["--check"], tmp_path) == code
+        said = capsys.readouterr()
+        assert said.out.splitlines()[-1].split() == ["4", "pages", "36"] and bool(said.err) == bool(code)
 
 
 def test_every_mutation_fits_the_source(root: Path):
