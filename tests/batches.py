@@ -280,7 +280,8 @@ def draw_ahead(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
 def learning_targets(sac: Sac, batch: SequenceBatch) -> list[CriticTarget]:
     """Targets of the critics of each horizon for a batch, by the networks as they are."""
     members, ctx = sac.draw_subset(), sac.encode(batch)
-    ahead = sac.next_actions(ctx, draw_ahead(sac, batch))
+    noise, following = draw_ahead(sac, batch), batch.window - sac.keys.burn_in_step - 1
+    ahead = sac.next_actions(ctx, noise, sac.draw_coins(len(batch.reward), following))
     return sac.predict_and_target(ctx, ahead, members, in_batch=False)[1]
 
 

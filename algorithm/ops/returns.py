@@ -16,59 +16,68 @@ from algorithm.ops.shapes import check_shapes
 def soft_n_step(
     reward: Tensor,
     terminated: Tensor,
-    valid: Tensor,
+    used: Tensor,
     next_value: Tensor,
     next_bonus: Tensor,
     *,
     gamma: float,
-    n: int,
 ) -> Tensor:
-    """Return the uncorrected soft n-step target (arXiv 1812.05905, eq. 2, unrolled n times).
+    """Return the soft target of several steps (arXiv 1812.05905, eq. 2, unrolled k times).
 
-    ``y = r_0 + Σ_{1≤t<k} γ^t (r_t + h(s_t)) + γ^k d V(s_k)``; k ≤ n is the number of steps that exist, d is
-    0 if one of them terminated.
+    ``y = r_0 + Σ_{1≤t<k} γ^t (r_t + h(s_t)) + γ^k d V(s_k)``; k ≤ n is the number of steps that are used, d
+    is 0 if one of them terminated.
 
-    reward, terminated, valid, next_value, next_bonus: [B, L], L = T + n − 1
-    Returns y [B, T].
+    reward, terminated, next_value, next_bonus: [B, L], L = T + n − 1
+    used: [B, T, n] bool, steps behind each learned position: first True, then False
+    Returns y [B, T]; 0 where no step is used.
     """
     check_shapes(
         "soft_n_step",
         reward.shape,
-        {"terminated": terminated, "valid": valid, "next_value": next_value, "next_bonus": next_bonus},
+        {"terminated": terminated, "next_value": next_value, "next_bonus": next_bonus},
     )
-    exists = valid.to(reward.dtype).unfold(1, n, 1)  # [B, T, n]
+    n, uses = used.shape[-1], used.to(reward.dtype)
     discount = gamma * (~terminated).to(reward.dtype)
     steps = discount.unfold(1, n, 1)
     before = torch.cat([torch.ones_like(steps[..., :1]), torch.cumprod(steps[..., :-1], -1)], -1)
     bonus = torch.cat([torch.zeros_like(next_bonus[:, :1]), next_bonus[:, :-1]], 1).unfold(1, n, 1).clone()
     bonus[..., 0] = 0.0  # the action at position 0 is given: its entropy is not part of Q(s_0, a_0)
     gained = reward.unfold(1, n, 1) + bonus
-    is_last = exists - torch.cat([exists[..., 1:], torch.zeros_like(exists[..., :1])], -1)
+    is_last = uses - torch.cat([uses[..., 1:], torch.zeros_like(uses[..., :1])], -1)
     bootstrap = (discount * next_value).unfold(1, n, 1)
-    return (before * (exists * gained + is_last * bootstrap)).sum(-1)
+    return (before * (uses * gained + is_last * bootstrap)).sum(-1)
 
 
-def last_of_n(valid: Tensor, n: int) -> Tensor:
-    """Return the column of the last of the n transitions from each learned one that exist: ``t + k − 1``.
+def used_until(valid: Tensor, follows: Tensor | None, n: int) -> Tensor:
+    """Return which of the n steps behind each learned position a target uses, [B, T, n] bool.
 
-    valid: [B, L], L = T + n − 1, one run of True in each row
-    Returns [B, T] int64; the learned transition itself where nothing exists.
+    valid:   [B, L] transitions that exist, L = T + n − 1, one run of True in each row
+    follows: [B, L − 1] whether a target that came as far as column 1 … L − 1 goes on there; None: it does
     """
-    count = valid.unfold(1, n, 1).sum(-1).clamp_(min=1)
-    first = torch.arange(count.shape[1], device=valid.device)
-    return first + count - 1
+    used = valid.unfold(1, n, 1)
+    if follows is None:
+        return used
+    goes_on = torch.cat([torch.ones_like(used[..., :1]), follows.unfold(1, n - 1, 1)], -1)
+    return used & goes_on.cumprod(-1).bool()
 
 
-def n_step_discount(terminated: Tensor, valid: Tensor, *, gamma: float, n: int) -> Tensor:
+def last_used(used: Tensor) -> Tensor:
+    """Return the column of the last transition that each target uses: ``t + k − 1``.
+
+    used: [B, T, n] bool. Returns [B, T] int64; the learned transition itself where nothing exists.
+    """
+    first = torch.arange(used.shape[1], device=used.device)
+    return first + used.sum(-1).clamp_(min=1) - 1
+
+
+def n_step_discount(terminated: Tensor, used: Tensor, *, gamma: float) -> Tensor:
     """Return the factor of V(s_k) in :func:`soft_n_step`: ``y = … + γ^k d V(s_k)``.
 
-    terminated, valid: [B, L]. Returns [B, T]; 0 where nothing exists.
+    terminated: [B, L]; used: [B, T, n] bool. Returns [B, T]; 0 where nothing exists.
     """
-    check_shapes("n_step_discount", terminated.shape, {"valid": valid})
-    exists = valid.unfold(1, n, 1)
-    steps = (gamma * (~terminated).float()).unfold(1, n, 1)
-    product = torch.where(exists, steps, 1.0).prod(-1)
-    return product.masked_fill(~exists.any(-1), 0.0)
+    steps = (gamma * (~terminated).float()).unfold(1, used.shape[-1], 1)
+    product = torch.where(used, steps, 1.0).prod(-1)
+    return product.masked_fill(~used.any(-1), 0.0)
 
 
 def soft_vtrace(

@@ -84,6 +84,7 @@ CRITICS = {
 }
 REPLAYS = {
     "v-trace": {},
+    "sampled": {"use_n_step_is": "sampled"},
     "own priorities": {"use_add_with_td": True},
     "one step": {"n_step": 1, "use_priority": False, "policy_update_per_step": 2},
     "fresh": {"n_step": 4, "use_n_step_is": False, "use_replay_buffer": False, "use_priority": False},

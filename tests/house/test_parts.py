@@ -204,7 +204,9 @@ def test_the_losses_by_hand_are_those_of_an_update(run_example):
             member.load_state_dict(critic.state_dict())
     torch.manual_seed(1)
     noise = [torch.randn(8, 1) for _ in range(2)]
-    sac.draw = lambda *_: Draws(next_noise=noise[0], noise=noise[1], members=None, extensions=[{}])
+    sac.draw = lambda *_: Draws(
+        next_noise=noise[0], noise=noise[1], coins=None, members=None, extensions=[{}]
+    )
     # The policy's loss by hand is that of the critics before their step.
     sac.critic_optimiser.learning_rate = sac.critic_optimiser.factor = 0.0
     metrics = sac.update(batch).metrics

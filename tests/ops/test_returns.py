@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.agents.off_policy.returns import OneStep
-from algorithm.ops.returns import soft_n_step, soft_vtrace
+from algorithm.ops.returns import last_used, soft_n_step, soft_vtrace, used_until
 from tests import oracles
 
 
@@ -40,7 +42,8 @@ NUMBERS = row(1.0, 2.0, 4.0), row(40.0, 60.0, 80.0), row(10.0, 20.0, 99.0)
 ])  # fmt: skip
 def test_n_step_by_hand(terminated, valid, expected):
     reward, value, bonus = NUMBERS
-    y = soft_n_step(reward, flags(*terminated), flags(*valid), value, bonus, gamma=0.5, n=3)
+    used = used_until(flags(*valid), None, 3)
+    y = soft_n_step(reward, flags(*terminated), used, value, bonus, gamma=0.5)
     assert y.tolist() == [[expected]]
 
 
@@ -60,7 +63,7 @@ def test_vtrace_by_hand(terminated, valid, ratio, trace_decay, expected):
 
 def test_shapes_are_checked_by_name():
     with pytest.raises(ValueError, match="next_value must have shape"):
-        soft_n_step(row(1.0), flags(0), flags(1), row(1.0, 2.0), row(1.0), gamma=0.9, n=1)
+        soft_n_step(row(1.0), flags(0), flags(1).unsqueeze(-1), row(1.0, 2.0), row(1.0), gamma=0.9)
 
 
 @st.composite
@@ -83,10 +86,16 @@ def torches(arrays):
     return [torch.from_numpy(array) for array in arrays]
 
 
+def n_steps(arrays, follows, *, gamma, n):
+    """Return the target of n steps, or of those until one does not follow."""
+    reward, terminated, valid, value, bonus = torches(arrays)
+    return soft_n_step(reward, terminated, used_until(valid, follows, n), value, bonus, gamma=gamma)
+
+
 @given(windows(), st.floats(0.0, 1.0))
 def test_n_step_equals_the_loop(window, gamma):
     n, arrays, _ = window
-    fast = soft_n_step(*torches(arrays), gamma=gamma, n=n).numpy()
+    fast = n_steps(arrays, None, gamma=gamma, n=n).numpy()
     exists = arrays[2][:, : fast.shape[1]]
     slow = oracles.n_step_target(*arrays, gamma=gamma, n=n)
     np.testing.assert_allclose(fast[exists], slow[exists], atol=1e-12)
@@ -104,11 +113,39 @@ def test_vtrace_equals_the_recursion(window, gamma, trace_decay, rho_max, c_max)
     np.testing.assert_allclose(fast[exists], slow[exists], atol=1e-12)
 
 
+@given(windows(), st.floats(0.0, 1.0))
+def test_the_mean_over_coins_of_sampled_steps_is_vtrace(window, trace_decay):
+    n, arrays, ratio = window
+    if n == 1:
+        return
+    goes_on = trace_decay * np.minimum(1.0, ratio)
+    mean = 0.0
+    for follows in product([False, True], repeat=ratio.shape[1]):
+        chance = np.where(follows, goes_on, 1.0 - goes_on).prod(1, keepdims=True)
+        same = torch.tensor(follows).expand(ratio.shape)
+        mean = mean + chance * n_steps(arrays, same, gamma=0.9, n=n).numpy()
+    options = {"gamma": 0.9, "n": n, "trace_decay": 1.0, "rho_max": 1.0, "c_max": 1.0}
+    y = soft_vtrace(*torches(arrays), torch.from_numpy(goes_on), **options).numpy()
+    exists = arrays[2][:, : mean.shape[1]]
+    np.testing.assert_allclose(mean[exists], y[exists], atol=1e-12)
+
+
+@pytest.mark.parametrize(("valid", "follows", "used", "last"), [
+    ((1, 1, 1, 1), (1, 1, 1), [[1, 1, 1], [1, 1, 1]], [2, 3]),
+    ((1, 1, 1, 1), (0, 1, 1), [[1, 0, 0], [1, 1, 1]], [0, 3]),  # the first target ends where nothing follows
+    ((1, 1, 1, 1), (1, 0, 1), [[1, 1, 0], [1, 0, 0]], [1, 1]),
+    ((1, 1, 0, 0), (1, 1, 1), [[1, 1, 0], [1, 0, 0]], [1, 1]),  # the episode ends
+])  # fmt: skip
+def test_steps_that_are_used_by_hand(valid, follows, used, last):
+    steps = used_until(flags(*valid), flags(*follows), 3)
+    assert steps.int().tolist() == [used] and last_used(steps).tolist() == [last]
+
+
 @given(windows())
 def test_on_policy_vtrace_is_soft_n_step_and_that_of_one_step_is_one_step(window):
     n, arrays, ratio = window
     reward, terminated, valid, value, _ = tensors = torches(arrays)
-    plain = soft_n_step(*tensors, gamma=0.9, n=n)
+    plain = n_steps(window[1], None, gamma=0.9, n=n)
     if n == 1:
         same = OneStep(0.9)(reward, terminated, valid, value, value, None)
     else:

@@ -71,6 +71,7 @@ def at_state(sac, spec: AgentSpec, batch, states, at: tuple[int, int], noise) ->
     [
         ("continuous", True, False, True),
         ("continuous", False, False, True),
+        ("continuous", "sampled", False, True),
         ("one", True, False, False),
         ("branches", True, False, True),
         ("branches", True, True, True),
@@ -78,6 +79,7 @@ def at_state(sac, spec: AgentSpec, batch, states, at: tuple[int, int], noise) ->
         ("hybrid", True, False, False),
         ("hybrid", True, True, True),
         ("hybrid", False, False, True),
+        ("hybrid", "sampled", False, True),
     ],
 )
 @torch.no_grad()
@@ -99,7 +101,14 @@ def test_the_target_is_that_of_loops_over_states_and_branches(kind, use_is, gree
     value, bonus, log_ratio = torch.tensor(found).unbind(-1)
     arrays = [x.double().numpy() for x in (batch.reward, batch.terminated, batch.valid, value, bonus)]
     common = {"gamma": 0.99, "n": 3}
-    if use_is:
+    if use_is == "sampled":
+        coins = torch.rand((8, 2), generator=sac._generator)
+        follows = coins < 0.9 * log_ratio[:, :2].exp()
+        assert 0.2 < follows[:, 0].float().mean() < 0.8
+        arrays[2] = arrays[2].astype(bool)
+        arrays[2][:, 1:] &= follows.cumprod(1).bool().numpy()
+        expected = n_step_target(*arrays, **common)
+    elif use_is:
         ratio = log_ratio[:, :2].exp().numpy()
         expected = vtrace_target(*arrays, ratio, trace_decay=0.9, rho_max=1.0, c_max=1.0, **common)
     else:

@@ -41,6 +41,7 @@ RND, GAIL = RndSignal(strength=0.5), GailSignal(strength=1.0, dense_n=8)
 OPTIONS = {
     "cross": CROSS,
     "hybrid": {"spec": HYBRID, "n_step": 3, "q": BATCH, "policy": {"log_std": "tanh"}},
+    "sampled": {"n_step": 3, "use_n_step_is": "sampled", "q": BATCH, "ensemble_q_reduce": "mean"},
     "greedy": {"spec": DISCRETE, "discrete_dqn_like": True, "discrete_soft_target": False},
     "quantiles": {"value_head": "quantile", "quantile_num": 5, "spec": HYBRID, "update_target_per_step": 2},
     "histograms": {"value_head": "categorical", "categorical_num": 11, "n_step": 3, "use_n_step_is": False},

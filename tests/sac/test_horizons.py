@@ -64,7 +64,9 @@ def test_the_horizon_of_the_agent_changes_nothing_to_the_last_bit():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"n_step": 3}, {"n_step": 3, "use_n_step_is": False}], ids=["one", "v-trace", "n-step"]
+    "options",
+    [{}, {"n_step": 3}, {"n_step": 3, "use_n_step_is": "sampled"}, {"n_step": 3, "use_n_step_is": False}],
+    ids=["one", "v-trace", "sampled", "n-step"],
 )
 def test_a_reward_in_two_parts_has_the_values_of_the_whole(options):
     """Without an end ``ends`` changes nothing; with V_2 = 0 the first critics know all rewards."""

@@ -82,8 +82,8 @@ class OffPolicyConfig(RunConfig):
 
     ensemble_q_reduce: Literal["min", "mean"] = option(
         "min",
-        "How targets combine critics, and the policy too if all are drawn. mean: for discrete actions, "
-        "where min is too low.",
+        "How targets combine critics, and the policy too if all are drawn. min: safe from values that grow. "
+        "mean: explores more.",
     )
 
     learn_step: Whole = option(
@@ -151,8 +151,10 @@ class OffPolicyConfig(RunConfig):
         0.75, "HL-Gauss: standard deviation of the target's normal, in bins.", gt=0
     )
 
-    use_n_step_is: bool = option(
-        True, "Correct n-step targets with V-trace. false: plain n-step sums. No effect if n_step is 1."
+    use_n_step_is: Literal[True, False, "sampled"] = option(
+        True,
+        "Correct n-step targets with V-trace. sampled: the same on average, from one state of the n. "
+        "false: plain n-step sums. No effect if n_step is 1.",
     )
 
     use_add_with_td: bool = option(

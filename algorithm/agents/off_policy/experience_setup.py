@@ -101,7 +101,7 @@ def make_store(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -
         n_step=keys.n_step if in_updates else 1,
         carry_shape=networks.rep.stored_carry_shape,
         reward_scale=inputs.config.base_config.reward_scale,
-        corrects=in_updates and keys.n_step > 1 and keys.use_n_step_is,
+        corrects=in_updates and keys.n_step > 1 and keys.use_n_step_is is not False,
         memory=inputs.memory,
         behaviour=inputs.behaviour,
     )

@@ -138,6 +138,12 @@ class OffPolicyNetworks(Learner):
         """Draw the noise of so many continuous actions, [size, A_c]."""
         return torch.randn((size, self._action_size), generator=self._generator, device=self.device)
 
+    def draw_coins(self, windows: int, steps: int) -> Tensor | None:
+        """Draw the uniform numbers of returns that sample, [windows, steps]; None for others."""
+        if not self.horizons[0].returns.samples:
+            return None
+        return torch.rand((windows, steps), generator=self._generator, device=self.device)
+
     def draw_subset(self) -> Tensor | None:
         """Draw the M critics of an update's targets, [M] on the CPU; None stands for all."""
         number, drawn = self.keys.ensemble_q_num, self.keys.ensemble_q_sample

@@ -19,6 +19,7 @@ class Draws:
 
     next_noise: Tensor  # [B·L, A_c] of the actions in the states behind all L transitions
     noise: Tensor  # [B·T, A_c] of the actions at the learned tokens; empty where no policy is due
+    coins: Tensor | None  # [B, L−1] uniform numbers that say how far targets reach; None: all alike
     members: Tensor | None  # [M] target critics on the CPU; None: all
     extensions: Sequence[Mapping[str, object]]  # of the extensions, for each step of their own parts
 
@@ -33,6 +34,7 @@ class NextActions:
     rows: Tensor | None  # [B·T] positions of the P that returns bootstrap from; None: all
     valid: Tensor  # [B, L] transitions that exist
     log_ratio: Tensor | None  # [B, L−1] log π/μ of the stored actions behind the first, where returns correct
+    steps: Tensor  # how far targets reach: [B, T, n] bool, or the ratios [B, L−1] of V-trace
 
 
 class CriticResult(TypedDict):

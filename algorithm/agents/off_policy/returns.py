@@ -18,7 +18,7 @@ from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.norm import has_batch_norm
 from algorithm.nn.norm_pass import NormPass
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
-from algorithm.ops.returns import last_of_n, n_step_discount, soft_n_step, soft_vtrace
+from algorithm.ops.returns import last_used, n_step_discount, soft_n_step, soft_vtrace, used_until
 from algorithm.ops.shapes import masked_mean
 
 
@@ -27,11 +27,13 @@ class Return(ABC):
     """Target y [B, T] of the L = T + n − 1 transitions from the first learned position on.
 
     corrects:      it needs the ratios π/μ of the stored actions
+    samples:       it draws where a target ends
     needs_padding: values behind transitions that do not exist are computed, too
     """
 
     gamma: float
     corrects: ClassVar = False
+    samples: ClassVar = False
     needs_padding: ClassVar = False
 
     @abstractmethod
@@ -42,26 +44,30 @@ class Return(ABC):
         valid: Tensor,
         next_value: Tensor,
         next_bonus: Tensor,
-        log_ratio: Tensor | None,
+        steps: Tensor,
     ) -> Tensor:
         """Return y.
 
         reward, terminated, valid: [B, L]
         next_value: [B, L] V(s') with the entropy bonus of s'; next_bonus: [B, L] that bonus, h(s')
-        log_ratio:  [B, L−1] joint log π/μ at columns 1 … L−1; None unless the return ``corrects``
+        steps:      what :meth:`steps` returned
         """
 
     @abstractmethod
-    def discount(self, terminated: Tensor, valid: Tensor) -> Tensor:
+    def discount(self, terminated: Tensor, steps: Tensor) -> Tensor:
         """Return the factor of the bootstrapped value in y, [B, T]."""
 
-    def rows(self, valid: Tensor) -> Tensor | None:
+    def steps(self, valid: Tensor, log_ratio: Tensor | None, coins: Tensor | None) -> Tensor:
+        """Return how far targets reach: which of the n steps behind a learned position count, [B, T, n] bool.
+
+        log_ratio: [B, L−1] joint log π/μ at columns 1 … L−1; None unless the return ``corrects``
+        coins:     [B, L−1] uniform random numbers there; None unless it ``samples``
+        """
+        return valid.unsqueeze(-1)
+
+    def rows(self, steps: Tensor) -> Tensor | None:
         """Return the transitions behind which y bootstraps, [B·T] of the B·L; None stands for all."""
         return None
-
-    def metrics(self, log_ratio: Tensor | None, valid: Tensor) -> dict[str, Tensor]:
-        """Return values to log."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -76,13 +82,13 @@ class OneStep(Return):
         valid: Tensor,
         next_value: Tensor,
         next_bonus: Tensor,
-        log_ratio: Tensor | None,
+        steps: Tensor,
     ) -> Tensor:
         """Return y [B, T]."""
         return reward + self.gamma * next_value.masked_fill(terminated, 0.0)
 
     @override
-    def discount(self, terminated: Tensor, valid: Tensor) -> Tensor:
+    def discount(self, terminated: Tensor, steps: Tensor) -> Tensor:
         """Return γ d."""
         return self.gamma * (~terminated).float()
 
@@ -94,10 +100,16 @@ class NStep(Return):
     n: int
 
     @override
-    def rows(self, valid: Tensor) -> Tensor:
-        """Return the last of the n transitions that exist; the learned one itself where none does."""
-        first = torch.arange(len(valid), device=valid.device).unsqueeze(-1) * valid.shape[1]
-        return (last_of_n(valid, self.n) + first).flatten()
+    def steps(self, valid: Tensor, log_ratio: Tensor | None, coins: Tensor | None) -> Tensor:
+        """Return those of the n steps that exist, [B, T, n] bool."""
+        return used_until(valid, None, self.n)
+
+    @override
+    def rows(self, steps: Tensor) -> Tensor:
+        """Return the last transition that is used; the learned one itself where none exists."""
+        length = steps.shape[1] + self.n - 1
+        first = torch.arange(len(steps), device=steps.device).unsqueeze(-1) * length
+        return (last_used(steps) + first).flatten()
 
     @override
     def __call__(
@@ -107,15 +119,35 @@ class NStep(Return):
         valid: Tensor,
         next_value: Tensor,
         next_bonus: Tensor,
-        log_ratio: Tensor | None,
+        steps: Tensor,
     ) -> Tensor:
         """Return :func:`algorithm.ops.returns.soft_n_step`."""
-        return soft_n_step(reward, terminated, valid, next_value, next_bonus, gamma=self.gamma, n=self.n)
+        return soft_n_step(reward, terminated, steps, next_value, next_bonus, gamma=self.gamma)
 
     @override
-    def discount(self, terminated: Tensor, valid: Tensor) -> Tensor:
+    def discount(self, terminated: Tensor, steps: Tensor) -> Tensor:
         """Return γ^k Π d."""
-        return n_step_discount(terminated, valid, gamma=self.gamma, n=self.n)
+        return n_step_discount(terminated, steps, gamma=self.gamma)
+
+
+@dataclass(frozen=True)
+class SampledVTrace(NStep):
+    """V-trace of n steps by a single bootstrapped state (``use_n_step_is: sampled``).
+
+    A target goes on behind s_t with the probability ``c_t = λ min(1, π/μ)``, else it bootstraps from V(s_t).
+    Its mean over the coins is V-trace with ρ_t = c_t:
+    ``(1 − c) V(s) + c (r + h + γ V(s')) = V(s) + c (r + h + γ V(s') − V(s))``.
+    """
+
+    trace_decay: float
+    corrects: ClassVar = True
+    samples: ClassVar = True
+
+    @override
+    def steps(self, valid: Tensor, log_ratio: Tensor | None, coins: Tensor | None) -> Tensor:
+        """Return the steps until a coin is larger than c, [B, T, n] bool."""
+        assert log_ratio is not None and coins is not None
+        return used_until(valid, coins < self.trace_decay * log_ratio.exp(), self.n)
 
 
 @dataclass(frozen=True)
@@ -130,6 +162,12 @@ class VTrace(Return):
     needs_padding: ClassVar = True
 
     @override
+    def steps(self, valid: Tensor, log_ratio: Tensor | None, coins: Tensor | None) -> Tensor:
+        """Return the ratios instead, [B, L−1]."""
+        assert log_ratio is not None, "this return corrects"
+        return log_ratio.exp()
+
+    @override
     def __call__(
         self,
         reward: Tensor,
@@ -137,17 +175,16 @@ class VTrace(Return):
         valid: Tensor,
         next_value: Tensor,
         next_bonus: Tensor,
-        log_ratio: Tensor | None,
+        steps: Tensor,
     ) -> Tensor:
         """Return :func:`algorithm.ops.returns.soft_vtrace`."""
-        assert log_ratio is not None, "this return corrects"
         return soft_vtrace(
             reward,
             terminated,
             valid,
             next_value,
             next_bonus,
-            log_ratio.exp(),
+            steps,
             gamma=self.gamma,
             n=self.n,
             trace_decay=self.trace_decay,
@@ -156,27 +193,28 @@ class VTrace(Return):
         )
 
     @override
-    def discount(self, terminated: Tensor, valid: Tensor) -> Tensor:
+    def discount(self, terminated: Tensor, steps: Tensor) -> Tensor:
         """Return that of one step, γ d: the mean is exact, the spread an approximation."""
         return self.gamma * (~terminated[:, : terminated.shape[1] - self.n + 1]).float()
-
-    @override
-    def metrics(self, log_ratio: Tensor | None, valid: Tensor) -> dict[str, Tensor]:
-        """Return the mean clipped ratio and the share that is clipped. A ratio counts for the step before."""
-        assert log_ratio is not None, "this return corrects"
-        ratio, exists = log_ratio.exp(), (valid[:, :-1] & valid[:, 1:]).flatten()
-        rho = masked_mean(ratio.clamp(max=self.rho_max).flatten(), exists)
-        clipped = masked_mean((ratio > self.rho_max).to(ratio.dtype).flatten(), exists)
-        return {"vtrace/rho_mean": rho, "vtrace/clip_frac": clipped}
 
 
 def make_return(keys: OffPolicyConfig, gamma: float) -> Return:
     """Return the return of these settings."""
     if keys.n_step == 1:
         return OneStep(gamma)
+    if keys.use_n_step_is == "sampled":
+        return SampledVTrace(gamma, keys.n_step, keys.v_lambda)
     if not keys.use_n_step_is:
         return NStep(gamma, keys.n_step)
     return VTrace(gamma, keys.n_step, keys.v_lambda, keys.v_rho, keys.v_c)
+
+
+def ratio_metrics(log_ratio: Tensor, valid: Tensor, rho_max: float) -> dict[str, Tensor]:
+    """Return the mean clipped ratio and the share that is clipped. A ratio counts for the step before."""
+    ratio, exists = log_ratio.exp(), (valid[:, :-1] & valid[:, 1:]).flatten()
+    rho = masked_mean(ratio.clamp(max=rho_max).flatten(), exists)
+    clipped = masked_mean((ratio > rho_max).to(ratio.dtype).flatten(), exists)
+    return {"vtrace/rho_mean": rho, "vtrace/clip_frac": clipped}
 
 
 def spread_out(value: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:

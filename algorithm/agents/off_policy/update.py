@@ -20,7 +20,7 @@ from torch import Tensor
 
 from algorithm.agents.off_policy.networks import OffPolicyNetworks
 from algorithm.agents.off_policy.records import CriticResult, CriticTarget, Draws, NextActions, Steps
-from algorithm.agents.off_policy.returns import HorizonCritics, spread_out
+from algorithm.agents.off_policy.returns import HorizonCritics, ratio_metrics, spread_out
 from algorithm.core.data import SequenceBatch, UpdateResult
 from algorithm.extensions.base import Context, signal_metric
 from algorithm.nn.learning.gradients import Gradients, Loss
@@ -74,6 +74,7 @@ class OffPolicyLearner(OffPolicyNetworks):
         return Draws(
             next_noise=self.draw_noise(windows * transitions),
             noise=self.draw_noise(windows * self.keys.learn_step * policy_is_due),
+            coins=self.draw_coins(windows, transitions - 1),
             members=self.draw_subset(),
             extensions=self.draw_extensions(batch) if self.extensions else [{}],
         )
@@ -101,7 +102,7 @@ class OffPolicyLearner(OffPolicyNetworks):
     def critic_losses(self, batch: SequenceBatch, draws: Draws) -> tuple[Loss, CriticResult]:
         """Return the losses of critics (eq. 5), encoder and extensions, and what the update needs of them."""
         ctx = self.encode(batch, draws.extensions[0])
-        ahead = self.next_actions(ctx, draws.next_noise)
+        ahead = self.next_actions(ctx, draws.next_noise, draws.coins)
         taken, targets = self.predict_and_target(ctx, ahead, draws.members, in_batch=True)
         losses = [self.values.loss(q, target) for q, target in zip(taken, targets, strict=True)]
         means = [self.values.mean(q.detach()) for q in taken]
@@ -121,7 +122,7 @@ class OffPolicyLearner(OffPolicyNetworks):
         return loss, result
 
     @torch.no_grad()
-    def next_actions(self, ctx: Context, noise: Tensor) -> NextActions:
+    def next_actions(self, ctx: Context, noise: Tensor, coins: Tensor | None = None) -> NextActions:
         """Return what the policy would do in the states behind all L transitions: u', π', h(s')."""
         batch, after, slow = ctx.batch, slice(ctx.burn_in + 1, None), self.objective.slow_policy
         states = ctx.states.target_following if slow else ctx.states.online[:, after]
@@ -135,13 +136,16 @@ class OffPolicyLearner(OffPolicyNetworks):
             mask = batch.action_mask[:, after].flatten(0, 1)
             choice = self.parts.discrete.distribution(policy, mask, mean_q)
         valid, returns = batch.valid[:, ctx.burn_in :], self.horizons[0].returns
+        log_ratio = self.log_ratio(batch, policy) if returns.corrects else None
+        steps = returns.steps(valid, log_ratio, coins)
         return NextActions(
             u=u,
             valid=valid,
             bonus=self.objective.entropy_bonus(logp, choice).view(valid.shape),
             probs=None if choice is None else choice.probs,
-            rows=returns.rows(valid),
-            log_ratio=self.log_ratio(batch, policy) if returns.corrects else None,
+            rows=returns.rows(steps),
+            log_ratio=log_ratio,
+            steps=steps,
         )
 
     def predict_and_target(
@@ -200,9 +204,9 @@ class OffPolicyLearner(OffPolicyNetworks):
             ended = torch.zeros_like(ended)
         if critics.bounds is not None:
             value = critics.bounds(value, reward, bonus, valid)
-        y = critics.returns(reward, ended, valid, value + bonus, bonus, ahead.log_ratio)
+        y = critics.returns(reward, ended, valid, value + bonus, bonus, ahead.steps)
         if spread is not None:  # of all L transitions, or of the T learned ones
-            spread = spread[..., : y.shape[1]] * critics.returns.discount(ended, valid)
+            spread = spread[..., : y.shape[1]] * critics.returns.discount(ended, ahead.steps)
         weights = {"weight": batch.weight, "valid": batch.valid[:, self.learned]}
         return CriticTarget(y=y, spread=spread, unit=self.return_scale.scale, **weights)
 
@@ -264,8 +268,10 @@ class OffPolicyLearner(OffPolicyNetworks):
     def td_error(self, batch: SequenceBatch) -> Tensor:
         """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
         ctx = self.encode(batch)
-        noise = self.draw_noise(len(batch.valid) * (batch.window - ctx.burn_in))
-        ahead = self.next_actions(ctx, noise)
+        windows, transitions = len(batch.valid), batch.window - ctx.burn_in
+        ahead = self.next_actions(
+            ctx, self.draw_noise(windows * transitions), self.draw_coins(windows, transitions - 1)
+        )
         taken, targets = self.predict_and_target(ctx, ahead, self.draw_subset(), in_batch=False)
         differences = (self.values.mean(q) - target.y for q, target in zip(taken, targets, strict=True))
         return sequence_priority(added(differences), batch.valid[:, self.learned])
@@ -280,7 +286,8 @@ class OffPolicyLearner(OffPolicyNetworks):
     ) -> dict[str, Tensor]:
         """Return values to log; those of a further horizon are named after its signal."""
         unit = self.return_scale.scale
-        metrics = self.horizons[0].returns.metrics(ahead.log_ratio, ahead.valid)
+        ratio, rho_max = ahead.log_ratio, self.keys.v_rho
+        metrics = {} if ratio is None else ratio_metrics(ratio, ahead.valid, rho_max)
         if self.scales_rewards:
             metrics |= self.return_scale.metrics()
         metrics["value/target"] = targets[0].y / unit
