@@ -81,9 +81,12 @@ def idle(config: BehaviourConfig) -> list[str]:
             falls and config.base_config.max_step < 0,
             "sac_config.learning_rate_schedule has no effect: base_config.max_step sets no end",
         ),
-        (
-            run.learning_rate_end > 0 and not falls,
-            "sac_config.learning_rate_end has no effect: learning_rate_schedule is constant",
+        *(
+            (
+                getattr(run, key) > 0 and not falls,
+                f"sac_config.{key} has no effect: learning_rate_schedule is constant",
+            )
+            for key in ("learning_rate_hold", "learning_rate_end")
         ),
         (
             shown.offline and config.base_config.n_envs > 1,

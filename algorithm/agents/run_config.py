@@ -125,6 +125,12 @@ class RunConfig(Block):
         "Decay all learning rates until max_step. Without one they stay.",
         resume="free: as if it had been so from the start",
     )
+    learning_rate_hold: Whole = option(
+        0,
+        "Environment steps before a schedule begins to fall.",
+        ge=0,
+        resume="free: as if it had been so from the start",
+    )
     learning_rate_end: Share = option(
         0.0,
         "Final learning rate of a schedule as a share of the first. FlashSAC: 0.5.",

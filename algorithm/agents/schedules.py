@@ -10,11 +10,14 @@ from typing_extensions import override
 from algorithm.agents.run_config import RunConfig
 
 
-def rate_factor(run: RunConfig, left: float) -> float:
-    """Return the factor on all step sizes where the share ``left`` of a run, 1 to 0, is still to come.
+def rate_factor(run: RunConfig, step: int, last: int) -> float:
+    """Return the factor on all step sizes at environment step ``step`` of a run with ``last`` of them.
 
-    It is e + (1 − e) x, with the end e and x = left, or (1 − cos π left) / 2 (arXiv 1608.03983, eq. 5).
+    It is e + (1 − e) x, with the end e and x = left, or (1 − cos π left) / 2 (arXiv 1608.03983, eq. 5), where
+    left falls from 1 to 0 behind ``learning_rate_hold``. A run without an end, −1, keeps its step sizes.
     """
+    hold = run.learning_rate_hold
+    left = 1.0 if last < 0 else 1.0 - min(1.0, max(0, step - hold) / max(1, last - hold))
     shapes = {"constant": 1.0, "linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left)}
     return run.learning_rate_end + (1.0 - run.learning_rate_end) * shapes[run.learning_rate_schedule]
 

@@ -25,7 +25,10 @@ from algorithm.agents.schedules import Every, FifoUpdates, RatioUpdates, rate_fa
 )
 def test_step_sizes_at_the_beginning_a_quarter_a_half_and_the_end(schedule, end, factors):
     keys = RunConfig(learning_rate_schedule=schedule, learning_rate_end=end)
-    assert [rate_factor(keys, left) for left in (1.0, 0.75, 0.5, 0.0)] == pytest.approx(factors)
+    assert [rate_factor(keys, step, 80) for step in (0, 20, 40, 80)] == pytest.approx(factors)
+    held = keys.model_copy(update={"learning_rate_hold": 20})
+    assert [rate_factor(held, step, 100) for step in (0, 20, 40, 60, 100)] == pytest.approx([1.0, *factors])
+    assert rate_factor(held, 10, 20) == rate_factor(held, 20, 20) == rate_factor(keys, 10**6, -1) == 1.0
 
 
 @given(st.sampled_from([0.1, 0.25, 1 / 3, 1.0, 2.5, 7.0]), st.integers(1, 16), st.integers(0, 50))

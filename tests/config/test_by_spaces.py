@@ -205,6 +205,20 @@ def test_the_widths_of_each_layer_stand_for_their_size(task):
 
 
 @pytest.mark.parametrize(
+    ("keys", "random"),
+    [
+        (["base_config.max_step=2000"], 200),
+        (["base_config.max_step=100000"], 1000),
+        (["base_config.max_step=-1"], 1000),
+        (["base_config.max_step=2000", "sac_config.start_step=500"], 500),
+    ],
+)
+def test_random_steps_are_at_most_a_tenth_of_a_training(task, keys, random):
+    task(PENDULUM)
+    assert laid(RUNNER, *keys).config.sac_config.start_step == random
+
+
+@pytest.mark.parametrize(
     ("key", "schedule", "end"),
     [
         ("base_config.max_step=9000", "cosine", 0.1),
@@ -218,6 +232,7 @@ def test_step_sizes_fall_unless_they_shall_not(task, key, schedule, end):
     task(PENDULUM)
     sac = laid(RUNNER, key).config.sac_config
     assert (sac.learning_rate_schedule, sac.learning_rate_end, sac.adam_beta_1) == (schedule, end, 0.5)
+    assert sac.learning_rate_hold == (10_000 if schedule != "constant" else 0)
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,7 @@ class OffPolicyAgent(Agent):
         self.policy.warming_up = step < self._keys.start_step
         self._batches.move(run_step)
         if self._falls_until is not None:
-            left = max(0.0, 1.0 - run_step / self._falls_until)
-            self.learner.scale_learning_rate(rate_factor(self._keys, left))
+            self.learner.scale_learning_rate(rate_factor(self._keys, run_step, self._falls_until))
         if self._anneals_until is not None:
             self.replay.anneal(run_step / self._anneals_until)
         if self._own_priority:

@@ -43,6 +43,7 @@ SHARED = frozenset(
         "curiosity_strength",
         "extensions",
         "learning_rate_schedule",
+        "learning_rate_hold",
         "learning_rate_end",
         "use_normalization",
         "reward_scaling",

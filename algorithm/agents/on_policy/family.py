@@ -91,7 +91,7 @@ class OnPolicyAgent(RolloutAgent):
     def _learn_from(self, batch: SequenceBatch, lag: int, step: int, run_step: int) -> None:
         left, cloning = self._share_left(run_step), self.config.behavioral_cloning.steps
         self.learner.set_factors(
-            learning_rate=rate_factor(self.config.run, left),
+            learning_rate=rate_factor(self.config.run, run_step, self.config.base_config.max_step),
             clip=left if self._own.clip_schedule == "linear" else 1.0,
             cloning=max(0.0, 1.0 - run_step / cloning) if cloning else 1.0,
         )

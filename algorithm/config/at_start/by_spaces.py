@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from algorithm.agents.off_policy.rules import SMALLEST_BATCH
 from algorithm.config.loader import LoadedConfig
@@ -39,6 +39,9 @@ _SIZES = {"dense_n", "dense_depth", "hidden", "activation"}
 
 _OF_TARGETS = ((RUN_BLOCK, "tau"), (RUN_BLOCK, "update_target_per_step"))
 """Keys that say nothing once a section has turned the target networks off."""
+
+_RANDOM = (RUN_BLOCK, "start_step")
+"""Key of random actions, which are a tenth of a short training."""
 
 _OF_PRIORITIES = ("alpha", "beta", "beta_increment_per_sampling", "td_error_min", "td_error_max")
 """Keys of ``replay_config`` that are set for priorities: these stay as they are by default."""
@@ -155,6 +158,8 @@ class _Layering:
             return config, []
         leaves = dict(shipped().children[name].leaves()) if name in shipped().children else {}
         values = {path: leaf.value for path, leaf in leaves.items()}
+        if config.base_config.max_step > 0 and _RANDOM in values:
+            values[_RANDOM] = min(config.base_config.max_step // 10, cast(int, values[_RANDOM]))
         taken = {path: value for path, value in values.items() if not self._is_set(path)}
         wanted = _with(config, taken)
         why = next(self._against(config, wanted, values, taken), "")
@@ -171,7 +176,11 @@ class _Layering:
         ):
             return True
         stays = self._config.sac_config.learning_rate_schedule == "constant"
-        if path[-1] == "learning_rate_end" and stays and self._is_set((RUN_BLOCK, "learning_rate_schedule")):
+        if (
+            path[-1] in ("learning_rate_hold", "learning_rate_end")
+            and stays
+            and self._is_set((RUN_BLOCK, "learning_rate_schedule"))
+        ):
             return True
         dotted, raw = ".".join(path), self.loaded.raw
         prefix = f"ma_config.{self.part}." if self.part else ""

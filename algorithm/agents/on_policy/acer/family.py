@@ -127,7 +127,8 @@ class AcerAgent(RolloutAgent):
 
     @override
     def _learn_from(self, batch: SequenceBatch, lag: int, step: int, run_step: int) -> None:
-        self.learner.scale_learning_rate(rate_factor(self.config.run, self._share_left(run_step)))
+        end = self.config.base_config.max_step
+        self.learner.scale_learning_rate(rate_factor(self.config.run, run_step, end))
         found = [self.learner.update(batch, drawn=False, current=lag == 0)]
         ready = len(self.replay) >= self._own.start_step
         for _ in range(self.learner.num_replays() if ready else 0):
