@@ -20,6 +20,7 @@ NAMES = "evidence performance lanes toys memory representation world_model learn
 PAGES = (
     ROOT / "README.md",
     ROOT / "benchmarks" / "figures.md",
+    *sorted((ROOT / "benchmarks" / "studies").glob("*.md")),
     *(ROOT / "docs" / f"{name}.md" for name in NAMES.split()),
 )
 """Pages that hold tables; links in a table are relative to them."""

@@ -28,7 +28,8 @@ _FENCE = re.compile(r"(^(`{3,}).*?^\2 *$)", re.M | re.S)
 def outside() -> list[str]:
     """Return the pages of the site that lie outside ``docs/``, by their paths in the project."""
     tasks = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("envs/*/*/README.md"))
-    return [*OUTSIDE, *tasks]
+    studies = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("benchmarks/studies/*.md"))
+    return [*OUTSIDE, *studies, *tasks]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

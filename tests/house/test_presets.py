@@ -195,7 +195,7 @@ def test_a_bare_task_trains_with_the_section_of_its_spaces(
     """It is resumed with what was set, whatever the section is by then; the task's own one is compared."""
     monkeypatch.chdir(tmp_path)
     assert main([env, *shrunk(), "--seed=1", "-n=a"]) == 0, capsys.readouterr()
-    assert re.search(rf"section +{section} \(", capsys.readouterr().out)
+    assert re.search(rf"section +{section}, since", capsys.readouterr().out)
     (run,) = (tmp_path / "models").rglob("config.yaml")
     before = load_config_file(run).config
     assert main([env, "-n=a", "--resume", "-c=default", *shrunk(), "--max_step=250"]) == 0

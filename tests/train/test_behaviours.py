@@ -130,10 +130,11 @@ def test_each_behaviour_learns_with_the_section_of_its_own_spaces(tmp_path, monk
     (tmp_path / "task" / "config.yaml").write_text(text)
     assert main(["./task", "--device=cpu", "-n=a"]) == 0
     said = capsys.readouterr().out
-    assert "walker: continuous (" in said and "runner: discrete (" in said
+    assert "walker: continuous, since" in said and "runner: discrete, since" in said
     own = load_config_file(tmp_path / "models" / "task" / "a" / "config.yaml")
     runs = [own.for_behaviour(name).run for name in ("walker", "runner")]
-    assert [(run.n_step, run.use_target_network) for run in runs] == [(1, False), (3, False)]
+    assert [run.ensemble_q_reduce for run in runs] == ["mean", "min"]
+    assert not any(run.use_target_network for run in runs)
     assert main(["./task", "--device=cpu", "-n=a", "--resume", "--max_step=80"]) == 0
     assert "resumed exactly" in capsys.readouterr().out
 

@@ -65,6 +65,7 @@ def test_what_is_seen():
         ({"use_normalization": True}, "normalised observations"),
         ({"n_step": 1}, "1-step, min"),
         ({"n_step": 3, "use_n_step_is": False}, "3-step uncorrected"),
+        ({"n_step": 3, "use_n_step_is": "sampled"}, "3-step sampled V-trace"),
     ],
 )
 def test_what_learns(options, said):

@@ -41,9 +41,8 @@ def _memory(keys: OffPolicyConfig) -> Rows:
 
 
 def _algorithm(keys: OffPolicyConfig, spec: AgentSpec, objective: Objective) -> str:
-    target = "1-step"
-    if keys.n_step > 1:
-        target = f"{keys.n_step}-step " + ("V-trace" if keys.use_n_step_is else "uncorrected")
+    kinds = {True: "V-trace", "sampled": "sampled V-trace", False: "uncorrected"}
+    target = f"{keys.n_step}-step {kinds[keys.use_n_step_is]}" if keys.n_step > 1 else "1-step"
     data = f"each window once, batch {keys.batch_size}"
     if keys.use_replay_buffer:
         updates = f"{keys.replay_ratio:g} update{'s' if keys.replay_ratio != 1 else ''} a step"

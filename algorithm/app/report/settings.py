@@ -11,7 +11,7 @@ from functools import reduce
 from algorithm.agents.registry import misplaced
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
-from algorithm.config.at_start.by_spaces import MEANING, classes_in, for_spaces
+from algorithm.config.at_start.by_spaces import MEANING, REASON, classes_in, for_spaces
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
@@ -124,9 +124,9 @@ def _laid(one: Laid) -> str:
     whose = "" if one.behaviours in ((), (DEFAULT_BEHAVIOUR,)) else f"{', '.join(one.behaviours)}: "
     if one.why_not:
         return f"{whose}{one.name} is left out and the defaults hold: {one.why_not}"
-    what = f" ({MEANING[one.name]})" if one.behaviours else ""
-    kept = f"; the task itself decides {', '.join(one.overridden)}" * bool(one.overridden)
-    return f"{whose}{one.name}{what}{kept}"
+    why = f", since {MEANING[one.name]}. {REASON[one.name]}" if one.behaviours else ""
+    kept = f". The task itself sets {', '.join(one.overridden)}" * bool(one.overridden)
+    return f"{whose}{one.name}{why}{kept}"
 
 
 def _flat(loaded: LoadedConfig) -> dict[str, object]:
