@@ -18,7 +18,6 @@ from benchmarks.rendering import TABLES
 
 NAMES = "evidence performance lanes toys memory representation world_model learners export tuning"
 PAGES = (
-    ROOT / "README.md",
     ROOT / "benchmarks" / "figures.md",
     *sorted((ROOT / "benchmarks" / "studies").glob("*.md")),
     *(ROOT / "docs" / f"{name}.md" for name in NAMES.split()),

@@ -17,7 +17,7 @@ for version in 3.10 3.11 3.12 3.13; do
     --constraint <(echo "torch==$TORCH") pyproject.toml)
   {
     echo "# Exact versions for Python $version on Linux x86-64, resolved by \`make constraints\`."
-    echo "# The versions of Python that were tried, and how: docs/platforms.md."
+    echo "# The versions of Python that were tried, and how: docs/reliability.md."
     echo "# torch is pinned without a build, so a CPU wheel is taken where an index offers one; the CUDA packages are"
     echo "# left out because torch's own metadata pins them."
     grep -vE '^(nvidia-|cuda-|triton)' <<<"$resolved"

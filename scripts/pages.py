@@ -39,8 +39,8 @@ _INNER = ("Run.check_spaces", "Run.configured", "StorageError.of", "PolicyState.
 
 
 def flags(parser: argparse.ArgumentParser, known: Container[str] = ()) -> str:
-    """Return the flags of a command as lists, one for each group, but for those that are known."""
-    lists = []
+    """Return the flags of a command as tables, one for each group, but for those that are known."""
+    tables = []
     for group in parser._action_groups:
         rows = []
         for action in group._group_actions:
@@ -49,11 +49,12 @@ def flags(parser: argparse.ArgumentParser, known: Container[str] = ()) -> str:
             words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{action.dest}`"
             value = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
             named = f" `{value}`" if value and action.option_strings else ""
-            rows.append(f"- {words}{named}: {action.help or ''}")
+            meaning = (action.help or "").replace("|", r"\|")
+            rows.append(f"| {words}{named} | {meaning} |")
         if rows:
-            head = [f"### {group.title}", ""]
-            lists.append("\n".join([*head, *rows]))
-    return "\n\n".join(lists)
+            head = [f"### {group.title}", "", "| flag | meaning |", "|---|---|"]
+            tables.append("\n".join([*head, *rows]))
+    return "\n\n".join(tables)
 
 
 def mlagents_flags() -> str:

@@ -201,7 +201,7 @@ def test_extras_exist_and_are_named_as_they_can_be_had(root: Path, monkeypatch, 
     pyproject = (root / "pyproject.toml").read_text("utf-8")
     assert set(_EXTRAS.values()) <= set(re.findall(r"^(\w+) = \[", pyproject, re.M))
     assert re.findall(r"^dmc = \[\"dm-control\S+; python_version < '([\d.]+)'", pyproject, re.M) == ["3.13"]
-    told = (root / "docs/platforms.md").read_text("utf-8").partition("## Extras")[2]
+    told = (root / "docs/reliability.md").read_text("utf-8").partition("## Extras")[2]
     rows = re.findall(r"^\|( `.+?) \|", told, re.M)
     extras = re.findall(r"^(\w+) = \[", pyproject.partition("[project.optional-dependencies]")[2], re.M)
     assert {*re.findall(r"`(\w+)`", "".join(rows)), "docs", "dev"} == {*extras[: extras.index("dev") + 1]}

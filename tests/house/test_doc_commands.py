@@ -2,7 +2,7 @@
 
 What a training is shortened by is appended to its command line, and ``NAME`` becomes the name of a run. What
 nobody here can execute stands in ``NOT_RUN`` with the reason; a command that is not known is a failure.
-Those of the pages below ``docs/`` and ``envs/`` are executed with ``-m slow``.
+Those of other pages than ``OFTEN`` are executed with ``-m slow``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ NOT_RUN = {
     r"python scripts/pages.py --write": "tests/house/test_docs.py compares what it writes",
     r"python -m benchmarks.tables --write": "tests/house/test_benchmarks.py compares what it writes",
     r"make ": "tests/house/test_docs.py looks for the target; some would install, or run these tests",
-    r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
     r"export ": "changes the shell it is typed in",
+    r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
     r"python main.py walk.py:Walk --watch": "it has no picture",
     r"pip install ": "tests/house/test_make.py compares what is installed with what is resolved",
     r"sudo apt ": "installs packages of the system",
@@ -71,10 +71,11 @@ def as_script(words: list[str]) -> Words:
     return ("python", scripts[words[0]], *words[1:]) if words[0] in scripts else tuple(words)
 
 
-README = ROOT / "README.md"
+COMMAND_PAGE = ROOT / "docs" / "command_line.md"
+OFTEN = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", COMMAND_PAGE)
 OWN_PAGE = ROOT / "docs" / "own_environment.md"
 BLOCKS = list(commands_by_page(PAGES))
-AT_THE_TOP = {words for page, block in BLOCKS if page.parent == ROOT for words in block}
+EXECUTED_OFTEN = {words for page, block in BLOCKS if page in OFTEN for words in block}
 COMMANDS = sorted({words for _, block in BLOCKS for words in block})
 
 
@@ -90,9 +91,9 @@ def is_on_ray(words: Words) -> bool:
 
 
 def chosen(fits: Callable[[Words], bool]) -> list[object]:
-    """The commands to execute, those that neither README.md nor CONTRIBUTING.md has marked as slow."""
+    """The commands to execute, those of no page of ``OFTEN`` marked as slow."""
     return [
-        words if words in AT_THE_TOP else pytest.param(words, marks=pytest.mark.slow)
+        words if words in EXECUTED_OFTEN else pytest.param(words, marks=pytest.mark.slow)
         for words in COMMANDS
         if reason(words) is None and fits(words)
     ]
@@ -206,7 +207,7 @@ PAIRS = {
 @pytest.mark.parametrize(
     "pair",
     [
-        pair if page == README else pytest.param(pair, marks=pytest.mark.slow)
+        pair if page == COMMAND_PAGE else pytest.param(pair, marks=pytest.mark.slow)
         for pair, page in sorted(PAIRS.items())
     ],
     ids=lambda pair: shlex.join(pair[0]),

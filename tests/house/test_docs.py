@@ -203,7 +203,7 @@ def test_walk_is_the_same_environment_on_every_page() -> None:
     trees = [ast.parse(text) for text in texts if "class Walk" in text]
     walks = [ast.unparse(node) for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
     assert [walk for walk in walks if walk != walks[0]] == []
-    assert len(walks) == 4, "the notebook, README.md, docs/own_environment.md, docs/python.md"
+    assert len(walks) == 3, "the notebook, docs/own_environment.md, docs/python.md"
 
 
 def check_block(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

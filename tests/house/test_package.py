@@ -131,9 +131,9 @@ def test_the_citation_is_that_of_the_package(root):
     (keywords,) = re.findall(r"^keywords = (\[.+\])$", project, re.M)
     assert cited["version"] == VERSION and cited["authors"] == [{"name": author}]
     assert cited["keywords"] == yaml.safe_load(keywords)
-    page = (root / "docs/citing.md").read_text()
+    page = (root / "README.md").read_text()
     assert all(f"{{{text}}}" in page for text in (cited["title"], author, VERSION))
-    assert any(root.glob("LICENSE*")) == ("license" in cited), "docs/citing.md says how one is added"
+    assert any(root.glob("LICENSE*")) == ("license" in cited), "pyproject.toml says how one is added"
 
 
 @pytest.mark.parametrize(
