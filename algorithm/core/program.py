@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-VERSION = "0.1.0"
+VERSION = "1.0.0"
 
 _SCRIPTS = {"main.py": ("asac", "asac"), "main_ds.py": ("asac-ds", "ds")}
 """Script of a checkout -> the command and the package that an installation has instead."""
