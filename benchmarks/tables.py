@@ -16,9 +16,8 @@ from benchmarks.cells import Missing, Results
 from benchmarks.harness import RESULTS, ROOT
 from benchmarks.rendering import TABLES
 
-NAMES = "evidence performance lanes toys memory representation world_model learners export tuning"
+NAMES = "evidence lanes toys memory representation world_model learners export"
 PAGES = (
-    ROOT / "benchmarks" / "figures.md",
     *sorted((ROOT / "benchmarks" / "studies").glob("*.md")),
     *(ROOT / "docs" / f"{name}.md" for name in NAMES.split()),
 )

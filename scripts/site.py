@@ -17,7 +17,6 @@ OUTSIDE = (
     "CONTRIBUTING.md",
     "algorithm/README.md",
     "benchmarks/README.md",
-    "benchmarks/figures.md",
 )
 
 _LOGGER = logging.getLogger("mkdocs.hooks.site")
@@ -27,9 +26,16 @@ _FENCE = re.compile(r"(^(`{3,}).*?^\2 *$)", re.M | re.S)
 
 def outside() -> list[str]:
     """Return the pages of the site that lie outside ``docs/``, by their paths in the project."""
-    tasks = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("envs/*/*/README.md"))
-    studies = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("benchmarks/studies/*.md"))
-    return [*OUTSIDE, *studies, *tasks]
+    return [*OUTSIDE, *_found("benchmarks/studies/*.md"), *_found("envs/*/*/README.md")]
+
+
+def _found(pattern: str) -> list[str]:
+    return sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern))
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Add a section with all studies to the navigation."""
+    config.nav = [*(config.nav or []), {"Studies": _found("benchmarks/studies/*.md")}]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

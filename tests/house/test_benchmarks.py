@@ -68,7 +68,8 @@ def test_a_wrong_command_is_refused(words: list[str], capsys: pytest.CaptureFixt
 
 
 def test_every_question_that_the_pages_name_exists(root: Path) -> None:
-    pages = [page for folder in (root, root / "docs", root / "benchmarks") for page in folder.glob("*.md")]
+    folders = (root, root / "docs", root / "benchmarks", root / "benchmarks" / "studies")
+    pages = [page for folder in folders for page in folder.glob("*.md")]
     text = "\n".join(page.read_text("utf-8") for page in pages if page.name != "CHANGELOG.md")
     named = {
         name for found in re.findall(r'ONLY=(?:"([^"]+)"|(\w+))', text) for name in " ".join(found).split()

@@ -118,11 +118,11 @@ def test_the_page_about_the_37_details_names_what_exists(root):
     """Each item has its number, and functions, classes and keys that are there."""
     page = (root / "docs" / "families.md").read_text("utf-8")
     section = page.partition("## The 37 details\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^(\d+)\. (.+)$", section, re.M)
+    rows = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]*`[^|]+) \|$", section, re.M)
     assert [int(number) for number, _ in rows] == [*range(1, 38)]
     keys = {".".join(path) for path, _ in fields()}
-    for number, said in rows:
-        named = re.findall(r"`([\w.]+)`", said.rpartition(": ")[2])
+    for number, here in rows:
+        named = re.findall(r"`([\w.]+)`", here)
         assert named, number
         for name in named:
             module, _, thing = name.rpartition(".")
