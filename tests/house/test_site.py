@@ -39,6 +39,9 @@ def test_the_site_has_every_page_name_and_flag(site, root):
     nav = (root / "mkdocs.yml").read_text().partition("\nnav:")[2]
     named = set(re.findall(r"([\w/]+\.md)$", nav, re.M))
     assert {page.name for page in (root / "docs").glob("*.md")} <= named
+    home = (site / "index.html").read_text()
+    studies = [page.stem for page in (root / "benchmarks" / "studies").glob("*.md")]
+    assert [study for study in studies if f'href="benchmarks/studies/{study}.html"' not in home] == []
     reference = (site / "api.html").read_text()
     for name in set(asac.__all__) - {"__version__"}:
         assert f'id="{name.lower()}"' in reference, name
