@@ -16,7 +16,7 @@ from benchmarks.cells import Missing, Results
 from benchmarks.harness import RESULTS, ROOT
 from benchmarks.rendering import TABLES
 
-NAMES = "evidence lanes toys memory representation world_model learners export"
+NAMES = "evidence learners export"
 PAGES = (
     *sorted((ROOT / "benchmarks" / "studies").glob("*.md")),
     *(ROOT / "docs" / f"{name}.md" for name in NAMES.split()),
