@@ -327,7 +327,7 @@ class Config(Block):
     )
     environment_parameters: dict[str, Any] = option(
         {},
-        "What changes between episodes (docs/environments.md): {name: number, sampler or curriculum}.",
+        "What changes between episodes (docs/curriculum.md): {name: number, sampler or curriculum}.",
         resume=other_lessons,
         shared=True,
         names="parameters",

@@ -260,7 +260,7 @@ def test_a_row_about_environments_is_a_suite_with_a_section_and_an_extra_that_ex
     page = (ROOT / "docs" / "environments.md").read_text("utf-8")
     extras = (ROOT / "pyproject.toml").read_text("utf-8")
     rows = dict(re.findall(r"^\| \[([\w ]+)\]\(#[^|]+\|[^|]+\|[^|]+\| (\S+) \|", page, re.M))
-    assert re.findall(r"^## (.+)$", page, re.M) == [*rows, "Parameters", "Security"]
+    assert re.findall(r"^## (.+)$", page, re.M) == [*rows, "Security"]
     assert [suite for suite, extra in rows.items() if extra == "none"] == ["Gymnasium"]
     for extra in set(rows.values()) - {"none"}:
         assert re.search(rf"^{extra.strip('`')} = \[", extras, re.M)

@@ -18,7 +18,7 @@ from algorithm.env.parameters.config import (
     read_parameters,
 )
 
-_COMPARE = "compare it with docs/environments.md, Parameters"
+_COMPARE = "compare it with docs/curriculum.md"
 
 LARGEST = 3.4028234e38
 """The largest float of 32 bits, which is what Unity reads."""
