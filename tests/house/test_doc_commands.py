@@ -51,7 +51,7 @@ NOT_RUN = {
     r"python -m benchmarks ": "measures for minutes, shortened in tests/house/test_benchmarks.py",
     r"python main.py \S+ --editor": "waits for somebody who presses Play; extras/unity/testing does so",
     r"python -m algorithm.extras.unity.testing ": "waits for a trainer",
-    r"python main.py (gymnasium_robotics|my_reach.py):": "another package, or the reader's own file",
+    r"python main.py (gymnasium_robotics|my_reach.py|robot.py):": "another package, or the reader's own file",
     r"python main.py own/walk": "tests/house/test_presets.py trains and plays the worked example",
 }
 """How commands begin that are not executed, and why."""
