@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import io
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 from argparse import ArgumentParser
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
-from typing_extensions import override
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from algorithm.agents.sac.metrics import READOUTS  # noqa: E402 - the path comes before
-from algorithm.app.console.live import LiveConsole  # noqa: E402
-from algorithm.core.console import Evaluation, Progress  # noqa: E402
-
 IMAGES = ROOT / "docs" / "images"
 WIDTH = 112
 
@@ -37,44 +33,18 @@ SCREENS = {
 """Name of the picture → words behind ``asac``."""
 
 COLOURS = {"FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-EVALUATIONS = (
-    Evaluation(1_000, -1387.59, 218.53, 10),
-    Evaluation(2_000, -846.61, 70.19, 10),
-    Evaluation(3_000, -200.65, 88.67, 10),
-    Evaluation(4_000, -178.30, 71.18, 10),
-)
-PROGRESS = Progress(
-    step=4_086,
-    max_step=6_000,
-    iteration=20,
-    max_iter=None,
-    updates=3_086,
-    episodes=20,
-    seconds=60.2,
-    eta_s=33.0,
-    env_steps_per_s=58.6,
-    updates_per_s=58.6,
-    returns=(
-        *(-1306.8, -1285.8, -1521.6, -1071.4, -1049.8, -1149.2, -986.5, -1433.3, -1292.5, -875.1),
-        *(-898.2, -863.1, -509.4, -252.6, -122.5, -294.2, -128.7, -244.3, -115.5, -1.5),
-    ),
-    last_eval=EVALUATIONS[-1],
-    best_eval=EVALUATIONS[-1],
-    metrics={
-        **{"loss/q": 1.7885e-4, "loss/policy": 0.69198, "loss/alpha": 0.02206, "optim/grad_norm": 0.018926},
-        **{"policy/entropy_c": -1.0036, "policy/target_entropy_c": -1.0, "policy/alpha_c": 0.0021762},
-    },
-    readouts=READOUTS,
-)
-"""Figures of one run on a busy machine. Times differ from run to run: a new one would be another picture."""
+LIVE = ["CartPole-v1", "--seed", "1", "-n", "first", "--device", "cpu"]
+"""Words of the training whose panel is filmed."""
 
+LIVE_WIDTH, LIVE_HEIGHT = 100, 40
+FRAMES = 16
+SECONDS = 0.8
+"""Columns and rows of that terminal, pictures of the film, and how long each is shown; the last for four."""
 
-class _Terminal(io.StringIO):
-    encoding = "utf-8"
+_REDRAWN = re.compile(r"\r(?:\x1b\[2K(?:\x1b\[1A)?){3,}")
+"""What a terminal gets before a panel is drawn over the one before."""
 
-    @override
-    def isatty(self) -> bool:
-        return True
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Zhl]")
 
 
 def main(argv: list[str]) -> None:
@@ -88,11 +58,11 @@ def main(argv: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "walk.py").write_text(found["code"], "utf-8")
         for name in options.names or [*SCREENS, "live"]:
-            said = _panel() if name == "live" else _said(SCREENS[name], folder)
-            file, mark = IMAGES / f"screen_{name}.svg", words_mark(said.plain)
+            frames = _filmed(folder) if name == "live" else [_said(SCREENS[name], folder)]
+            file, mark = IMAGES / f"screen_{name}.svg", words_mark(frames[-1].plain)
             if options.stale and file.exists() and mark in file.read_text("utf-8"):
                 continue
-            file.write_text(f"{_picture(said)}{mark}\n", "utf-8")
+            file.write_text(f"{_film(frames)}{mark}\n", "utf-8")
             print(f"docs/images/screen_{name}.svg")
 
 
@@ -105,19 +75,33 @@ def words_mark(text: str) -> str:
     return f"<!-- words: {hashlib.sha256(' '.join(sorted(words)).encode()).hexdigest()[:16]} -->"
 
 
-def _panel() -> Text:
-    """Return the live panel of a training, drawn once."""
-    os.environ |= COLOURS
-    stream = _Terminal()
-    with LiveConsole(stream, width=WIDTH) as console:
-        console.start([("run", [("name", "base")])])
-        start = stream.tell()
-        for evaluation in EVALUATIONS:
-            console.evaluation(evaluation, best=True)
-        console.progress(PROGRESS)
-        drawn = stream.getvalue()[start:]  # before it is closed, which draws it again
-    panel = Text.from_ansi(re.sub(r"\x1b\[[0-9;?]*[A-Zhl]", "", drawn).strip("\n"))
-    return Text.assemble(("$ asac gym/pendulum -n base --seed 1 --max_step 6000\n", "bold"), panel)
+def _filmed(folder: str) -> list[Text]:
+    """Return what a terminal shows during a training, in pictures as far apart as possible."""
+    environment = os.environ | COLOURS | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment |= {"COLUMNS": str(LIVE_WIDTH)}
+    reader, writer = pty.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", LIVE_HEIGHT, LIVE_WIDTH, 0, 0))
+    command = [sys.executable, "-m", "asac", *LIVE]
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=writer, stderr=writer):
+        os.close(writer)
+        said = b""
+        while part := _read(reader):
+            said += part
+    os.close(reader)
+    first, *panels = _REDRAWN.split(said.decode("utf-8", "replace").replace("\r\n", "\n"))
+    begun = first[first.rindex("\x1b[36m╭") :] if "╭" in first else first
+    every = [begun, *panels]
+    chosen = sorted({round(k * (len(every) - 1) / (FRAMES - 1)) for k in range(FRAMES)})
+    prompt = (f"$ asac {' '.join(LIVE[:1])}\n", "bold")
+    return [Text.assemble(prompt, Text.from_ansi(_CONTROL.sub("", every[k]).strip("\n"))) for k in chosen]
+
+
+def _read(reader: int) -> bytes:
+    """Return the next bytes of a terminal; none once its program has ended."""
+    try:
+        return os.read(reader, 65536)
+    except OSError:  # Linux: the other side is closed
+        return b""
 
 
 def _said(words: list[str], folder: str) -> Text:
@@ -133,11 +117,35 @@ def _said(words: list[str], folder: str) -> Text:
     return Text.assemble((f"$ asac {' '.join(words)}\n", "bold"), Text.from_ansi(said.rstrip()))
 
 
-def _picture(said: Text) -> str:
+def _film(frames: list[Text]) -> str:
+    """Return a picture of one frame, or of several that are shown one after the other, for ever."""
+    if len(frames) == 1:
+        return _picture(frames[0], "asac", WIDTH)
+    lines = max(frame.plain.count("\n") for frame in frames)
+    for frame in frames:
+        frame.append("\n" * (lines - frame.plain.count("\n")))
+    pictures = [_picture(frame, f"f{k}", LIVE_WIDTH) for k, frame in enumerate(frames)]
+    box = re.search(r'viewBox="([^"]*)"', pictures[0])
+    assert box is not None
+    whole = SECONDS * (len(frames) + 4)
+    shown = 100 * SECONDS / whole
+    style = [
+        f"@keyframes one {{ 0%, {shown:.2f}% {{ opacity: 1 }} {shown + 0.1:.2f}%, 100% {{ opacity: 0 }} }}",
+        f"@keyframes last {{ 0%, {5 * shown:.2f}% {{ opacity: 1 }} 100% {{ opacity: 0 }} }}",
+        f".frame {{ opacity: 0; animation: one {whole}s linear infinite }}",
+        ".frame:last-of-type { animation-name: last }",
+        *(f".n{k} {{ animation-delay: {k * SECONDS:.1f}s }}" for k in range(len(frames))),
+    ]
+    inside = "".join(f'<g class="frame n{k}">{picture}</g>' for k, picture in enumerate(pictures))
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box[1]}">'
+    return f"{head}<style>{' '.join(style)}</style>{inside}</svg>"
+
+
+def _picture(said: Text, name: str, width: int) -> str:
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True)
+        console = Console(record=True, width=width, file=nowhere, force_terminal=True)
         console.print(said)
-    svg = console.export_svg(title="asac")
+    svg = console.export_svg(title="asac", unique_id=name)
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)  # fonts would be fetched from elsewhere
 
 
