@@ -108,6 +108,11 @@ class DemoConfig(Block):
         return bool(self.share or self.share_end)
 
     @property
+    def without_random(self) -> bool:
+        """Whether a training begins without random actions: offline, or with those of the first policy."""
+        return self.offline or self.warm_up_policy > 0
+
+    @property
     def learned_from(self) -> bool:
         """Whether updates are on them, in part or wholly."""
         return self.mixed or self.pretrain > 0 or self.offline

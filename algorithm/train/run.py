@@ -90,7 +90,7 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
     if loaded.config.base_config.stop_at_return == "auto":
         solved = _solved_at(loaded)
         loaded = decided(loaded, "base_config", lambda _: {"stop_at_return": solved})
-    loaded = decided(loaded, RUN_BLOCK, lambda config: {"start_step": 0} if _unlike_random(config) else {})
+    loaded = decided(loaded, RUN_BLOCK, _random_steps)
     if loaded.config.run.threads == "auto":
         seconds = measure_threads()
         number = fastest(seconds)
@@ -101,9 +101,9 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
     return loaded, said
 
 
-def _unlike_random(config: Config) -> bool:
-    """Return whether a training begins without random actions, whatever ``start_step`` is by default."""
-    return config.demonstrations.offline or config.demonstrations.warm_up_policy > 0
+def _random_steps(config: Config) -> dict[str, object]:
+    """Return ``start_step`` 0 for a training that begins without random actions, whatever the default is."""
+    return {"start_step": 0} if config.demonstrations.without_random else {}
 
 
 def _solved_at(loaded: LoadedConfig) -> float | None:

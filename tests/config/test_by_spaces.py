@@ -211,6 +211,8 @@ def test_the_widths_of_each_layer_stand_for_their_size(task):
         (["base_config.max_step=100000"], 1000),
         (["base_config.max_step=-1"], 1000),
         (["base_config.max_step=2000", "sac_config.start_step=500"], 500),
+        (["base_config.max_step=2000", "demonstrations.offline=true", "demonstrations.path=a.npz"], 1000),
+        (["base_config.max_step=2000", "demonstrations.warm_up_policy=100"], 1000),
     ],
 )
 def test_random_steps_are_at_most_a_tenth_of_a_training(task, keys, random):

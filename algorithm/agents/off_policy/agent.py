@@ -103,7 +103,6 @@ class OffPolicyAgent(Agent):
         if not keys.use_replay_buffer:
             self._schedule = FifoUpdates(lambda: self.replay.ready, keys.batch_size, self.warm_up_steps)
         self._own_priority = OwnTdError(self.replay, learner) if keys.use_add_with_td else None
-        self._falls_until = last if keys.learning_rate_schedule != "constant" and last > 0 else None
         # Otherwise beta grows with each batch or, without an end, never.
         anneals = config.replay_config.beta_increment_per_sampling is None and last >= 0
         self._anneals_until = last if anneals else None
@@ -171,8 +170,7 @@ class OffPolicyAgent(Agent):
         self.learner.model.normaliser.settle()
         self.policy.warming_up = step < self._keys.start_step
         self._batches.move(run_step)
-        if self._falls_until is not None:
-            self.learner.scale_learning_rate(rate_factor(self._keys, run_step, self._falls_until))
+        self.learner.scale_learning_rate(rate_factor(self._keys, run_step, self.config.base_config.max_step))
         if self._anneals_until is not None:
             self.replay.anneal(run_step / self._anneals_until)
         if self._own_priority:

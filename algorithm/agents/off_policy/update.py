@@ -286,8 +286,9 @@ class OffPolicyLearner(OffPolicyNetworks):
     ) -> dict[str, Tensor]:
         """Return values to log; those of a further horizon are named after its signal."""
         unit = self.return_scale.scale
-        ratio, rho_max = ahead.log_ratio, self.keys.v_rho
-        metrics = {} if ratio is None else ratio_metrics(ratio, ahead.valid, rho_max)
+        metrics = (
+            {} if ahead.log_ratio is None else ratio_metrics(ahead.log_ratio, ahead.valid, self.keys.v_rho)
+        )
         if self.scales_rewards:
             metrics |= self.return_scale.metrics()
         metrics["value/target"] = targets[0].y / unit

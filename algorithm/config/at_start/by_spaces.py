@@ -114,9 +114,8 @@ def _is_built_as_default(node: ast.ClassDef) -> bool:
 
 def _section(spec: AgentSpec) -> str:
     """Return the section for a behaviour; hybrid actions count as continuous ones."""
-    if spec.action.continuous:
-        return "images" if spec.obs.images else "continuous"
-    return "images_discrete" if spec.obs.images else "discrete"
+    names = (("discrete", "continuous"), ("images_discrete", "images"))
+    return names[bool(spec.obs.images)][bool(spec.action.continuous)]
 
 
 def _fits(section: str, spec: AgentSpec) -> bool:
@@ -166,7 +165,9 @@ class _Layering:
             return config, []
         leaves = dict(shipped().children[name].leaves()) if name in shipped().children else {}
         values = {path: leaf.value for path, leaf in leaves.items()}
-        if config.base_config.max_step > 0 and _RANDOM in values:
+        if config.demonstrations.without_random:
+            values.pop(_RANDOM, None)
+        elif config.base_config.max_step > 0 and _RANDOM in values:
             values[_RANDOM] = min(config.base_config.max_step // 10, cast(int, values[_RANDOM]))
         taken = {path: value for path, value in values.items() if not self._is_set(path)}
         wanted = _with(config, taken)
