@@ -16,7 +16,7 @@ from benchmarks.cells import Missing, Results
 from benchmarks.harness import RESULTS, ROOT
 from benchmarks.rendering import TABLES
 
-NAMES = "evidence learners export"
+NAMES = "evidence learners"
 PAGES = (
     *sorted((ROOT / "benchmarks" / "studies").glob("*.md")),
     *(ROOT / "docs" / f"{name}.md" for name in NAMES.split()),

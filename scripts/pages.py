@@ -11,13 +11,12 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from textwrap import indent
-from typing import Any
+from typing import Any, get_args
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import asac  # noqa: E402 - the path comes before
-from algorithm import nn  # noqa: E402
 from algorithm.app.cli.ds import distributed_parser  # noqa: E402
 from algorithm.app.cli.flags import EVERY_ROLE, flags_of  # noqa: E402
 from algorithm.app.cli.parsing import train_parser  # noqa: E402
@@ -171,8 +170,11 @@ def offered(package: str) -> str:
 
 
 def _first_sentence(value: object) -> str:
+    if choices := get_args(value):
+        return f"One of {', '.join(map(repr, choices))}"
     text = _prose(value).partition("\n\n")[0].replace("\n", " ")
-    return re.split(r"(?<=\w[.:])\s(?=[A-Z])", text)[0].rstrip(".:")
+    # An end of a sentence is none within code.
+    return re.split(r"(?<=\w[.:])\s(?=[A-Z])(?=(?:[^`]*`[^`]*`)*[^`]*$)", text)[0].rstrip(".:")
 
 
 def example(name: str) -> str:
@@ -186,8 +188,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "names": names,
     "ml-agents": extra("as_markdown"),
     "ml-agents-flags": mlagents_flags,
-    **{name: partial(offered, f"algorithm.{name}") for name in ("core", "replay", "agents")},
-    "nn": lambda: ", ".join(f"`{name}`" for name in nn.__all__),
+    **{name: partial(offered, f"algorithm.{name}") for name in ("core", "nn", "replay", "agents")},
     **{name: partial(example, name) for name in ("sac_by_hand", "recent", "hill")},
 }
 PAGES = ("command_line.md", "api.md", "coming_from.md", "parts.md")

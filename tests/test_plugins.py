@@ -536,7 +536,7 @@ def test_an_extension_may_lie_in_the_tasks_folder_and_judges_actions_of_remote_a
 
 
 def test_the_page_shows_the_package_as_it_is():
-    page = PACKAGE.parents[1] / "docs" / "plugins.md"
+    page = PACKAGE.parents[1] / "docs" / "parts.md"
     shown = {block.text for block in blocks_of(page, page.read_text("utf-8"))}
     for name in (
         "pyproject.toml",

@@ -92,7 +92,7 @@ MLAGENTS: Mapping[str, str] = {
     "lesson": "a training begins with the first lesson, so {} is left out",
     "keep_checkpoints": "-o checkpoint_config.keep={}",
     "save_freq": "-o sac_config.save_model_per_step={}",
-    "docker_target_name": "start the container yourself, so {} is left out (docs/containers.md)",
+    "docker_target_name": "start the container yourself, so {} is left out (docs/distributed.md)",
 }
 """Flag of ``mlagents-learn`` since 0.12 -> ours, ``{}`` for its value, or why there is none."""
 

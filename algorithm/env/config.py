@@ -79,7 +79,7 @@ class EnvConfig(Block):
     """The part of ``base_config`` that defines the environment."""
 
     env_type: KindName = required(
-        "Simulator. Also module:Recipe (docs/plugins.md). Only Python sets OBJECT.",
+        "Simulator. Also module:Recipe (docs/parts.md). Only Python sets OBJECT.",
         resume=_OTHER_TASK,
         shared=True,
         names="kind",

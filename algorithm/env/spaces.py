@@ -43,7 +43,7 @@ def several_agents(env: object) -> str:
 
 ONE_AGENT = (
     "write a gymnasium.Env in which one of them acts and the others are part of the environment; several can "
-    "learn in players of Unity, or in a kind of environment of your own (docs/plugins.md)"
+    "learn in players of Unity, or in a kind of environment of your own (docs/parts.md)"
 )
 """Remedy for an environment of several agents."""
 
