@@ -33,6 +33,7 @@ default: # prioritised, three steps, two environments; the ring is overwritten t
   checkpoint_config: {keep: 2}
 by_spaces: # the section continuous
   base_config: {preset: auto, max_step: 560}
+  sac_config: {use_n_step_is: sampled}
 workers:
   base_config: {workers: 2}
 own_td_error: # the queue of fresh data, normalised observations, noisy exploration
