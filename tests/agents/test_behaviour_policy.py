@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.agents.behaviour_policy import BehaviourPolicy, HoldingPolicy
+from algorithm.agents.behaviour_policy import AT_BOUND, BehaviourPolicy, HoldingPolicy
 from algorithm.core.data import ActorOutput
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 
@@ -36,11 +36,23 @@ def test_a_continuous_action_is_held_for_so_many_steps_on_average(repeat):
     prev, changes = HYBRID.action.padding(n), 0
     for _ in range(steps):
         acted = act(one, prev)
-        changes += np.count_nonzero(~np.isclose(acted.action[:, 5:], prev[:, 5:], atol=1e-6).all(1))
+        same = np.isclose(acted.action[:, 5:], prev[:, 5:], atol=1e-6)
+        changes += np.count_nonzero(~same.all(1))
         np.testing.assert_array_equal(acted.action[:, 5:], np.tanh(acted.z))
         assert (acted.action[:, :5].sum(1) == 2).all()
         prev = acted.action
-    assert n * steps / changes == pytest.approx(repeat, rel=0.05)
+    chance = (AT_BOUND / 2.0) ** 2 * 2.0 if repeat > 1.0 else 0.0  # that a number is at the same bound again
+    assert n * steps / changes == pytest.approx(repeat / (1.0 - chance**2), rel=0.05)
+
+
+def test_half_of_the_numbers_that_are_held_are_at_a_bound():
+    u = act(player(c=16.0), HYBRID.action.padding(4000)).action[:, 5:]
+    at_bound = np.abs(u) > 0.999
+    assert at_bound.mean(0) == pytest.approx([AT_BOUND] * 2, abs=0.03)
+    assert (at_bound[:, 0] & at_bound[:, 1]).mean() == pytest.approx(AT_BOUND**2, abs=0.03)
+    assert (u[at_bound] > 0).mean() == pytest.approx(0.5, abs=0.03)
+    assert np.abs(u[~at_bound]).mean() == pytest.approx(0.5, abs=0.03), "the others are uniform"
+    assert (np.abs(act(player(c=1.0), HYBRID.action.padding(400)).action[:, 5:]) < 0.999).mean() > 0.99
 
 
 @pytest.mark.parametrize(("repeat", "same"), [(1.0, 1 / 6), (2.0, 1 / 2 + 1 / 12)])
@@ -66,13 +78,20 @@ def test_a_choice_that_is_not_allowed_any_more_is_not_held():
 def test_the_density_of_what_is_held_by_hand():
     one, n = player(c=4.0, d=4.0), 400
     first = act(one, HYBRID.action.padding(n))
-    np.testing.assert_allclose(first.behaviour_logp, [[-np.log(6.0), -2.0 * np.log(2.0)]] * n, rtol=1e-6)
+    inside = (np.abs(first.action[:, 5:]) < 0.9999).all(1)
+    density = -2.0 * np.log(2.0 / (1.0 - AT_BOUND))
+    np.testing.assert_allclose(
+        first.behaviour_logp[inside], [[-np.log(6.0), density]] * inside.sum(), rtol=1e-6
+    )
+    assert (np.exp(1e3 - first.behaviour_logp[~inside, 1]) == 0.0).all(), "a bound has a probability"
     after = act(one, first.action)
     same = (after.action[:, :5] == first.action[:, :5]).all(1)
     held = np.isclose(after.action[:, 5:], first.action[:, 5:], atol=1e-6).all(1)
     discrete = np.where(same, 0.75 + 0.25 / 6.0, 0.25 / 6.0)
     np.testing.assert_allclose(np.exp(after.behaviour_logp[:, 0]), discrete, rtol=1e-5)
-    np.testing.assert_allclose(np.exp(after.behaviour_logp[~held, 1]), 0.25 / 4.0, rtol=1e-5)
+    fresh = ~held & (np.abs(after.action[:, 5:]) < 0.9999).all(1)
+    expected = 0.25 * ((1.0 - AT_BOUND) / 2.0) ** 2
+    np.testing.assert_allclose(np.exp(after.behaviour_logp[fresh, 1]), expected, rtol=1e-5)
     assert (np.exp(1e3 - after.behaviour_logp[held, 1]) == 0.0).all(), "it had a probability"
     forbidden = act(one, first.action, ~first.action[:, :5].astype(bool))
     np.testing.assert_allclose(np.exp(forbidden.behaviour_logp[:, 0]), 1.0 / 2.0, rtol=1e-5)

@@ -217,7 +217,8 @@ def test_the_widths_of_each_layer_stand_for_their_size(task):
 )
 def test_random_steps_are_at_most_a_tenth_of_a_training(task, keys, random):
     task(PENDULUM)
-    assert laid(RUNNER, *keys).config.sac_config.start_step == random
+    loaded = laid(RUNNER, *keys)
+    assert told(loaded) == [("continuous", False)] and loaded.config.sac_config.start_step == random
 
 
 @pytest.mark.parametrize(

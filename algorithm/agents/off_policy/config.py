@@ -51,7 +51,8 @@ class OffPolicyConfig(RunConfig):
     )
     start_repeat_c: Finite = option(
         16.0,
-        "Mean steps to hold a random continuous action of start_step. 1: no holding.",
+        "Mean steps to hold a random continuous action of start_step. Half of its numbers are at a bound "
+        "then. 1: no holding, uniform.",
         ge=1,
         shared=True,
         resume="free: for random actions from now on",

@@ -125,8 +125,9 @@ def _laid(one: Laid) -> str:
     if one.why_not:
         return f"{whose}{one.name} is left out and the defaults hold: {one.why_not}"
     why = f", since {MEANING[one.name]}. {REASON[one.name]}" if one.behaviours else ""
-    kept = f". The task itself sets {', '.join(one.overridden)}" * bool(one.overridden)
-    return f"{whose}{one.name}{why}{kept}"
+    return f"{whose}{one.name}{why}" + f". The task itself sets {', '.join(one.overridden)}" * bool(
+        one.overridden
+    )
 
 
 def _flat(loaded: LoadedConfig) -> dict[str, object]:
