@@ -152,7 +152,7 @@ class OffPolicyConfig(RunConfig):
         0.75, "HL-Gauss: standard deviation of the target's normal, in bins.", gt=0
     )
 
-    use_n_step_is: Literal[True, False, "sampled"] = option(
+    use_n_step_is: bool | Literal["sampled"] = option(
         True,
         "Correct n-step targets with V-trace. sampled: the same on average, from one state of the n. "
         "false: plain n-step sums. No effect if n_step is 1.",
