@@ -95,7 +95,7 @@ def idle(config: BehaviourConfig) -> list[str]:
         (
             shown.path is not None and not used,
             "demonstrations.path has no effect: the strengths of GAIL and behavioral_cloning are 0, and "
-            "nothing else learns from it (share, pretrain, offline)",
+            "share, pretrain and offline are off",
         ),
     )
     return [text for holds, text in table if holds]

@@ -18,8 +18,8 @@ from algorithm.core.fields import (
     option,
 )
 
-_OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
-_OTHER_HORIZON = "fixed: values were learned for the other horizon"
+_OTHER_NETWORKS = "fixed: the networks would differ from the trained ones"
+_OTHER_HORIZON = "fixed: values were learned for the old horizon"
 _UNTRAINED = "fixed: what it trains is not in the checkpoint, or would be lost"
 
 
@@ -80,7 +80,7 @@ def _gamma() -> Any:  # noqa: ANN401 - as option
     """Declare the discount factor of a signal."""
     return option(
         None,
-        "Discount factor of this reward. null: the agent's. Another one adds critics or value networks.",
+        "Discount factor of this reward. null: the agent's. A different one adds critics or value networks.",
         resume=_OTHER_HORIZON,
         shared=True,
     )
@@ -132,7 +132,7 @@ class GailSignal(Block):
     form: Literal["GAIL", "AIRL"] = option(
         "GAIL",
         "GAIL: −log(1 − D), never negative, favors long episodes. AIRL: log D − log(1 − D), of either sign.",
-        resume="fixed: values were learned for the other form",
+        resume="fixed: values were learned for the old form",
     )
     learning_rate: Finite = option(0.0003, "Learning rate of the discriminator D.", gt=0)
     use_actions: bool = option(
@@ -160,9 +160,9 @@ class RewardSignals(Block):
         "Updates of the signals' networks per update of the agent. Each draws new demonstrations.",
     )
     extrinsic: ExtrinsicSignal = block(ExtrinsicSignal, "The environment's own reward.")
-    curiosity: CuriositySignal = block(CuriositySignal, "The horizon of curiosity's bonus.")
-    rnd: RndSignal = block(RndSignal, "A bonus for what is new.")
-    gail: GailSignal = block(GailSignal, "A reward for what looks demonstrated.")
+    curiosity: CuriositySignal = block(CuriositySignal, "The horizon of the curiosity bonus.")
+    rnd: RndSignal = block(RndSignal, "A bonus for novel observations (RND).")
+    gail: GailSignal = block(GailSignal, "A reward for resembling the demonstrations (GAIL).")
 
 
 class BehavioralCloning(Block):
@@ -176,7 +176,7 @@ class BehavioralCloning(Block):
     )
     steps: Whole = option(0, "Environment steps until the cloning rate reaches 0. 0: constant.", ge=0)
     batch_size: AtLeastOne | None = option(
-        None, "Sequences per cloning step. null: as the algorithm's updates."
+        None, "Sequences per cloning step. null: as in the algorithm's updates."
     )
     pretrain: Whole = option(0, "Cloning steps before the first environment step, then an evaluation.", ge=0)
     updates: Whole = option(1, "Cloning steps per update of the agent.", ge=1)
@@ -190,7 +190,7 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
         (
             not (any(strengths.values()) or config.run.curiosity or config.run.extensions),
             tuple(f"reward_signals.{name}.strength" for name in strengths),
-            "all are 0, so nothing is rewarded",
+            "all are 0, so there is no reward",
             "raise one of them",
         ),
         (
@@ -203,7 +203,7 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
             (
                 getattr(signal, key) != default and not on,
                 (f"reward_signals.{name}.{key}", switch),
-                f"there is no reward of {name} to discount",
+                f"the {name} reward is off, so there is nothing to discount",
                 f"set {switch}, or leave {key} out",
             )
             for name, signal, switch, on in _discounted(config)

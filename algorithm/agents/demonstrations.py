@@ -55,10 +55,10 @@ class DemoStore:
         lacking = sum(episode.behaviour_logp is None for episode in found.episodes)
         if corrects and lacking:
             raise UsageError(
-                "demonstrations do not say how probable their actions were",
+                "the demonstrations lack the probabilities of their actions",
                 where="demonstrations.path",
-                why=f"V-trace corrects targets of several steps by that, and {lacking} of "
-                f"{len(found.episodes)} episodes lack it, or have it of another family",
+                why=f"V-trace corrects n-step targets with these, and {lacking} of {len(found.episodes)} "
+                "episodes lack them, or have those of another algorithm family",
                 fix="set sac_config.use_n_step_is: false, or n_step: 1",
             )
         self.notices = found.notices
@@ -144,7 +144,7 @@ class DemoStore:
             "gone": sorted(before.keys() - now.keys()),
         }
         raise StorageError(
-            "the demonstrations are not those that the run has learned from",
+            "the demonstrations differ from those that the run was trained with",
             where="demonstrations.path",
             why="; ".join(f"{what}: {', '.join(names)}" for what, names in facts.items() if names),
             fix="put the files back as they were, or train a new run",
@@ -171,14 +171,14 @@ def signal_rows(config: BehaviourConfig) -> Rows:
 def _use_rows(shown: DemoConfig) -> Rows:
     parts = []
     if shown.offline:
-        parts.append("all batches are demonstrated, no environment is stepped")
+        parts.append("all batches are demonstrations, no environment is stepped")
     if shown.share or shown.share_end:
         falls = f" to {shown.share_end:.0%} at step {shown.share_until:,}" if shown.share_until else ""
         parts.append(f"{shown.share:.0%}{falls} of each batch")
     if shown.pretrain:
         parts.append(f"{shown.pretrain:,} updates before the first step")
     if shown.warm_up_policy:
-        parts.append(f"the policy as it begins acts for {shown.warm_up_policy:,} steps")
+        parts.append(f"the initial policy acts for {shown.warm_up_policy:,} steps")
     return [("learned from", "; ".join(parts))] if parts else []
 
 

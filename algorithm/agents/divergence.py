@@ -43,8 +43,8 @@ def diverged(why: str, step: int) -> NumericalError:
         "training has diverged",
         where=f"environment step {step}",
         why=why,
-        fix="lower learning_rate, or look for extreme rewards and observations; "
-        "the last checkpoint was written before this",
+        fix="lower learning_rate, or check for extreme rewards and observations; the last checkpoint is "
+        "from before this",
     )
 
 
@@ -101,7 +101,7 @@ class DivergenceMonitor:
         if before and len(str(self.skipped)) == len(str(before)):
             return  # reported at 1, 10, 100, …
         many = "1 step" if self.skipped == 1 else f"so far {self.skipped:,} steps"
-        self._report.skipped(f"{many} skipped, for a gradient or error not finite · step {step:,} · {cause}")
+        self._report.skipped(f"{many} skipped: a gradient or error is not finite · step {step:,} · {cause}")
 
     def _roll_back(self, step: int, cause: str) -> None:
         if self._good >= RECOVERY:
@@ -158,7 +158,7 @@ def _advice(reward: float, observation: float, block: str) -> str:
             "scale rewards by base_config.reward_scale, or clip them: base_config.wrappers: "
             "[{ClipReward: {max_reward: 10}}]"
         )
-    return "clip or scale sensors with a wrapper of your own: base_config.wrappers: [module:Class]"
+    return "clip or scale sensors with your own wrapper: base_config.wrappers: [module:Class]"
 
 
 def _largest(x: Tensor, valid: Tensor) -> float:

@@ -128,9 +128,9 @@ def told_apart(updates_per_step: float, penalty: float, history: History) -> str
         return None
     return (
         f"the discriminator tells everything apart: gail/expert is {short(history.now('gail/expert'))} and "
-        f"gail/policy {short(history.now('gail/policy'))}, and episodes return {short(now)}, no more than at "
-        f"the start ({short(before)}) · raise reward_signals.gail.gradient_penalty ({penalty:g}), or begin "
-        "anew with use_vail: true or use_actions: false"
+        f"gail/policy {short(history.now('gail/policy'))}, and episodes return {short(now)}, no more than "
+        f"at the start ({short(before)}) · raise reward_signals.gail.gradient_penalty ({penalty:g}), or "
+        "start a new run with use_vail: true or use_actions: false"
     )
 
 

@@ -49,7 +49,7 @@ class Learner:
 
     def modules(self) -> nn.Module:
         """Return all networks, with the names that they have in a checkpoint."""
-        assert self._networks is not None, "the family hands them in, or overrides this"
+        assert self._networks is not None, "the family passes them, or overrides this"
         return self._networks
 
     def optimisers(self) -> Mapping[str, FlatOptimiser]:

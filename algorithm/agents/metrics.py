@@ -24,7 +24,7 @@ METRICS: Mapping[str, str] = {
     "gail/penalty": "gradient penalty, before its weight",
     "gail/bonus_mean": "mean GAIL reward",
     "gail/kl": "information in the `use_vail` code, in nats",
-    "gail/beta": "price of a nat",
+    "gail/beta": "penalty per nat",
     "rnd/bonus_mean": "mean RND bonus",
     "rnd/bonus_std": "standard deviation of the bonus",
     **{

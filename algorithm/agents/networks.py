@@ -34,9 +34,9 @@ def pick_device(name: str, *, suits_gpu: bool = False) -> torch.device:
         raise UsageError(f"there is no device {name!r}", fix="use cpu, cuda, cuda:1, gpu or auto") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(
-            f"device {name} was asked for, but there is no such GPU",
+            f"device {name} was requested, but there is no such GPU",
             why=f"torch {torch.__version__} sees {torch.cuda.device_count()} GPUs",
-            fix="use cpu, or auto to take a GPU only where there is one",
+            fix="use cpu, or auto to use a GPU if there is one",
         )
     return device
 

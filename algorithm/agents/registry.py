@@ -76,7 +76,7 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
         module = _optional(package, "config")
         if name != algorithm and block == getattr(module, "BLOCKS", {}).get(name):
             return (
-                f"{block} is {name}'s, and algorithm is {algorithm}",
+                f"{block} is for {name}, and algorithm is {algorithm}",
                 f"set algorithm: {name}, or leave it out",
             )
     module = _config_of(algorithm)

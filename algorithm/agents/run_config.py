@@ -12,8 +12,8 @@ from algorithm.core.fields import AnyConfig, Block, ExtensionEntry, Finite, Shar
 MAX_SEED = 2**32 - 1
 """Largest seed that every library in use accepts."""
 
-OTHER_NETWORKS = "fixed: the networks would be others than those that were trained"
-OTHER_ROUNDING = "free: sums may be rounded otherwise, so the run is not bit for bit what it would have been"
+OTHER_NETWORKS = "fixed: the networks would differ from the trained ones"
+OTHER_ROUNDING = "free: rounding may change, so the run is not bit-exact"
 
 
 def _switch(value: object) -> object:
@@ -25,29 +25,29 @@ def _new_context(old: AnyConfig, new: AnyConfig) -> str:
     """Return the effect of another ``burn_in_step``; attention was trained on a context of that length."""
     steps = old.run.burn_in_step
     if new.run.seq_encoder == "ATTN" and steps != new.run.burn_in_step:
-        return f"fixed: attention was trained to see {steps} steps back, burn_in_step"
+        return f"fixed: attention was trained with burn_in_step {steps}"
     return "free"
 
 
 def _new_gamma(old: AnyConfig, new: AnyConfig) -> str:
     """Return the effect of another ``gamma``, which may become, or cease to be, that of a signal."""
     if sharing(old) != sharing(new):
-        return "fixed: reward signals would share critics, or values, that they have for themselves"
-    return "free: the critics have to learn values of another horizon"
+        return "fixed: reward signals would share critics or values that are separate now"
+    return "free: the critics must learn values for another horizon"
 
 
 def _new_inputs(old: AnyConfig, new: AnyConfig) -> str:
     """Return the effect of another ``use_extra_data``, which sets the inputs of a transition model."""
     if new.run.use_prediction:
-        return "fixed: the transition model would have other inputs than it was trained with"
-    return "free: without use_prediction it says nothing"
+        return "fixed: the transition model would have different inputs than in training"
+    return "free: it has no effect without use_prediction"
 
 
 def _new_extensions(old: AnyConfig, new: AnyConfig) -> str:
     """Return the effect of other ``extensions``; the same ones may have other arguments."""
     before, now = ([name for entry in one.run.extensions for name in entry] for one in (old, new))
     if before != now:
-        return "fixed: their networks and their optimiser would be others than those that were trained"
+        return "fixed: their networks and optimizer would differ from the trained ones"
     return "free: they are made with these arguments; networks of another size do not fit the checkpoint"
 
 
@@ -70,7 +70,7 @@ class RunConfig(Block):
     network_seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
         "Seed of the initial networks. null: seed.",
-        resume="free: the networks have begun",
+        resume="free: the networks are already initialised",
     )
     threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
         1,
@@ -96,7 +96,7 @@ class RunConfig(Block):
         1000,
         "Steps with uniformly random actions before learning. 0: learn once there is a batch.",
         ge=0,
-        resume="fixed: the updates that are owed are counted from it",
+        resume="fixed: pending updates are counted from it",
     )
     gamma: Finite = option(
         0.99,
@@ -122,19 +122,19 @@ class RunConfig(Block):
     )
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = option(
         "constant",
-        "Decay all learning rates until max_step. Without one they stay.",
-        resume="free: as if it had been so from the start",
+        "Decay all learning rates until max_step. Constant without a max_step.",
+        resume="free: as if set from the start",
     )
     learning_rate_hold: Whole = option(
         0,
-        "Environment steps before a schedule begins to fall.",
+        "Environment steps before a schedule starts to decay.",
         ge=0,
-        resume="free: as if it had been so from the start",
+        resume="free: as if set from the start",
     )
     learning_rate_end: Share = option(
         0.0,
         "Final learning rate of a schedule as a share of the first. FlashSAC: 0.5.",
-        resume="free: as if it had been so from the start",
+        resume="free: as if set from the start",
     )
     critic_observations: Annotated[tuple[str, ...], Strict(False)] = option(
         (),
@@ -145,21 +145,21 @@ class RunConfig(Block):
     use_normalization: bool = option(
         True,
         "Normalize vectors, and images of unknown range, by running mean and variance, clipped to ±5.",
-        resume="fixed: the networks have learned on what is normalised, or not",
+        resume="fixed: the networks were trained with the old setting",
         shared=True,
     )
     reward_scaling: bool | Literal["auto"] = option(
         True,
-        "Divide rewards by the running spread of discounted returns. TD errors and temperatures are scaled. "
-        "auto: one factor, by the returns of the random actions, and none where these spread by 0.5 to 500.",
-        resume="fixed: the critics have learned values of the scaled rewards, or of those as they are",
+        "Divide rewards by the running spread of discounted returns. TD errors and temperatures are "
+        "scaled. auto: one factor, from the returns of random actions; none if these spread by 0.5 to 500.",
+        resume="fixed: the critics learned values on the old scale",
     )
 
     siamese: Literal["ATC", "BYOL"] | None = option(
         None,
         "Train the encoder on two augmented views. ATC: match a later observation. BYOL: predict the "
         "target encoder's view.",
-        resume="fixed: its networks and their optimiser would be others than those that were trained",
+        resume="fixed: its networks and optimizer would differ from the trained ones",
     )
     siamese_use_q: bool = option(
         False, "With siamese: critics of augmented views also learn to match target critics of the originals."
@@ -186,15 +186,15 @@ class RunConfig(Block):
         None,
         "Bonus for what a model predicts badly. FORWARD: the next state. INVERSE: the action between two "
         "states.",
-        resume="fixed: the model is either trained or not, and the optimiser has numbers for it",
+        resume="fixed: the optimizer either has state for the model or not",
     )
     curiosity_strength: Finite = option(
-        1.0, "Factor on the bonus, which is first divided by its own standard deviation.", ge=0
+        1.0, "Factor on the bonus, which is first divided by its standard deviation.", ge=0
     )
     use_rnd: bool = option(
         False,
-        "In training, sample several actions and take the most novel one.",
-        resume="fixed: the model is either trained or not, and the optimiser has numbers for it",
+        "In training, sample several actions and choose the most novel one.",
+        resume="fixed: the optimizer either has state for the model or not",
         shared=True,
     )
     rnd_n_sample: Whole = option(10, "Actions that use_rnd samples.", ge=1, shared=True)

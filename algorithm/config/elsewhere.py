@@ -61,7 +61,7 @@ MLAGENTS: Mapping[str, str] = {
     "force": "an existing run is never overwritten: choose another name with -n",
     "train": "training is the default",
     "inference": "--watch",
-    "deterministic": "evaluations never sample; --run does without with --disable_sample",
+    "deterministic": "evaluations never sample; for --run use --disable_sample",
     "seed": "--seed {}",
     "num_envs": "--envs {}",
     "num_areas": f"{_UNITY}.num_areas={{}}",
@@ -89,7 +89,7 @@ MLAGENTS: Mapping[str, str] = {
     "multi_gpu": "a run uses one GPU",
     "curriculum": "translate it with --from_mlagents {}",
     "sampler": "translate it with --from_mlagents {}",
-    "lesson": "a training begins with the first lesson, so {} is left out",
+    "lesson": "training starts with the first lesson, so {} is left out",
     "keep_checkpoints": "-o checkpoint_config.keep={}",
     "save_freq": "-o sac_config.save_model_per_step={}",
     "docker_target_name": "start the container yourself, so {} is left out (docs/distributed.md)",
@@ -147,8 +147,8 @@ ARGUMENTS: Mapping[str, str] = {
     "progress_bar": "quiet=False, or leave it out",
     "log_interval": "write_summary_per_step=N",
     "tensorboard_log": "directory='FOLDER': TensorBoard's files are in FOLDER/TASK/NAME/log",
-    "tb_log_name": "name='NAME' where the run begins",
-    "env": "the environment as the environment, or as eval_env=…",
+    "tb_log_name": "name='NAME' where the run is started",
+    "env": "the environment as the first argument, or as eval_env=…",
 }
 """Argument of another library's functions, which is no key → ours."""
 

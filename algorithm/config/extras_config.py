@@ -25,7 +25,7 @@ class ExportConfig(Block):
     )
     per_checkpoint: bool = option(
         False,
-        "Write a graph for each behavior into the folder onnx of every checkpoint, too.",
+        "Also write a graph for each behavior into the folder onnx of every checkpoint.",
         resume="free",
     )
     check: bool = option(
@@ -41,7 +41,7 @@ class TuneConfig(Block):
 
     params: dict[str, Any] = option(
         {},
-        "What is searched: {key: {in: [...]}} or {key: {truncated: [lo, hi], log: true, step: s}}.",
+        "Search space: {key: {in: [...]}} or {key: {truncated: [lo, hi], log: true, step: s}}.",
         names="parameters",
     )
     trials: Whole = option(30, "Trials of a study.", ge=1)
@@ -51,25 +51,27 @@ class TuneConfig(Block):
     startup: Whole = option(10, "Trials drawn at random before tpe learns.", ge=1)
     pruner: Literal["auto", "median", "hyperband", "wilcoxon", "none"] = option(
         "auto",
-        "Ends hopeless trials early. auto: median, with several seeds wilcoxon (a test over the seeds), with "
-        "cost none.",
+        "Stops poor trials early. auto: median; wilcoxon (a test over the seeds) with several seeds; none "
+        "with cost.",
     )
     prune_after: Natural | None = option(
-        None, "Environment steps that every trial gets. null: a third of base_config.max_step."
+        None, "Environment steps of a trial before it can be pruned. null: a third of base_config.max_step."
     )
-    metric: str = option("eval/return_mean", "Metric that counts (docs/metrics.md).", min_length=1)
+    metric: str = option("eval/return_mean", "Metric to optimize (docs/metrics.md).", min_length=1)
     value: Literal["last", "best", "auc"] = option(
         "last", "Value of a run: the last one of its metric, the best one, or the mean over steps."
     )
-    direction: Literal["maximize", "minimize"] = option("maximize", "Whether much of the metric is good.")
-    cost: Literal["core_seconds"] | None = option(
-        None, "Second objective, which is minimized: processor seconds of a trial. null: none."
+    direction: Literal["maximize", "minimize"] = option(
+        "maximize", "Whether a higher or a lower metric is better."
     )
-    seeds: Whole = option(1, "Runs of a trial, one a seed; their mean counts.", ge=1)
-    jobs: Whole = option(1, "Runs at a time.", ge=1)
-    timeout: Positive | None = option(None, "Minutes after which no trial begins. null: no limit.")
+    cost: Literal["core_seconds"] | None = option(
+        None, "Second objective, minimized: processor seconds of a trial. null: none."
+    )
+    seeds: Whole = option(1, "Runs per trial, one per seed. Their mean is the trial's value.", ge=1)
+    jobs: Whole = option(1, "Runs in parallel.", ge=1)
+    timeout: Positive | None = option(None, "Minutes after which no trial starts. null: no limit.")
     final_seeds: Whole = option(
-        5, "Fresh seeds on which the best trial and the section as it is are compared at the end.", ge=0
+        5, "Fresh seeds to compare the best trial with the unchanged section at the end.", ge=0
     )
 
     @property
@@ -89,7 +91,7 @@ class TuneConfig(Block):
             (
                 several and self.pruner in ("median", "hyperband"),
                 ("seeds", "pruner"),
-                f"{self.pruner} compares the curves of single runs, and a trial has {self.seeds}",
+                f"{self.pruner} compares the curves of single runs, and a trial has {self.seeds} seeds",
                 "set pruner: wilcoxon, which compares seeds, or seeds: 1",
             ),
             (
@@ -101,7 +103,7 @@ class TuneConfig(Block):
             (
                 self.cost is not None and self.pruner not in ("auto", "none"),
                 ("cost", "pruner"),
-                "with two objectives no trial is worse than all others before its end",
+                "with two objectives, unfinished trials cannot be ranked",
                 "set pruner: none, or cost: null",
             ),
         )

@@ -232,7 +232,7 @@ def _two_algorithms(config: str | None, choice: Choice, given: Node) -> Iterator
     yield Problem(
         f"`-c {config}` and `algorithm` contradict each other",
         f"{choice.place} and command line",
-        f"the section has been written for {own}, and algorithm is {other}",
+        f"the section is written for {own}, and algorithm is {other}",
         "leave one of them out" + f"; sections for {other}: {', '.join(fitting)}" * bool(fitting),
     )
 

@@ -37,7 +37,7 @@ _FORMS = {
 }
 """Kind → form of its names; nothing is loaded to tell."""
 
-_OTHERS = "an environment of another package is module:Id, one of your own file.py:Id"
+_OTHERS = "for an environment of another package write module:Id, for your own file.py:Id"
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _label_of_name(env: str) -> str | None:
         _check_module(env, source)
         return f"{source}/{name}"
     if not Path(source).is_file():
-        fix = "give the path of the file as seen from here: folder/file.py:Id"
+        fix = "give the file's path from the current folder: folder/file.py:Id"
         raise _unknown(env, f"there is no file {shown(Path(source))}", fix)
     file, here = Path(source).resolve().with_suffix(""), Path.cwd().resolve()
     return f"{file.relative_to(here).as_posix() if file.is_relative_to(here) else file.name}/{name}"
@@ -173,7 +173,7 @@ def _check_module(env: str, module: str) -> None:
     from algorithm.env.env_id import advice
 
     missing = ModuleNotFoundError(f"No module named {module!r}", name=module)
-    fix = advice(missing, "install its package, or start where the module lies")
+    fix = advice(missing, "install its package, or run from the folder of the module")
     if (Path.cwd() / f"{module}.py").is_file():
         fix = f"name the file: {module}.py:{env.rpartition(':')[2]}"
     raise _unknown(env, f"there is no module {module}", fix)

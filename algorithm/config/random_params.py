@@ -111,7 +111,7 @@ def _distribution(block: Node, path: tuple[str, str], spec: Node) -> Distributio
         why = f"{path[0]} has no key `{path[1]}` that can be drawn"
         return Problem(f"unknown key `{name}`", spec.where, why, suggest(path[1], known, "keys"))
     if form is None:
-        return _bad(name, spec, f"{inline(to_value(spec))} says no distribution")
+        return _bad(name, spec, f"{inline(to_value(spec))} is not a distribution")
     if form.choices is not None:
         return Distribution("choice", choices=form.choices)
     node = block.children.get(path[1])
@@ -120,7 +120,7 @@ def _distribution(block: Node, path: tuple[str, str], spec: Node) -> Distributio
         return _bad(name, spec, f"the configured value of {key} is not a number")
     whole, bounds = field.annotation is int, form.truncated
     if whole and bounds is not None and math.ceil(bounds[0]) > math.floor(bounds[1]):
-        return _bad(name, spec.children["truncated"], "no whole number lies in the interval")
+        return _bad(name, spec.children["truncated"], "the interval contains no whole number")
     return Distribution(
         "uniform" if form.std is None else "normal",
         round(centre) if whole else float(centre),

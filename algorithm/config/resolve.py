@@ -167,9 +167,9 @@ def _broken_texts(tree: Node) -> Iterator[Problem]:
     """Yield a problem for each value with half of a surrogate pair, which no file or process can be given."""
     for path, leaf in tree.leaves():
         if any(map(_HALF.search, (*path, *_texts(leaf.value)))):
-            why = "half of a surrogate pair is no character, and no file can hold it"
+            why = "half a surrogate pair is not a character and cannot be written to a file"
             fix = "write the character itself, or remove it"
-            yield Problem(f"`{'.'.join(path)}` has a text that is none", leaf.where, why, fix)
+            yield Problem(f"`{'.'.join(path)}` has an invalid text", leaf.where, why, fix)
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -204,7 +204,7 @@ def _behaviours(tree: Node, problems: list[Problem]) -> dict[str, Node]:
         for key, child in part.without(*BEHAVIOUR_KEYS).children.items():
             what = f"`ma_config.{name}.{key}` cannot be set for one behaviour"
             own = ", ".join(BEHAVIOUR_KEYS)
-            why = f"a behaviour may have {own} for itself; all else belongs to the whole run"
+            why = f"a behaviour can set {own}; everything else applies to the whole run"
             fix = "remove it, or set it at the top level of the section"
             problems.append(Problem(what, child.where, why, fix))
         parts[name] = as_section(part.only(*BEHAVIOUR_KEYS), name, problems)
@@ -213,6 +213,6 @@ def _behaviours(tree: Node, problems: list[Problem]) -> dict[str, Node]:
 
 def _check_mapping(path: str, node: Node, problems: list[Problem]) -> None:
     if not node.is_mapping and node.value is not None:
-        why = "ma_config maps the name of a behaviour to the blocks it has for itself"
+        why = "ma_config maps the name of a behaviour to its own blocks"
         fix = "write ma_config: {behaviour: {sac_config: {...}}}, or null"
         problems.append(Problem(f"`{path}` is not a mapping", node.where, why, fix))

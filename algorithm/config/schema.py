@@ -63,10 +63,10 @@ AUTO, PLAIN = "auto", "plain"
 def _no_wrappers(kind: EnvKind) -> tuple[str, str]:
     """Return why environments of a kind have no wrappers, and what to do."""
     if kind.player:
-        why = "a Unity player is no Gymnasium environment, which the wrappers are for"
+        why = "wrappers are for Gymnasium environments, and a Unity player is not one"
         return why, "leave the wrappers out, and change the scene or the networks"
-    why = "wrappers are for single environments, and this simulator steps many in its own way"
-    return why, "leave the wrappers out, and build what they do into the environment"
+    why = "wrappers are for single environments, and this simulator steps many at once"
+    return why, "leave the wrappers out, and do their work in the environment"
 
 
 def _new_end(old: Config, new: Config) -> str:
@@ -74,9 +74,9 @@ def _new_end(old: Config, new: Config) -> str:
     sac, moved = new.sac_config, []
     prioritised = sac.use_priority and sac.use_replay_buffer
     if sac.learning_rate_schedule != "constant":
-        moved.append("the step size falls until the new end, and changes at once")
+        moved.append("the learning rate decays to the new end, and changes at once")
     if prioritised and new.replay_config.beta_increment_per_sampling is None:
-        moved.append("beta reaches 1 at the new end, and changes at once")
+        moved.append("beta grows to 1 at the new end, and changes at once")
     return f"free: {'; '.join(moved)}" if moved else "free"
 
 
@@ -107,7 +107,7 @@ class BaseConfig(EnvConfig):
     ] = option(
         AUTO,
         "Settings that the task's own override (docs/learners.md). auto: by the spaces. plain: plain SAC.",
-        resume="fixed: what it has set stands in the run's config.yaml, key by key",
+        resume="fixed: its settings are in the run's config.yaml, key by key",
     )
     update_sac_bak_per_step: Whole = option(
         200, "Updates between new weights for actors. PPO, A2C and ACER: once per rollout.", ge=1
@@ -128,7 +128,7 @@ class BaseConfig(EnvConfig):
     )
     stop_at_return: Finite | Literal["auto"] | None = option(
         None,
-        "Stop at this mean return of an evaluation. auto: spec.reward_threshold, as `asac CartPole-v1`.",
+        "Stop at this mean return of an evaluation. auto: spec.reward_threshold, as in `asac CartPole-v1`.",
     )
     stop_without_improvement: Limit = option(
         -1,
@@ -146,7 +146,7 @@ class BaseConfig(EnvConfig):
     callbacks: Annotated[tuple[NamedEntry, ...], Strict(False)] = option(
         (),
         "Your callbacks: module:Class or file.py:Class, or {Name: {kwargs}}.",
-        resume="free: what a callback remembers is not saved",
+        resume="free: the state of callbacks is not saved",
         examples=[["module:Class", {"file.py:Class": {"argument": "value"}}]],
     )
 
@@ -238,7 +238,7 @@ class BaseConfig(EnvConfig):
             (
                 alone and self.workers > 0,
                 ("env_type", "workers"),
-                "a Unity player is a process already; worker processes are for environments of this one"
+                "a Unity player is already a process; workers are for environments in this process"
                 if self.kind.player
                 else "worker processes are for single environments, and this simulator steps many itself",
                 "set workers: 0; all n_envs are stepped at once",
@@ -284,7 +284,7 @@ class NetConfig(Block):
     )
     heartbeat: Finite = option(
         2.0,
-        "Seconds between heartbeats. After three missed ones the actor counts as gone.",
+        "Seconds between heartbeats. After three missed ones the actor counts as lost.",
         gt=0,
     )
     max_lag: Limit = option(
@@ -303,14 +303,14 @@ class Config(Block):
         "SAC",
         f"{', '.join(FAMILIES)}, a package's, or your own as module:NAME (docs/parts.md). Its own keys are "
         "in its block, shared ones in sac_config.",
-        resume="fixed: networks, optimisers and what is stored belong to the algorithm",
+        resume="fixed: networks, optimizers and stored data belong to the algorithm",
         names="algorithm",
         shared=True,
         by_behaviour=True,
     )
     algorithm_args: dict[str, Any] = option(
         {},
-        "Keys of an algorithm of your own, {name: value} (docs/parts.md).",
+        "Keys of your own algorithm, {name: value} (docs/parts.md).",
         resume="free: the algorithm is made with them",
         names="arguments",
         shared=True,
@@ -382,9 +382,9 @@ class Config(Block):
             (
                 not kind.films and self.eval_config.video,
                 ("base_config.env_type", "eval_config.video"),
-                "a Unity player draws in a window of its own and hands out no pictures"
+                "a Unity player draws in its own window and returns no images"
                 if kind.player
-                else "its simulator hands out no pictures",
+                else "its simulator returns no images",
                 "set eval_config.video: false" + "; --watch shows the player" * kind.player,
             ),
             (
@@ -395,13 +395,13 @@ class Config(Block):
             (
                 isinstance(self.base_config.stop_at_return, float) and self.eval_config.per_step == -1,
                 ("base_config.stop_at_return", "eval_config.per_step"),
-                "evaluations on the way, which could end the training, are switched off",
+                "evaluations during training, which could end it, are switched off",
                 "set eval_config.per_step, or base_config.stop_at_return: null",
             ),
             (
                 self.base_config.stop_without_improvement > 0 and self.eval_config.per_step == -1,
                 ("base_config.stop_without_improvement", "eval_config.per_step"),
-                "no evaluation on the way could end the training",
+                "no evaluation during training could end it",
                 "set eval_config.per_step, or base_config.stop_without_improvement: -1",
             ),
         )
@@ -436,7 +436,7 @@ def value_at(config: Config, path: KeyPath) -> object:
 
 
 MERGE_KEYS = {
-    "ma_config": "Settings of single behaviors, above all others: {name: {algorithm, sac_config, …}}.",
+    "ma_config": "Settings of single behaviors, which override the rest: {name: {algorithm, sac_config, …}}.",
     "inherited": "Sections to start from, left to right: of this file, else of algorithm/sections.yaml.",
     "random_params": "Values to draw at the start of a run: {key: {in: [...]}}, {key: {std: s}}, "
     "{key: {std: s, truncated: [lo, hi]}} or {key: {truncated: [lo, hi]}}.",

@@ -190,7 +190,7 @@ def _ancestry(
             problems.append(_cycle((*trail, name, parent), inherited.where))
         elif parent not in sections:
             known = [section for section in sections if section != name]
-            why = f"`{name}` inherits it, and the file has none such"
+            why = f"`{name}` inherits it, and the file has no such section"
             fix = suggest(parent, known, "other sections")
             problems.append(Problem(f"unknown section `{parent}`", inherited.where, why, fix))
         else:
@@ -210,7 +210,7 @@ def _parents(node: Node, problems: list[Problem]) -> list[str]:
 
 def _cycle(trail: tuple[str, ...], where: str) -> Problem:
     fix = f"remove `{trail[-1]}` from what `{trail[-2]}` inherits, or the other way round"
-    return Problem("`inherited` goes in a circle", where, " → ".join(trail), fix)
+    return Problem("`inherited` is circular", where, " → ".join(trail), fix)
 
 
 def _checked(choice: Choice, problems: list[Problem]) -> Choice | None:

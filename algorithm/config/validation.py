@@ -130,7 +130,7 @@ def _problem(path: KeyPath, item: ErrorDetails, tree: Node) -> Problem:
     assert node is not None, f"{path} is not in the tree it was read from"
     if item["type"] == _UNKNOWN:
         inside = ".".join(path[:-1]) or "the top level of a section"
-        why = f"{inside} has no key `{path[-1]}`, and a misspelt key would be silently without effect"
+        why = f"{inside} has no key `{path[-1]}`, and a misspelt key would be silently ignored"
         return Problem(f"unknown key `{name}`", node.where, why, _suggestion(path))
     if item["type"] == _NO_BLOCK:
         fix = f"write the keys of {name} indented below it"
@@ -241,7 +241,7 @@ def _misplaced(algorithm: str, tree: Node, prefix: str) -> Iterator[tuple[str, P
 
 def _no_environment(missing: Sequence[KeyPath], file: str) -> Problem:
     names = " and ".join(f"`{'.'.join(path)}`" for path in missing)
-    why = "only the task can know its environment: there is no default"
+    why = "every task needs its own environment: there is no default"
     lines = ["write, for example", "base_config:", *(_ENVIRONMENT[path[-1]] for path in missing)]
     return Problem(f"{names} {'is' if len(missing) == 1 else 'are'} missing", file, why, "\n".join(lines))
 

@@ -151,7 +151,7 @@ def parse_tree(text: str, name: str, problems: list[Problem]) -> Node | None:
         return None
     if not tree.is_mapping:
         why = "a configuration is a mapping of names to values"
-        problems.append(Problem(f"{name} holds no mapping", tree.where, why, "write `name: value` lines"))
+        problems.append(Problem(f"{name} is not a mapping", tree.where, why, "write `name: value` lines"))
         return None
     return tree
 
@@ -189,17 +189,17 @@ def _refusal(why: str, node: nodes.Node) -> yaml.MarkedYAMLError:
 
 
 def _duplicate(key: str, first: str, second: str) -> Problem:
-    why = f"only one of the two values could count; the first is at {first}"
-    return Problem(f"`{key}` stands twice in one mapping", second, why, "remove one of them")
+    why = f"only one of the two values can apply; the first is at {first}"
+    return Problem(f"`{key}` appears twice in one mapping", second, why, "remove one of them")
 
 
 def _syntax_problem(error: Exception, name: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     where = f"{name}:{mark.line + 1}, column {mark.column + 1}" if mark else name
     why = str(getattr(error, "problem", None) or error).splitlines()[0]
-    fix = "look at the indentation, colons, brackets and quotes there and one line above"
+    fix = "check the indentation, colons, brackets and quotes there and one line above"
     if isinstance(error, RecursionError):
-        why = "it is nested too deeply, or an alias stands inside its own anchor"
+        why = "it is nested too deeply, or an alias is inside its own anchor"
     if "\\t" in why:
-        fix = "replace the tab by spaces: YAML allows no others for indentation"
+        fix = "replace the tab with spaces: YAML allows no tabs in indentation"
     return Problem("the file is not valid YAML", where, why, fix)

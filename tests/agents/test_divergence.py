@@ -294,7 +294,7 @@ def test_a_whole_run_goes_back_to_its_checkpoint_three_times_and_ends_with_code_
 @pytest.mark.parametrize(("reward", "observation", "advice"), [
     (1e30, 3.0, "scale rewards by base_config.reward_scale, or clip them: base_config.wrappers: "
      "[{ClipReward: {max_reward: 10}}]"),
-    (3.0, 1e30, "clip or scale sensors with a wrapper of your own: base_config.wrappers: [module:Class]"),
+    (3.0, 1e30, "clip or scale sensors with your own wrapper: base_config.wrappers: [module:Class]"),
 ])  # fmt: skip
 def test_what_is_advised_can_be_written_into_a_configuration(reward, observation, advice, tmp_path):
     assert divergence._advice(reward, observation, "ppo_config") == advice

@@ -95,7 +95,7 @@ def test_only_without_a_file_the_training_ends_with_success(here):
     assert stop("CartPole-v1") == stop("CartPole-v1", "mine.yaml") == "auto"
     assert stop("CartPole-v1", "mine.yaml:own") == 300.0
     assert stop("gym/cart_pole") is None
-    with pytest.raises(ConfigError, match="evaluations on the way"):
+    with pytest.raises(ConfigError, match="evaluations during training"):
         load_config("CartPole-v1", "mine.yaml:own", ["eval_config.per_step=-1"])
 
 

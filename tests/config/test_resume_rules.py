@@ -30,7 +30,7 @@ reward_signals.gail.gamma reward_signals.gail.ends
 reward_signals.gail.dense_depth demonstrations.min_return demonstrations.max_episodes
 demonstrations.offline demonstrations.warm_up_policy"""
 
-OTHER_NETWORKS = "the networks would be others than those that were trained"
+OTHER_NETWORKS = "the networks would differ from the trained ones"
 
 
 def effects(old, new):
@@ -163,12 +163,12 @@ def test_a_new_end_moves_the_step_size_and_what_beta_grows_to(loaded):
         old, new = (loaded(f"base_config.max_step={end}", *given) for end in (10, 20))
         return effects(old, new)["base_config.max_step"].note
 
-    assert "beta reaches 1 at the new end" in note()
+    assert "beta grows to 1 at the new end" in note()
     assert (
         note("replay_config.beta_increment_per_sampling=0.1") == note("sac_config.use_priority=false") == ""
     )
     for schedule in ("linear", "cosine"):
-        assert "falls until the new end" in note(f"sac_config.learning_rate_schedule={schedule}")
+        assert "decays to the new end" in note(f"sac_config.learning_rate_schedule={schedule}")
 
 
 MANY = """\

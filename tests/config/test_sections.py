@@ -169,7 +169,7 @@ def test_every_key_of_the_listings_is_known_with_its_default_or_in_the_seed(name
         if path == ("ma_config",):
             assert "ma_config" in MERGE_KEYS
         elif path[-1] in ("env_type", "env_name"):
-            assert facts_of(field_at(path)).required, "only the task can know its environment"
+            assert facts_of(field_at(path)).required, "every task needs its own environment"
         # There 100000; and the task chooses its end.
         elif (name, path[-1]) != ("seed_distributed.yaml", "save_model_per_step") and path[-1] != "max_step":
             assert others.get(".".join(path), field_at(path).default) == value, path

@@ -262,11 +262,11 @@ def test_the_learning_rate_falls_until_the_end_of_the_run(max_step, factor):
 def test_what_is_refused():
     with pytest.raises(UsageError, match="ACER has one horizon for all rewards"):
         make_agent({**PLAIN, "extension": "GAIL", "horizon": "two"}, 1)
-    with pytest.raises(UsageError, match="ACER is for discrete actions, or for continuous ones"):
+    with pytest.raises(UsageError, match="ACER supports discrete or continuous actions, not both"):
         make_agent({**PLAIN, "action": "hybrid"}, 1)
     assert misplaced("ACER", "replay_config", "capacity")
     assert misplaced("ACER", "sac_config", "replay_ratio") == (
-        "it is SAC's, and algorithm is ACER",
+        "it is for SAC, and algorithm is ACER",
         "set acer_config.replay_ratio",
     )
     assert misplaced("ACER", "sac_config", "gamma") is None
@@ -292,5 +292,5 @@ def test_a_policy_that_learns_with_other_probabilities_is_an_error():
     agent = make_agent(PLAIN, 1)
     agent.learner.model.policy.net.append(torch.nn.Dropout(0.5))
     agent.learner._training_mode = TrainingMode([agent.learner.model.policy])
-    with pytest.raises(ModelError, match="other probabilities while it learns"):
+    with pytest.raises(ModelError, match="different probabilities in learning"):
         play(agent, np.random.default_rng(0), 24)

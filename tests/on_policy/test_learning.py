@@ -111,7 +111,7 @@ def test_rmsprop_is_that_of_torch_and_skips_what_is_not_finite(inside):
 def test_networks_that_forget_while_learning_are_named():
     agent, collector = make("CartPole-v1", 2)
     agent.learner.model.policy.net.append(torch.nn.Dropout(0.5))
-    with pytest.raises(ModelError, match="other probabilities while it learns") as told:
+    with pytest.raises(ModelError, match="different probabilities in learning") as told:
         train(agent, collector, 200)
     assert "dropout" in str(told.value)
 

@@ -246,7 +246,7 @@ REASONS = {
     "branch": "forward uses bool",
     "tolist": "forward uses tolist",
     "numpy": "forward uses numpy",
-    "random": "forward draws random numbers of its own",
+    "random": "forward draws its own random numbers",
     "attribute": "forward changes an attribute",
     "dropout": "forward uses dropout",
     "in-place": "forward writes into what others see (copy_)",

@@ -51,7 +51,7 @@ def agent_and_rollout(env_name=CART, n=2, *, capacity=500, max_step=200, memory=
     ("max_step", "options", "said"),
     [
         (20, {}, "the first 20 steps are random actions (sac_config.start_step)"),
-        (15, {"start_step": 0}, "an update takes 16 windows (sac_config.batch_size)"),
+        (15, {"start_step": 0}, "an update needs 16 windows (sac_config.batch_size)"),
         (21, {}, None),
         (16, {"start_step": 0}, None),
         (-1, {}, None),
@@ -245,7 +245,7 @@ MEMORY = {"burn_in_step": 2, "learn_step": 4}
         ({"learning_rate_end": 0.5}, "learning_rate_end has no effect"),
         ({"learning_rate_schedule": "linear", "max_step": -1}, "learning_rate_schedule has no effect"),
         ({"noise_repeat": 16}, "noise_repeat has no effect: there is no continuous action"),
-        ({"seq_encoder": "RNN"}, "learn_step is 1: no gradient goes through time"),
+        ({"seq_encoder": "RNN"}, "learn_step is 1: no gradient flows through time"),
         ({"seq_encoder": "RNN", **MEMORY}, None),
         ({"seq_encoder": "ATTN", **MEMORY}, "burn_in_step is 2: attention sees the last 3 observations"),
         ({"seq_encoder": "ATTN", **MEMORY, "burn_in_step": 3}, None),

@@ -342,7 +342,7 @@ def test_what_cannot_be_compiled_goes_on_as_it_is(monkeypatch):
         ({"compile": "auto"}, -1, False, True, None),
         ({"compile": "auto"}, 1000, False, True, "1,000 updates are too few for it"),
         ({"compile": "auto", "replay_ratio": 0.001}, 1e6, False, True, "1,000 updates are too few for it"),
-        ({"compile": "auto"}, -1, True, True, "convolutions are no faster then"),
+        ({"compile": "auto"}, -1, True, True, "it does not make convolutions faster"),
         ({"compile": "on"}, 1, False, False, "there is no C++ compiler (apt install g++)"),
     ],
 )
@@ -365,4 +365,4 @@ def test_a_short_run_is_never_compiled_and_a_long_one_says_that_it_is(tmp_path, 
     assert "not compiled: there is no C++ compiler" in capsys.readouterr().out
     assert main([*long, "--dry_run"]) == 0
     found = capsys.readouterr().out
-    assert "uncompiled; compiled it takes less" in found and "compiling" not in found
+    assert "uncompiled; faster when compiled" in found and "compiling" not in found

@@ -264,7 +264,7 @@ def test_targets_that_are_corrected_need_the_probabilities_of_whoever_acted():
     shares = {"shown": {"share": 0.5}, "n_step": 3}
     with pytest.raises(UsageError) as error:
         make(found=unknown, **shares)
-    assert "2 of 2 episodes lack it" in error.value.why
+    assert "2 of 2 episodes lack them" in error.value.why
     for keys in ({"use_n_step_is": False}, {"n_step": 1}):
         make(found=unknown, **{**shares, **keys})
     make(algorithm="TD3", found=unknown, **shares)

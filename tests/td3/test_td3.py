@@ -117,7 +117,7 @@ def test_there_is_noise_only_while_exploring(exploring):
 
 
 def test_discrete_actions_are_refused():
-    with pytest.raises(UsageError, match="continuous actions alone") as caught:
+    with pytest.raises(UsageError, match="continuous actions only") as caught:
         Td3Objective(ActionSpec((3,), 1), Td3Config())
     assert "discrete actions" in caught.value.why and "SAC" in caught.value.fix
 

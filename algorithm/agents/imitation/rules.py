@@ -36,14 +36,14 @@ def _of_cloning(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction]:
         (
             cloning.strength > 0 and not clones,
             ("behavioral_cloning.strength", "algorithm"),
-            f"{config.algorithm} offers no cloning",
+            f"{config.algorithm} does not support cloning",
             "set algorithm: SAC, TD3, PPO or A2C, or the strength to 0",
         ),
         *(
             (
                 getattr(cloning, key) != type(cloning).model_fields[key].default and not cloning.strength,
                 (f"behavioral_cloning.{key}", "behavioral_cloning.strength"),
-                "the strength is 0, so nothing is cloned",
+                "the strength is 0, so there is no cloning",
                 f"set behavioral_cloning.strength, or leave {key} out",
             )
             for key in ("pretrain", "steps", "batch_size", "updates")
@@ -69,7 +69,7 @@ def _of_uses(config: AnyConfig, *, mixes: bool) -> Iterator[Contradiction]:
             (
                 not mixes,
                 (f"{_KEY}.{key}", "algorithm"),
-                f"not with {config.algorithm}, which learns from its own rollouts",
+                f"{config.algorithm} learns from its own rollouts only",
                 f"set algorithm: SAC or TD3, or leave {key} out",
             )
             for key in used
@@ -77,14 +77,14 @@ def _of_uses(config: AnyConfig, *, mixes: bool) -> Iterator[Contradiction]:
         (
             shown.value_weight != type(shown).model_fields["value_weight"].default and not shown.offline,
             (f"{_KEY}.value_weight", f"{_KEY}.offline"),
-            "values and cloning are weighed offline alone",
+            "it applies to offline training only",
             "set offline: true, or leave value_weight out",
         ),
         (
             (shown.share_end is None) != (shown.share_until == 0),
             (f"{_KEY}.share_end", f"{_KEY}.share_until"),
-            "share becomes share_end over share_until steps, and one of these is missing",
-            "set both, or none",
+            "share changes to share_end over share_until steps, and one of the two is missing",
+            "set both or neither",
         ),
     )
 
@@ -99,25 +99,25 @@ def _of_updates(config: AnyConfig) -> Iterator[Contradiction]:
         (
             shown.mixed and largest * keys.batch_size + 1e-9 < 1,
             (f"{_KEY}.share", "sac_config.batch_size"),
-            f"{largest:g} of {keys.batch_size} windows is less than one, so none would be demonstrated",
+            f"{largest:g} of {keys.batch_size} windows is less than one, so no demonstration would be drawn",
             "raise one of them, or leave share out",
         ),
         (
             shown.mixed and not keys.use_replay_buffer,
             (f"{_KEY}.share", "sac_config.use_replay_buffer"),
-            "of data that is used once there are no batches to fill up",
+            "new data is used once, so there are no batches to mix demonstrations into",
             "set use_replay_buffer: true, or share: 0",
         ),
         (
             cloning.strength > 0 and greedy,
             ("behavioral_cloning.strength", "sac_config.discrete_dqn_like"),
-            "greedy choices are those of the critics: there is no policy that could be cloned into",
+            "the critics choose the actions, so there is no policy to clone into",
             "set discrete_dqn_like: false, or the strength to 0",
         ),
         (
             shown.warm_up_policy > 0 and random,
             (f"{_KEY}.warm_up_policy", "sac_config.start_step"),
-            "one has the policy act before learning begins, the other random actions",
+            "before learning starts, one acts with the policy and the other at random",
             "set start_step: 0, or leave warm_up_policy out",
         ),
     )
@@ -133,14 +133,14 @@ def _offline(config: AnyConfig, *, random: bool, greedy: bool) -> Iterator[Contr
         (
             shown.mixed,
             f"{_KEY}.share",
-            "whole batches are demonstrated",
+            "every batch is already all demonstrations",
             "leave share out",
         ),
         (
             shown.warm_up_policy > 0,
             f"{_KEY}.warm_up_policy",
             f"{stepped}, so there is no replay to fill",
-            "leave warm_up_policy out; it is for the run that goes on from this one",
+            "leave warm_up_policy out; it is for the run that continues from this one",
         ),
         (
             not keys.use_replay_buffer,
@@ -151,13 +151,13 @@ def _offline(config: AnyConfig, *, random: bool, greedy: bool) -> Iterator[Contr
         (
             greedy,
             "sac_config.discrete_dqn_like",
-            "nothing holds greedy choices near the demonstrated ones",
+            "nothing would keep greedy choices close to the demonstrated ones",
             "set discrete_dqn_like: false",
         ),
         (
             config.reward_signals.gail.strength > 0,
             "reward_signals.gail.strength",
-            "a discriminator has no transitions of the agent's own to tell apart",
+            "there are no transitions of the agent for the discriminator",
             "set the strength to 0",
         ),
         (
@@ -169,7 +169,7 @@ def _offline(config: AnyConfig, *, random: bool, greedy: bool) -> Iterator[Contr
         (
             base.in_editor,
             "base_config.unity_args.editor",
-            "evaluations need a player of their own",
+            "evaluations need a separate player",
             "set build_path",
         ),
     )

@@ -69,7 +69,7 @@ def behaviour_policy(
             raise UsageError(
                 f"{RUN_BLOCK}.noise_repeat is {keys.noise_repeat}, and {names} chooses among actions",
                 where=f"{RUN_BLOCK}.extensions",
-                why="actions with the same noise are all the same",
+                why="with the same noise all sampled actions are the same",
                 fix="set noise_repeat: 1, or leave the extension out",
             )
         kind = partial(HoldingPolicy, longest=keys.noise_repeat)

@@ -256,7 +256,7 @@ class OffPolicyAgent(Agent):
                 f"the replay is full and holds only {replay.num_transitions} transitions, "
                 f"fewer than a batch of {replay.batch_size}",
                 where="replay_config.capacity",
-                why=f"each episode takes one of the {replay.capacity} rows more than it has transitions",
+                why=f"each episode takes one row more than it has transitions, of {replay.capacity} in all",
                 fix=f"raise replay_config.capacity or lower {RUN_BLOCK}.batch_size",
             )
         self._schedule.defer(step)
@@ -328,7 +328,7 @@ class OffPolicyAgent(Agent):
         if isinstance(self.learner.return_scale, FirstReturnScale):
             rows.append(("rewards", str(self.learner.return_scale)))
         if keys.compile != "off":
-            late = f", behind the first {EAGER_FIRST:,}" if keys.compile == "auto" else ""
+            late = f", after the first {EAGER_FIRST:,}" if keys.compile == "auto" else ""
             why = self._not_compiled
             rows.append(("updates", f"compiled{late}" if why is None else f"not compiled: {why}"))
         return rows

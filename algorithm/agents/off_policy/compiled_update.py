@@ -74,14 +74,14 @@ class CompiledUpdate:
             self._kinds.add(kind)
             self.graphs += 1
             if self.graphs == 1:
-                self.on_message("compiling the update: up to a minute the first time, some with a memory")
+                self.on_message("compiling the update: up to a minute the first time, longer with a memory")
         try:
             self._functional.check()
             with self._learner.model.training_mode() if new else nullcontext():
                 return cast(Returned, self._function(kind, step, batch, *arguments))
         except NotCompilableError as error:
             self._fails = True
-            self.on_message(f"the update is not compiled, the training goes on without that: {error}")
+            self.on_message(f"the update cannot be compiled, training continues without that: {error}")
             return step(batch, *arguments)
 
 
@@ -121,7 +121,7 @@ def reason_against(
     reasons = (
         (config.compile == "off", "it is off"),
         (config.compile == "auto" and planned < WORTH, f"{planned:,.0f} updates are too few for it"),
-        (config.compile == "auto" and images, "convolutions are no faster then"),
+        (config.compile == "auto" and images, "it does not make convolutions faster"),
         (device.type == "cpu" and not found, "there is no C++ compiler (apt install g++)"),
     )
     return next((reason for holds, reason in reasons if holds), None)

@@ -20,7 +20,7 @@ from algorithm.core.fields import (
     option,
 )
 
-_OTHER_REPLAY = "fixed: the replay keeps other numbers with its rows"
+_OTHER_REPLAY = "fixed: the replay stores different values per row"
 
 
 def _held_otherwise(old: AnyConfig, new: AnyConfig) -> str:
@@ -103,7 +103,7 @@ class OffPolicyConfig(RunConfig):
     use_target_network: bool = option(
         True,
         "false: targets use the online networks. Then the critics need batch norm (CrossQ).",
-        resume="fixed: a checkpoint holds target networks or none",
+        resume="fixed: the checkpoint has target networks, or has none",
     )
     policy_update_per_step: Whole = option(
         1,
@@ -161,7 +161,7 @@ class OffPolicyConfig(RunConfig):
     use_add_with_td: bool = option(
         False,
         "New rows get the priority of their own TD error. false: the largest priority.",
-        resume="free: for rows that are new from now on",
+        resume="free: for new rows from now on",
     )
     action_noise: Annotated[tuple[Share, Share], Strict(False)] | None = option(
         None,

@@ -33,11 +33,9 @@ def _memory(keys: OffPolicyConfig) -> Rows:
     if keys.seq_encoder is None:
         return []
     if keys.seq_encoder == "ATTN":
-        return [("memory", f"attention to the last {burn_in} steps, {learn} learned in a window")]
+        return [("memory", f"attention to the last {burn_in} steps, {learn} learned per window")]
     states = "stored and refreshed" if keys.refresh_carry else "stored"
-    return [
-        ("memory", f"recurrent, {burn_in} steps of burn-in, {learn} learned in a window, states {states}")
-    ]
+    return [("memory", f"recurrent, {burn_in} steps of burn-in, {learn} learned per window, states {states}")]
 
 
 def _algorithm(keys: OffPolicyConfig, spec: AgentSpec, objective: Objective) -> str:
@@ -86,7 +84,7 @@ def too_short(keys: OffPolicyConfig, shown: DemoConfig, max_step: int) -> list[s
         return []
     first = f"the first {before:,} {why}"
     if before < own:
-        first = f"an update takes {own:,} windows ({RUN_BLOCK}.batch_size)"
+        first = f"an update needs {own:,} windows ({RUN_BLOCK}.batch_size)"
     return [f"nothing will be learned: {first}, and the training ends at {max_step:,}"]
 
 
@@ -110,13 +108,13 @@ def notices(
         ),
         (
             keys.seq_encoder == "RNN" and keys.learn_step == 1,
-            "learn_step is 1: no gradient goes through time, so little is remembered",
+            "learn_step is 1: no gradient flows through time, so the memory learns little",
         ),
         (
             keys.seq_encoder == "ATTN" and keys.burn_in_step < keys.learn_step - 1,
             f"burn_in_step is {keys.burn_in_step}: attention sees the last {keys.burn_in_step + 1} "
             f"observations only (burn_in_step + 1), fewer than the {keys.learn_step} steps of learn_step; "
-            "raise burn_in_step where what matters lies further back",
+            "raise burn_in_step if earlier observations matter",
         ),
         (
             (due := round(keys.replay_ratio * n_envs)) >= 64 <= n_envs and keys.use_replay_buffer,
@@ -139,8 +137,8 @@ def _of_extensions(
         (keys.siamese and not has_encoder, f"siamese {trains if keys.siamese_use_q else nothing}"),
         (
             keys.siamese == "BYOL" and not looks.changes_anything(),
-            "siamese: BYOL compares two looks that are the same, for no observation is an image or a vector "
-            "of real numbers; ATC compares with what was seen later",
+            "siamese: BYOL compares two identical views, because no observation is an image or a "
+            "real-valued vector; ATC compares with a later observation",
         ),
         (keys.use_prediction and not has_encoder, f"use_prediction {nothing}"),
     )

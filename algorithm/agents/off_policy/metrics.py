@@ -119,8 +119,8 @@ def ratio_not_kept(keys: OffPolicyConfig, replay: ReplayConfig, history: History
         return None
     return (
         f"the replay ratio is not kept: time/replay_ratio is {short(history.now('time/replay_ratio'))} of "
-        f"{keys.replay_ratio:g}, since the replay often holds no whole batch · raise replay_config.capacity "
-        f"({replay.capacity}) or lower sac_config.batch_size ({keys.batch_size})"
+        f"{keys.replay_ratio:g}, because the replay often holds less than a batch · raise "
+        f"replay_config.capacity ({replay.capacity}) or lower sac_config.batch_size ({keys.batch_size})"
     )
 
 
@@ -138,8 +138,8 @@ def starved_learner(keys: OffPolicyConfig, history: History) -> str | None:
     if due < 10 or len({row.values.get("loss/q") for row in rows}) > 1:
         return None
     return (
-        f"the learner is starved: not one update in the last {steps:,} steps, since the replay holds no "
-        f"whole batch · raise replay_config.capacity or lower sac_config.batch_size ({keys.batch_size})"
+        f"the learner is starved: no update in the last {steps:,} steps, because the replay holds less "
+        f"than a batch · raise replay_config.capacity or lower sac_config.batch_size ({keys.batch_size})"
     )
 
 
@@ -156,7 +156,7 @@ def diverging_critics(
         return None
     n_step = f", or sac_config.n_step ({keys.n_step})" if keys.n_step > 1 else ""
     return (
-        f"the critics diverge: value/q_mean is {short(history.now('value/q_mean'))}, and no more than "
+        f"the critics diverge: value/q_mean is {short(history.now('value/q_mean'))}, but no more than "
         f"{short(possible)} is possible · lower sac_config.learning_rate ({keys.learning_rate:g}) or "
         f"sac_config.tau ({keys.tau:g}){n_step}"
     )
@@ -175,9 +175,10 @@ def held_back_critic(keys: OffPolicyConfig, history: History) -> str | None:
         return None
     speed = keys.tau * keys.clip_epsilon / keys.update_target_per_step
     return (
-        f"the clip holds the critics back: value/clipped is {short(history.now('value/clipped'))}, so that "
-        f"values move by about {speed:.2g} an update, tau times epsilon; TD errors are {short(errors[-1])} · "
-        f"set sac_config.clip_epsilon ({keys.clip_epsilon:g}) to -1, which turns it off"
+        f"the clip holds the critics back: value/clipped is {short(history.now('value/clipped'))}, so "
+        f"values move by only about {speed:.2g} per update, tau times epsilon; TD errors are "
+        f"{short(errors[-1])} · set sac_config.clip_epsilon ({keys.clip_epsilon:g}) to -1, which turns it "
+        "off"
     )
 
 
@@ -192,7 +193,7 @@ def saturated_priorities(keys: OffPolicyConfig, replay: ReplayConfig, history: H
         return None
     scaling = "" if keys.reward_scaling is True else ", or set sac_config.reward_scaling to true"
     return (
-        f"priorities are saturated: {shares} is {short(history.now(shares))}, so that rows are drawn nearly "
+        f"priorities are saturated: {shares} is {short(history.now(shares))}, so rows are drawn nearly "
         f"uniformly; TD errors are {short(history.now(errors))} · raise replay_config.td_error_max "
         f"({largest:g}){scaling}"
     )
@@ -203,9 +204,9 @@ def clamped_targets(keys: OffPolicyConfig, history: History) -> str | None:
     if not history.least("value/clamped", 5) >= 0.01:
         return None
     return (
-        f"targets do not fit the histograms of the critics: value/clamped is "
-        f"{short(history.now('value/clamped'))}, and counts as the end of the range · begin anew with "
-        f"sac_config.categorical_range above {keys.categorical_range:g}"
+        "targets exceed the range of the critics' histograms and are clipped to it: value/clamped is "
+        f"{short(history.now('value/clamped'))} · start a new run with sac_config.categorical_range above "
+        f"{keys.categorical_range:g}"
     )
 
 
@@ -219,8 +220,8 @@ def runaway_statistics(keys: OffPolicyConfig, history: History) -> str | None:
         return None
     rate = keys.learning_rate
     return (
-        f"the statistics of a batch norm run away: {off[0]} is {short(history.now(off[0]))} standard "
-        f"deviations · lower sac_config.learning_rate ({rate:g}), or take norm: layer"
+        f"the statistics of a batch norm drift: {off[0]} is {short(history.now(off[0]))} standard "
+        f"deviations · lower sac_config.learning_rate ({rate:g}), or use norm: layer"
     )
 
 

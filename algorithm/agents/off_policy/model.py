@@ -102,19 +102,19 @@ def check_norms(model: Model, config: OffPolicyConfig) -> None:
     if has_batch_norm(model.rep):
         raise ModelError(
             "ModelRep has a batch norm",
-            why="its states are made one token at a time while acting, from windows with padding in updates",
-            fix="take layer norm there, or batch norm in ModelQ and ModelPolicy",
+            why="acting computes its states one token at a time, updates from padded windows",
+            fix="use layer norm there, or batch norm in ModelQ and ModelPolicy",
         )
     if not config.use_target_network and not critics:
         raise ModelError(
             "sac_config.use_target_network is false, and the critics have no batch norm",
-            why="one pass of what was done and what follows, normalised together, is what makes target "
-            "networks dispensable (CrossQ)",
+            why="without target networks, current and next actions must be batch-normalised together "
+            "(CrossQ)",
             fix="set nn_config.q: {norm: batch}, or use_target_network: true",
         )
     if (critics or has_batch_norm(model.policy)) and config.batch_size * config.learn_step < SMALLEST_BATCH:
         raise ModelError(
             f"sac_config.batch_size is {config.batch_size}, and there is a batch norm",
-            why=f"the mean and the variance of {config.batch_size * config.learn_step} rows say too little",
+            why=f"{config.batch_size * config.learn_step} rows are too few for a mean and a variance",
             fix=f"set it to {SMALLEST_BATCH} or more, or norm to layer",
         )

@@ -30,7 +30,7 @@ def of_block(sac: AnyConfig) -> Iterator[Contradiction]:
         (
             sac.ensemble_q_sample > sac.ensemble_q_num,
             ("ensemble_q_sample", "ensemble_q_num"),
-            f"{sac.ensemble_q_sample} critics cannot be drawn from the {sac.ensemble_q_num} there are",
+            f"{sac.ensemble_q_sample} critics cannot be drawn from {sac.ensemble_q_num}",
             "lower ensemble_q_sample or raise ensemble_q_num",
         ),
         (
@@ -53,7 +53,7 @@ def of_block(sac: AnyConfig) -> Iterator[Contradiction]:
         (
             sac.use_add_with_td and not (sac.use_priority and sac.use_replay_buffer),
             ("use_add_with_td", "use_priority", "use_replay_buffer"),
-            "a TD error at insertion is a priority, and there are none",
+            "the TD error at insertion is used as the priority, and there are no priorities",
             "turn use_add_with_td off, or use_priority and use_replay_buffer on",
         )
     )
@@ -65,19 +65,19 @@ def _of_values(sac: AnyConfig) -> Iterator[Contradiction]:
         (
             no_target and clips,
             ("use_target_network", "clip_epsilon"),
-            "critics are clipped around their targets, and there are none",
+            "critics are clipped around target critics, and there are none",
             "set clip_epsilon: 0, or use_target_network: true",
         ),
         (
             no_target and sac.siamese,
             ("use_target_network", "siamese"),
-            f"{sac.siamese} compares with a slowly following encoder, and there is none",
+            f"{sac.siamese} compares with a target encoder, and there is none",
             "set siamese: null, or use_target_network: true",
         ),
         (
             sac.value_head != "scalar" and clips,
             ("value_head", "clip_epsilon"),
-            "the clip is of critics that give a number",
+            "only scalar critics can be clipped",
             "set clip_epsilon: 0, or value_head: scalar",
         ),
     )
@@ -91,20 +91,20 @@ def _of_heads(sac: AnyConfig) -> Iterator[Contradiction]:
         if getattr(sac, key) != fields[key].default and sac.value_head != head:
             yield Contradiction(
                 (key, "value_head"),
-                f"it is of critics that give a {head} value, and these give a {sac.value_head} one",
+                f"it is for {head} critics, and these are {sac.value_head}",
                 f"set value_head: {head}, or leave {key} out",
             )
     yield from contradicting(
         (
             sac.value_head == "quantile" and sac.quantile_drop >= sac.quantile_num,
             ("quantile_drop", "quantile_num"),
-            f"of {sac.quantile_num} quantiles {sac.quantile_drop} are dropped: none is left",
+            f"dropping {sac.quantile_drop} of {sac.quantile_num} quantiles leaves none",
             "lower quantile_drop or raise quantile_num",
         ),
         (
             sac.value_head == "categorical" and sac.reward_scaling is not True,
             ("value_head", "reward_scaling"),
-            "a histogram has a fixed range, and returns as they come fit none",
+            "a histogram has a fixed range, which unscaled returns do not fit",
             "set reward_scaling: true, or another value_head",
         ),
     )
@@ -126,13 +126,13 @@ def _of_extensions(sac: AnyConfig) -> Iterator[Contradiction]:
         (
             sac.use_rnd and sac.noise_repeat > 1,
             ("use_rnd", "noise_repeat"),
-            "of actions with the same noise none is more novel, and nothing is chosen",
+            "actions with the same noise are identical, so there is nothing to choose from",
             "set noise_repeat: 1, or turn use_rnd off",
         ),
         (
             sac.use_rnd and sac.rnd_n_sample == 1,
             ("use_rnd", "rnd_n_sample"),
-            "of one sampled action the most novel is that one, and nothing is chosen",
+            "with one sampled action there is nothing to choose from",
             "raise rnd_n_sample, or turn use_rnd off",
         ),
     )
@@ -144,20 +144,20 @@ def _of_memory(sac: AnyConfig) -> Iterator[Contradiction]:
         (
             sac.seq_encoder is None and (sac.burn_in_step > 0 or sac.learn_step > 1),
             (key, "seq_encoder"),
-            f"{getattr(sac, key)} steps of a memory, and seq_encoder is null: there is none",
+            f"{getattr(sac, key)} steps for a memory, and seq_encoder is null",
             f"set seq_encoder to RNN or ATTN, or {key} to {int(key == 'learn_step')}",
         ),
         (
             sac.refresh_carry and sac.seq_encoder != "RNN",
             ("refresh_carry", "seq_encoder"),
-            "only a recurrent memory stores what it carries",
+            "only a recurrent memory stores its state",
             "set seq_encoder to RNN, or turn refresh_carry off",
         ),
         (
             sac.seq_encoder == "ATTN" and sac.burn_in_step == 0,
             ("burn_in_step", "seq_encoder"),
-            "attention sees burn_in_step steps back, and with 0 nothing of the past",
-            "set burn_in_step to how many steps back attention shall see, or seq_encoder to RNN or null",
+            "attention sees burn_in_step steps back, so with 0 it sees no past",
+            "set burn_in_step to how many steps back attention should see, or seq_encoder to RNN or null",
         ),
     )
 
@@ -171,13 +171,13 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
         (
             capacity <= sac.batch_size,
             ("replay_config.capacity", "sac_config.batch_size"),
-            f"{capacity} rows hold at most {capacity - 1} transitions, no batch of {sac.batch_size}",
+            f"{capacity} rows hold at most {capacity - 1} transitions, less than a batch of {sac.batch_size}",
             "raise capacity or lower batch_size",
         ),
         (
             config.base_config.noise_increasing_rate > 0 and sac.action_noise is not None,
             ("base_config.noise_increasing_rate", "sac_config.action_noise"),
-            "both say how noisy an actor is",
+            "both set the noise of actors",
             "set one of them",
         ),
         (
@@ -197,13 +197,13 @@ def _of_hindsight(config: AnyConfig) -> Iterator[Contradiction]:
         (
             asked and not config.sac_config.use_replay_buffer,
             ("replay_config.her_ratio", "sac_config.use_replay_buffer"),
-            "each window is learned from once, and another goal would take the place of its own",
+            "each window is used once, so relabeling would lose its own goal",
             "set use_replay_buffer: true, or leave her_ratio out",
         ),
         (
             asked and config.demonstrations.offline,
             ("replay_config.her_ratio", "demonstrations.offline"),
-            "offline nothing is in the replay, and demonstrations keep their goals",
+            "offline training has no replay, and demonstrations keep their goals",
             "leave one of them out",
         ),
     )
@@ -215,19 +215,19 @@ def _of_samplers(config: AnyConfig) -> Iterator[Contradiction]:
         (
             own and run.use_priority,
             ("replay_config.sampler", "sac_config.use_priority"),
-            "both say how windows are drawn",
+            "both choose how windows are drawn",
             "set use_priority: false",
         ),
         (
             own and not run.use_replay_buffer,
             ("replay_config.sampler", "sac_config.use_replay_buffer"),
-            "each window is learned from once, in its order",
+            "each window is used once, in order",
             "set use_replay_buffer: true",
         ),
         (
             own and config.demonstrations.offline,
             ("replay_config.sampler", "demonstrations.offline"),
-            "offline nothing is in the replay",
+            "offline training has no replay",
             "leave one of them out",
         ),
     )
@@ -235,5 +235,5 @@ def _of_samplers(config: AnyConfig) -> Iterator[Contradiction]:
 
 def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     """Return why a key says nothing with SAC, and what to do; None where it says something."""
-    found = "SAC has critics of actions, nn_config.q", "leave it out"
+    found = "SAC uses action-value critics, nn_config.q", "leave it out"
     return found if (block, key) == ("nn_config", "v") else None

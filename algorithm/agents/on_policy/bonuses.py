@@ -108,9 +108,9 @@ class Bonuses:
     def q(self, state: Tensor, action: Tensor) -> Tensor:
         """Raise UsageError: there are no values of actions."""
         raise UsageError(
-            "an extension asks for values of actions",
+            "an extension needs action values",
             where=f"{RUN_BLOCK}.extensions",
-            why="families that learn from rollouts offer none",
+            why="algorithms that learn from rollouts have none",
             fix="leave it out, or set algorithm: SAC",
         )
 
@@ -141,8 +141,8 @@ def _check_serves(one: Extension) -> None:
     beyond += ["score_actions"] * (one.num_candidates > 1)
     if beyond:
         raise UsageError(
-            f"the extension {kind.__name__} is not for families that learn from rollouts",
+            f"the extension {kind.__name__} does not work with algorithms that learn from rollouts",
             where=f"{RUN_BLOCK}.extensions",
-            why=f"it has {' and '.join(beyond)}, and they use reward_bonus and own_losses alone",
+            why=f"it has {' and '.join(beyond)}, and these use only reward_bonus and own_losses",
             fix="leave it out, or set algorithm: SAC",
         )

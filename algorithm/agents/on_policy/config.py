@@ -8,11 +8,11 @@ from algorithm.agents.on_policy.family_config import BLOCKS, CLASSES, processes
 from algorithm.core.fields import AnyConfig, Contradiction, contradicting
 
 MEANINGLESS = {
-    "siamese": "its losses are made for windows of a replay",
-    "use_prediction": "its losses are made for windows of a replay",
-    "use_rnd": "an action that is chosen among several has another probability than the policy's",
-    "action_noise": "an action with noise has another probability than the policy's",
-    "discrete_dqn_like": "there is no critic of actions",
+    "siamese": "its losses need windows from a replay",
+    "use_prediction": "its losses need windows from a replay",
+    "use_rnd": "an action chosen among several does not have the policy's probability",
+    "action_noise": "an action with noise does not have the policy's probability",
+    "discrete_dqn_like": "there is no action-value critic",
     "use_add_with_td": "there are no priorities",
 }
 """Keys of a run that must be off, and why."""
@@ -56,8 +56,8 @@ SHARED = frozenset(
 
 
 _NETWORKS = {
-    "q": "has no critics of actions",
-    "rep.random_shift": "learns what it saw",
+    "q": "has no action-value critics",
+    "rep.random_shift": "learns from unaugmented observations",
 }
 """Keys of ``nn_config`` that say nothing, and why."""
 
@@ -65,8 +65,8 @@ _NETWORKS = {
 def _other_envs(old: AnyConfig, new: AnyConfig) -> str:
     if new.base_config.n_envs < old.base_config.n_envs:
         return (
-            "fixed: the rollout in the checkpoint is of rollout_step · n_envs steps, and fewer environments "
-            "have no room for it"
+            "fixed: the rollout in the checkpoint has rollout_step · n_envs steps, too many for fewer "
+            "environments"
         )
     return "free: the open episodes end as truncated, and a rollout has more steps"
 
@@ -86,7 +86,7 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     own = BLOCKS[algorithm]
     known = key in CLASSES[algorithm].model_fields
     fix = f"set {own}.{key}" if known else "leave it out"
-    return f"it is SAC's, and algorithm is {algorithm}", fix
+    return f"it is for SAC, and algorithm is {algorithm}", fix
 
 
 def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
@@ -120,7 +120,7 @@ def meaningless(config: AnyConfig, keys: Mapping[str, str]) -> Iterator[Contradi
     """Yield the keys of a run that are set and must not be. keys: name -> why."""
     base = config.base_config
     found = {f"sac_config.{key}": (getattr(config.run, key), why) for key, why in keys.items()}
-    found["base_config.preset"] = base.chosen_preset, "presets are of SAC's critics"
+    found["base_config.preset"] = base.chosen_preset, "presets configure SAC's critics"
     found["base_config.noise_increasing_rate"] = base.noise_increasing_rate, keys["action_noise"]
     for path, (value, why) in found.items():
         if value:
@@ -139,26 +139,26 @@ def _of_rollouts(config: AnyConfig) -> Iterator[Contradiction]:
         (
             run.seq_encoder and config.algorithm == "ACKTR",
             ("sac_config.seq_encoder", "algorithm"),
-            "the natural gradient is known for linear layers and convolutions alone, not for a memory",
+            "the natural gradient works for linear and convolutional layers only, not for a memory",
             "leave seq_encoder out, or set algorithm: A2C",
         ),
         (
             run.seq_encoder and not own.shared,
             (f"{name}.shared", "sac_config.seq_encoder"),
-            "the memory of a second encoder is not stored: only the policy's acts",
+            "only the policy's encoder acts, so the memory of a second one is not stored",
             f"leave {name}.shared or seq_encoder out",
         ),
         (
             too_small,
             (f"{name}.num_minibatch", f"{name}.rollout_step"),
-            f"{size} steps of a rollout cannot be split into {parts} parts of two or more",
+            f"a rollout of {size} steps cannot be split into {parts} minibatches of two or more",
             "lower num_minibatch, or raise rollout_step or n_envs",
         ),
         (
             run.seq_encoder and not too_small and size // own.sequence < parts,
             (f"{name}.num_minibatch", f"{name}.sequence_step"),
-            f"with a memory {size} steps of a rollout are {size // own.sequence} sequences of "
-            f"{own.sequence}, too few for {parts} parts",
+            f"with a memory, a rollout of {size} steps has {size // own.sequence} sequences of "
+            f"{own.sequence}, too few for {parts} minibatches",
             "lower num_minibatch or sequence_step, or raise rollout_step or n_envs",
         ),
     )
@@ -168,19 +168,19 @@ def _of_processes(config: AnyConfig) -> Iterator[Contradiction]:
     """Yield what several processes cannot have that train the same networks."""
     base, run, key = config.base_config, config.run, f"{BLOCKS[config.algorithm]}.num_processes"
     signals = {"rnd": config.reward_signals.rnd, "gail": config.reward_signals.gail}
-    alone = "each process has one environment of its own"
-    own = "only encoder, policy and values are shared, and every process would have networks of its own"
+    alone = "each process has its own, single environment"
+    own = "only encoder, policy and values are shared; every process would have its own copy of it"
     found = {
         "base_config.n_envs": (base.n_envs > 1, alone, "leave n_envs out, and raise num_processes"),
         "base_config.workers": (base.workers > 0, alone, "leave workers out"),
         "base_config.env_type": (
             base.kind.player,
-            "its players are started by one process",
+            "all Unity players are started by one process",
             "set num_processes: 1, or algorithm: A2C with n_envs",
         ),
         "base_config.reset_on_iteration": (
             base.reset_on_iteration,
-            "no process waits for the episodes of another one",
+            "processes do not wait for each other's episodes",
             "set reset_on_iteration: false",
         ),
         "sac_config.curiosity": (bool(run.curiosity), own, "set algorithm: A2C"),

@@ -78,7 +78,7 @@ class OnPolicyAgent(RolloutAgent):
         """Return lines on keys that are set and have no effect, and on a training without an update."""
         lines = [*idle(self.config, self.warm_up_steps)]
         if not self._own.shared and not any(True for _ in self.learner.model.rep.parameters()):
-            why = "the encoder learns nothing, so policy and values share nothing anyway"
+            why = "the encoder has nothing to learn, so there is nothing to share"
             lines.append(f"{self._block}.shared: false has no effect: {why}")
         return lines
 
@@ -114,7 +114,7 @@ class OnPolicyAgent(RolloutAgent):
         own = self._own
         rollout = f"{self._ring.size:,} steps"
         if own.num_minibatch > 1:
-            rollout += f", learned from {own.num_epoch} times in {own.num_minibatch} parts"
+            rollout += f", learned from {own.num_epoch} times in {own.num_minibatch} minibatches"
         parts = [f"λ {own.gae_lambda:g}", f"learning rate {own.learning_rate:g}"]
         if math.isfinite(own.clip):
             parts.append(f"clip {own.clip:g}")

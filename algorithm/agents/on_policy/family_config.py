@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from algorithm.core.fields import AnyConfig, Block, Finite, Positive, Share, Whole, option
 
-_OTHER_ROLLOUT = "fixed: a rollout of that length has been begun, and is in the checkpoint"
-_OTHER_MOMENTS = "fixed: the optimiser's numbers mean something else"
+_OTHER_ROLLOUT = "fixed: the checkpoint holds an unfinished rollout of the old length"
+_OTHER_MOMENTS = "fixed: the optimizer's state would mean something else"
 _LONGEST = "Clip gradient norms to this. null: no clipping."
 _TF_RMS = "RMSprop as in TensorFlow, with epsilon inside the root. false: as in PyTorch."
 _VTRACE = "With actors: correct advantages for older weights. false: drop segments more than one version old."
@@ -45,7 +45,7 @@ class OnPolicyConfig(RolloutConfig):
     shared: bool = option(
         True,
         "Policy and value function share the encoder. false: one each.",
-        resume="fixed: an encoder would be without what it has learned",
+        resume="fixed: one of the encoders would be untrained",
     )
     gae_lambda: Finite = option(
         0.95,
@@ -70,7 +70,7 @@ class PpoConfig(OnPolicyConfig):
     num_minibatch: Whole = option(32, "Minibatches per epoch. Each is one update.", ge=1)
     clip: Positive = option(0.2, "Clip range of the probability ratio.")
     clip_schedule: Literal["constant", "linear"] = option(
-        "constant", "linear: clip decays to 0 at max_step. Without one it stays."
+        "constant", "linear: clip decays to 0 at max_step. Constant without a max_step."
     )
     clip_value: Positive | None = option(None, "Clip range of the value function. null: no clipping.")
     normalise_advantage: Literal["minibatch", "rollout", "none"] = option(
@@ -125,7 +125,7 @@ class A3cConfig(OneUpdateConfig):
         2,
         "Processes that update the same networks asynchronously, one environment each. 1: A2C.",
         ge=1,
-        resume="free: another number of workers begins new episodes",
+        resume="free: another number of workers starts new episodes",
     )
     learning_rate: Finite = option(0.0007, "Learning rate.", gt=0)
     max_grad_norm: Positive | None = option(40.0, _LONGEST)

@@ -41,7 +41,7 @@ PANELS = (
     panel("Share of clipped ratios", share="ppo/clip_fraction"),
     panel("Share of the natural step", share="acktr/step_scale"),
     panel("Explained variance of the returns", share="ppo/explained_variance"),
-    panel("Updates of others while one is made", staleness="a3c/staleness"),
+    panel("Updates by other processes during one", staleness="a3c/staleness"),
 )
 
 _LOSSES = readout(
@@ -106,9 +106,9 @@ def moves_too_far(config: BehaviourConfig, history: History) -> str | None:
     target_kl = ", or set ppo_config.target_kl" if own.target_kl is None else ""
     return (
         f"updates move the policy too far: ppo/approx_kl is {short(history.now('ppo/approx_kl'))} and "
-        f"ppo/clip_fraction {short(history.now('ppo/clip_fraction'))}, and returns fall, {short(now)} after "
-        f"{short(before)} · lower ppo_config.learning_rate ({own.learning_rate:g}) or ppo_config.num_epoch "
-        f"({own.num_epoch}){target_kl}"
+        f"ppo/clip_fraction {short(history.now('ppo/clip_fraction'))}, and returns fall from "
+        f"{short(before)} to {short(now)} · lower ppo_config.learning_rate ({own.learning_rate:g}) or "
+        f"ppo_config.num_epoch ({own.num_epoch}){target_kl}"
     )
 
 
@@ -158,8 +158,8 @@ def widening_policy(config: BehaviourConfig, history: History) -> str | None:
         return None
     key = f"{name}.entropy_coef ({own.entropy_coef:g})" if own.entropy_coef else _length_key(config)
     return (
-        f"the policy only grows wider: policy/std is {short(widths[-1])} and still grows, so that most "
-        f"actions lie at a bound, and {_returns(history)} · lower {key}"
+        f"the policy only grows wider: policy/std is {short(widths[-1])} and still grows, so most actions "
+        f"are at a bound, and {_returns(history)} · lower {key}"
     )
 
 

@@ -64,7 +64,7 @@ class TanhPolicy(nn.Module):
     ) -> None:
         super().__init__()
         if std == "state" and log_std_init:
-            raise ValueError("with std: state there is no parameter whose first value log_std_init could be")
+            raise ValueError("with std: state there is no parameter for log_std_init to initialise")
         widths = hidden_widths(dense_n, dense_depth, hidden, 64)
         width = [state_size, *widths][-1]
         self.net = mlp(state_size, widths, activation=ACTIVATIONS[activation])
@@ -150,8 +150,8 @@ def check_norms(networks: Networks) -> None:
         if has_batch_norm(network):
             raise ModelError(
                 f"{name} has a batch norm",
-                why="while learning it would give other actions and values than while acting",
-                fix="take layer norm there, or SAC",
+                why="it would compute different actions and values in learning than in acting",
+                fix="use layer norm there, or SAC",
             )
 
 

@@ -199,9 +199,9 @@ def check_ratios(log_ratio: Tensor) -> None:
     off = float(log_ratio.detach().abs().max())
     if off > LARGEST_FIRST_RATIO:
         raise ModelError(
-            "the policy gives other probabilities while it learns than while it acted",
+            "the policy computes different probabilities in learning than in acting",
             where="ModelRep and ModelPolicy",
             why=f"before the first update of a rollout the logarithm of a ratio is {off:.4g} instead of 0",
-            fix="leave out of nn.py what differs between training and acting: dropout, batch statistics, "
+            fix="remove from nn.py what differs between training and acting: dropout, batch statistics, "
             "noise",
         )

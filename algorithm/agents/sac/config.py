@@ -13,12 +13,12 @@ class SacConfig(OffPolicyConfig):
     init_log_alpha: Finite = option(
         -4.6,
         "Initial log of the entropy coefficient. -4.6 is a coefficient of 0.01.",
-        resume="fixed: it says where the temperature began, which is in the checkpoint",
+        resume="fixed: the temperature in the checkpoint started from it",
     )
     use_auto_alpha: bool = option(
         True,
         "Learn the entropy coefficient. false: keep exp(init_log_alpha).",
-        resume="fixed: the temperature is either trained or not, and the optimiser has numbers for it",
+        resume="fixed: the optimizer either has state for the temperature or not",
     )
     target_c_alpha: Finite = option(
         1.0,
@@ -32,7 +32,7 @@ class SacConfig(OffPolicyConfig):
     )
     alpha_learning_rate: Positive | None = option(
         0.007,
-        "Learning rate of the entropy coefficient. A high one makes init_log_alpha matter little. null: "
+        "Learning rate of the entropy coefficient. If it is high, init_log_alpha matters little. null: "
         "learning_rate.",
     )
     discrete_soft_target: bool = option(

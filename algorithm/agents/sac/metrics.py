@@ -85,9 +85,9 @@ def values_of_entropy(sac: SacConfig, history: History) -> str | None:
     discrete = bonus.get("d", -math.inf) > bonus.get("c", -math.inf)
     other = ", or set sac_config.discrete_soft_target to false" if discrete else ""
     return (
-        f"values are those of the entropy bonus: value/q_mean is {short(value)}, and rewards allow no more "
-        f"than {short(earned)}; episodes return {short(now)}, no more than random actions did "
-        f"({short(before)}), since the bonus pays for never finishing · lower sac_config.init_log_alpha "
+        f"values come mostly from the entropy bonus: value/q_mean is {short(value)}, but rewards allow no "
+        f"more than {short(earned)}; episodes return {short(now)}, no more than random actions did "
+        f"({short(before)}), because the bonus rewards never finishing · lower sac_config.init_log_alpha "
         f"({sac.init_log_alpha:g}){other}"
     )
 
@@ -106,8 +106,8 @@ def runaway_temperature(sac: SacConfig, part: str, history: History) -> str | No
     scaled = "" if history.reward_scale == 1 else f", scaled by reward_scale ({history.reward_scale:g})"
     return (
         f"the temperature runs away: policy/alpha_{part} is {short(alpha[-1])}, {alpha[-1] / start:.0f} "
-        f"times its start, and still grows; its bonus adds {short(bonus)} to a value, and no "
-        f"episode returned more than {short(history.largest_return)}{scaled} · {_less_entropy(sac, part)}"
+        f"times its start, and still grows; the bonus adds {short(bonus)} to a value, but no episode "
+        f"returned more than {short(history.largest_return)}{scaled} · {_less_entropy(sac, part)}"
     )
 
 

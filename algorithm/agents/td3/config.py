@@ -44,8 +44,8 @@ def shared_keys(config: AnyConfig) -> OffPolicyConfig:
 
 _DELAYED = ("policy_update_per_step", "update_target_per_step")
 _OF_NETWORKS = {
-    "v": ("TD3 has critics of actions, nn_config.q", "leave it out"),
-    "policy.log_std": ("the noise of TD3 has a deviation of its own", "set td3_config.exploration_noise"),
+    "v": ("TD3 uses action-value critics, nn_config.q", "leave it out"),
+    "policy.log_std": ("TD3 has its own key for the noise", "set td3_config.exploration_noise"),
 }
 _OF_DENSITIES = ("use_n_step_is", "v_lambda", "v_rho", "v_c")
 
@@ -55,9 +55,9 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     if block != "sac_config":
         return _OF_NETWORKS.get(key) if block == "nn_config" else None
     if key in _DELAYED:
-        return "policy and targets of TD3 have one delay", "set td3_config.policy_delay"
+        return "TD3 has one delay for policy and targets", "set td3_config.policy_delay"
     if key in _OF_DENSITIES:
         return "a deterministic policy has no density, so targets are not corrected", "leave it out"
     if key not in OffPolicyConfig.model_fields and key != "random_params":
-        return "it is of SAC's temperatures or discrete policy, and algorithm is TD3", "leave it out"
+        return "it is for SAC's temperatures or discrete policy, and algorithm is TD3", "leave it out"
     return None

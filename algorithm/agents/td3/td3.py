@@ -70,7 +70,7 @@ class Td3Objective(Objective):
         super().__init__(ActionParts(NoBranches(), Deterministic(config.exploration_noise)))
         if action.branches:
             raise UsageError(
-                "TD3 is for continuous actions alone",
+                "TD3 supports continuous actions only",
                 where="algorithm",
                 why="the environment has discrete actions, whose values have no gradient",
                 fix="set algorithm: SAC, PPO or A2C",

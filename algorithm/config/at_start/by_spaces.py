@@ -136,8 +136,8 @@ def _refuse_unfit(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
         raise UsageError(
             f"the section {section} is not for this task",
             where="base_config.preset" if section == preset else loaded.source,
-            why=f"it is for tasks where {MEANING[section]}, and here that is not so",
-            fix="leave it out: base_config.preset: auto, the default, takes the sections that fit",
+            why=f"it is for tasks where {MEANING[section]}, which is not the case here",
+            fix="leave it out: base_config.preset: auto, the default, chooses the sections that fit",
         )
 
 
@@ -212,7 +212,7 @@ class _Layering:
         classes = self.own_classes(before)
         for block in dict.fromkeys(path[1] for path in values if path[0] == "nn_config"):
             if _CLASSES[block] in classes:
-                yield f"the task has a {_CLASSES[block]} of its own"
+                yield f"the task has its own {_CLASSES[block]}"
             yield from self._of_block(before, block, values)
         for paths, found in contradictions_in(wanted):
             ours = [path for path in paths if path in taken]

@@ -69,7 +69,7 @@ too. The task's own section or file of that name comes first.
 
 ### Seed
 
-`inherited: seed` restores the values that this project started with. The file says why they changed.
+`inherited: seed` restores this project's initial values. The file explains why they changed.
 
 ### Raw
 
@@ -85,12 +85,12 @@ continuous, else `discrete`; `images` and `images_discrete` if an observation is
 
 `--preset plain` (`base_config.preset`) gives plain SAC. Other presets replace these values, too.
 
-A section applies as a whole or not at all, as the start screen says. It is left out if you set:
+A section applies as a whole or not at all, as the start screen shows. It is left out if you set:
 
 * a key that contradicts it, such as `clip_epsilon: 0.2` or a batch too small for batch norm
 * a key that it would make useless, such as `tau` without target networks
 * anything but the size of the default networks
-* in `nn.py`, a class of your own that it has arguments for
+* in `nn.py`, your own class for which it has arguments
 
 A priority key such as `replay_config.alpha` keeps `use_priority: true`.
 
@@ -152,5 +152,6 @@ default:
 <sup>F</sup> *fixed*: cannot change when a run is resumed. `replay_config.capacity` can only grow, and
 attention must see the same number of steps.
 
-Behind a key are its default and what else it may be. A default without a decimal point takes whole numbers.
+After each key are its default and its other values. A default without a decimal point accepts whole
+numbers only.
 """

@@ -38,7 +38,7 @@ class AcerConfig(RolloutConfig):
         20,
         "Steps per environment in a rollout, and per window of the replay buffer.",
         ge=2,
-        resume="fixed: a rollout of that length has been begun, and is in the checkpoint",
+        resume="fixed: the checkpoint holds an unfinished rollout of the old length",
     )
     capacity: Whole = option(
         50_000,
@@ -61,19 +61,19 @@ class AcerConfig(RolloutConfig):
     average_decay: Share = option(0.99, "Decay of the average policy's parameters per update.")
 
 
-_MEANINGLESS = {**MEANINGLESS, "discrete_dqn_like": "its trust region is one of distributions"}
+_MEANINGLESS = {**MEANINGLESS, "discrete_dqn_like": "its trust region needs a distribution"}
 
 
 def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     """Return why a key says nothing with ACER, and what to do; None where it says something."""
     if block == "replay_config":
-        return "the replay of ACER has keys of its own", f"set {BLOCK}.capacity, or leave it out"
+        return "ACER has its own keys for the replay", f"set {BLOCK}.capacity, or leave it out"
     if (block, key) == ("nn_config", "rep.random_shift"):
-        return "ACER learns what it saw", "leave it out"
+        return "ACER learns from unaugmented observations", "leave it out"
     if block != "sac_config" or key in SHARED or key in _MEANINGLESS:
         return None
     fix = f"set {BLOCK}.{key}" if key in AcerConfig.model_fields else "leave it out"
-    return "it is SAC's, and algorithm is ACER", fix
+    return "it is for SAC, and algorithm is ACER", fix
 
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
@@ -85,13 +85,13 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
         (
             own.capacity < 4 * size,
             (f"{BLOCK}.capacity", f"{BLOCK}.rollout_step"),
-            f"a rollout has {size:,} steps, and the replay has no room for four of them",
+            f"a rollout has {size:,} steps, and the replay has no room for four rollouts",
             "raise capacity, or lower rollout_step or n_envs",
         ),
         (
             own.replay_ratio > 0 and own.start_step > own.capacity,
             (f"{BLOCK}.start_step", f"{BLOCK}.capacity"),
-            "the replay never holds so many rows",
+            "the replay never holds that many rows",
             "lower start_step, or raise capacity",
         ),
     )
@@ -113,6 +113,6 @@ def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
         yield f"nothing will be learned: the first update comes after {warm_up:,} steps"
     elif own.replay_ratio and 0 < last < own.start_step:
         yield (
-            f"the replay is not learned from: {BLOCK}.start_step is {own.start_step:,}, and the training "
-            f"ends at {last:,}"
+            f"the replay is never used: {BLOCK}.start_step is {own.start_step:,}, and the training ends at "
+            f"{last:,}"
         )

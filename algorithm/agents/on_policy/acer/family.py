@@ -65,9 +65,9 @@ def networks_of(spec: AgentSpec) -> Mapping[str, Network]:
     """
     if spec.action.branches and spec.action.continuous:
         raise UsageError(
-            "ACER is for discrete actions, or for continuous ones",
+            "ACER supports discrete or continuous actions, not both",
             where="algorithm",
-            why="the environment's have parts of both kinds, whose importance weights it does not join",
+            why="the environment has both kinds, and ACER cannot combine their importance weights",
             fix="set algorithm: SAC or PPO",
         )
     return ALL_NETWORKS if spec.action.branches else {**ALL_NETWORKS, "ModelV": NETWORKS["ModelV"]}
@@ -90,9 +90,9 @@ class AcerAgent(RolloutAgent):
     def __init__(self, inputs: AgentInputs) -> None:
         if inputs.greedy:
             raise UsageError(
-                "ACER cannot train with the best action alone",
+                "ACER cannot train without sampling actions",
                 where="--disable_sample",
-                why="its importance weights are those of samples",
+                why="its importance weights need sampled actions",
                 fix="leave it out, or set algorithm: PPO",
             )
         inputs = replace(inputs, spec=recorded(inputs.spec))

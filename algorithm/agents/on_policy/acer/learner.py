@@ -83,7 +83,7 @@ class AcerLearner(RolloutLearner):
             raise UsageError(
                 "ACER has one horizon for all rewards",
                 where="reward_signals",
-                why="its critics and the policy's values of them are those of one discount factor",
+                why="its critics and values share one discount factor",
                 fix="leave gamma and ends of the signals out, or set algorithm: PPO",
             )
 

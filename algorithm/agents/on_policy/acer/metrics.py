@@ -16,7 +16,7 @@ METRICS: Mapping[str, str] = {
 PANELS = (
     panel("Importance weights", ratio="acer/ratio"),
     panel("Updates from the replay", number="acer/replays"),
-    panel("Shares of cut off and shortened", cut_off="acer/cut_off", shortened="acer/shortened"),
+    panel("Truncated and shortened shares", cut_off="acer/cut_off", shortened="acer/shortened"),
 )
 
 READOUTS = (
