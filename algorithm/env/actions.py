@@ -68,8 +68,8 @@ class Actions:
             raise EnvError(
                 f"the action has {sum(counts):,} choices",
                 where=f"{env}, {space}",
-                why=f"a policy has an output for each, and more than {MOST_CHOICES:,} are refused",
-                fix="wrap the environment so that several smaller choices, or a number in a Box, stand for "
+                why=f"a policy has an output for each, and the limit is {MOST_CHOICES:,}",
+                fix="wrap the environment so that several smaller choices, or a number in a Box, represent "
                 "them (base_config.wrappers)",
             )
         self.spec = ActionSpec(tuple(counts), width, " · ".join(parts))
@@ -182,7 +182,7 @@ def _refuse_unbounded(leaf: Leaf, env: str) -> None:
         raise EnvError(
             f"the action{name} has no finite bounds",
             where=f"{env}, {space}",
-            why="actions live in [-1, 1] and are mapped to the bounds",
+            why="actions are in [-1, 1] and are mapped to the bounds",
             fix="wrap the environment so that its action space is a bounded Box (base_config.wrappers)",
         )
 

@@ -24,7 +24,7 @@ from algorithm.env.kinds import ENVS, EnvKind, kind_of
 KindName = Annotated[str, installed_name(ENVS), name_schema(ENVS)]
 """A kind of environments: built in, or of an installed package."""
 
-_OTHER_TASK = "fixed: what is learned and stored belongs to this environment; reset_config may change"
+_OTHER_TASK = "fixed: networks and stored data belong to this environment; reset_config may change"
 
 
 class BuildPath(Block):
@@ -54,7 +54,7 @@ class UnityArgs(Block):
     )
     editor: bool = option(
         False,
-        "As --editor: train in the Unity Editor, port 5004 unless fixed_port, no evaluations.",
+        "Like --editor: train in the Unity Editor, port 5004 unless fixed_port, no evaluations.",
     )
     num_areas: Whole = option(1, "Training areas per player, if the scene supports it.", ge=1)
     time_scale: Finite = option(
@@ -79,7 +79,7 @@ class EnvConfig(Block):
     """The part of ``base_config`` that defines the environment."""
 
     env_type: KindName = required(
-        "Simulator. Also module:Recipe (docs/parts.md). Only Python sets OBJECT.",
+        "Simulator. Also module:Recipe (docs/parts.md). OBJECT is for environments passed in Python.",
         resume=_OTHER_TASK,
         shared=True,
         names="kind",
@@ -109,14 +109,14 @@ class EnvConfig(Block):
     )
     info_keys: Annotated[tuple[str, ...], Strict(False)] = option(
         ("is_success",),
-        "Infos to log per episode: the last value, or the sum if the key begins with reward. Not for Unity.",
+        "Infos to log per episode: the last value, or the sum if the key starts with reward. Not for Unity.",
         examples=[["is_success", "reward_forward"]],
         names="infos",
     )
     reward_scale: Finite = option(
         1.0,
         "Factor on learned rewards. Reported returns stay unscaled.",
-        resume="fixed: what is stored and what the critics have learned is in the old scale",
+        resume="fixed: stored rewards and learned values are on the old scale",
         gt=0,
     )
     workers: Whole = option(
@@ -131,7 +131,7 @@ class EnvConfig(Block):
     )
     env_restarts: Whole = option(
         10,
-        "Environment failures that a run survives. A resumed run counts from 0.",
+        "Environment failures that a run tolerates. A resumed run counts from 0.",
         ge=0,
     )
     on_non_finite: Literal["stop", "drop"] = option(
@@ -161,8 +161,8 @@ def opponents(behaviours: Iterable[str]) -> list[str]:
     for name in behaviours:
         teams.setdefault(without_team(name), []).append(name)
     return [
-        f"{' and '.join(names)}: each learns by itself, from games against the others as they are now; there "
-        "is no self-play against earlier ones"
+        f"{' and '.join(names)}: each learns separately against the others' current policies; there is no "
+        "self-play against earlier ones"
         for names in teams.values()
         if len(names) > 1
     ]

@@ -58,7 +58,7 @@ def register_env(resolved: str) -> str:
     module = import_source(source)
     own = getattr(module, name, None)
     if isinstance(own, type) and any(base.__module__ == "gym.core" for base in own.__mro__):
-        why = f"{name} is an environment of gym, and not of gymnasium"
+        why = f"{name} is an environment of gym, not of gymnasium"
         raise EnvError("the environment could not be made", where=resolved, why=why, fix=GYMNASIUM)
     if why := several_agents(own):
         raise EnvError("the environment has several agents", where=resolved, why=why, fix=ONE_AGENT)
@@ -66,7 +66,7 @@ def register_env(resolved: str) -> str:
         raise EnvError(
             "the environment steps as tensors",
             where=resolved,
-            why=f"{name} is derived from TensorEnv, and environments of Gymnasium are looked for",
+            why=f"{name} is a TensorEnv, and a Gymnasium environment is expected",
             fix="set base_config.env_type: TENSOR, for example by -o base_config.env_type=TENSOR",
         )
     return _id_of(module, own) if _is_env_class(own) else name

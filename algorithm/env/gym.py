@@ -37,7 +37,7 @@ from algorithm.env.wrappers import (
 )
 
 _NO_WINDOW = (
-    "leave out --render if it has no window or there is no display; ssh -X brings one, and xvfb-run an "
+    "leave out --render if it has no window or there is no display; ssh -X provides one, and xvfb-run an "
     "invisible one"
 )
 _RGB_ARRAY = "rgb_array"  # Gymnasium's render mode for images
@@ -65,7 +65,7 @@ class Adapter:
             raise EnvError(
                 f"the observation {MASK!r} has nothing to mask",
                 where=f"{env}, actions {action_space}",
-                why="a mask says which choices are allowed, and a Box has none",
+                why="a mask marks the allowed choices, and a Box has no choices",
                 fix="rename it or leave it out with a wrapper (base_config.wrappers)",
             )
         self.observations = Observations(self.obs_space, env, stack=stack)
@@ -140,7 +140,7 @@ class GymEnv:
         read = self._observations.read(obs)
         remarks, self._remarks = self._remarks, ()
         for name, why in self._bounds.violations(read).items():
-            what = f"observation {name!r} of {self.name} lies outside its bounds"
+            what = f"observation {name!r} of {self.name} is outside its bounds"
             remarks += (Remark(what, why, "it is used as it is; correct the bounds of observation_space"),)
         return TimeStep(read, self._masks.read(obs, info, over=over), remarks)
 
@@ -155,7 +155,7 @@ class GymEnv:
         except Exception as error:
             raise self._video_error(described(error)) from error
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
-            raise self._video_error(f"a picture is {picture.dtype} of shape {picture.shape}")
+            raise self._video_error(f"render returned {picture.dtype} of shape {picture.shape}")
         return picture
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class GymEnv:
             "the environment could not be filmed",
             where=self.name,
             why=why,
-            fix=f"it has to return bytes [height, width, 3]; otherwise {_NO_VIDEO}",
+            fix=f"it must return bytes [height, width, 3]; otherwise {_NO_VIDEO}",
         )
 
 

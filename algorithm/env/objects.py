@@ -90,7 +90,7 @@ class EnvMaker(EnvSource):
                     "a class or function cannot be sent to worker processes",
                     where=self.name,
                     why=described(error),
-                    fix="define it without what belongs to this process, or set base_config.workers: 0",
+                    fix="define it without objects of this process, or set base_config.workers: 0",
                 ) from error
 
 
@@ -110,8 +110,8 @@ class LentEnv(EnvSource):
             raise UsageError(
                 "an instance takes no arguments",
                 where="base_config.env_args",
-                why=f"{self.name} was handed in as an instance",
-                fix="make it with them, or hand in its class",
+                why=f"{self.name} was passed as an instance",
+                fix="make it with them, or pass its class",
             )
         return KeptOpen(_rendering(self.env, mode))
 
@@ -130,8 +130,8 @@ class LentEnv(EnvSource):
             raise UsageError(
                 "an instance is one environment, in this process",
                 where="base_config.n_envs, base_config.workers",
-                why=f"{self.name} was handed in as an instance, and n_envs is {n}, workers is {workers}",
-                fix="hand in its class, or a function that makes it",
+                why=f"{self.name} was passed as an instance, and n_envs is {n}, workers is {workers}",
+                fix="pass its class, or a function that makes it",
             )
 
 
@@ -151,7 +151,7 @@ class LentLanes(EnvSource):
             "a vector environment cannot be split into single ones",
             where=self.name,
             why=f"it steps {self.lanes} at once",
-            fix="hand in a single one: its class, or a function that makes it",
+            fix="pass a single one: its class, or a function that makes it",
         )
 
     @override
@@ -162,7 +162,7 @@ class LentLanes(EnvSource):
     def check(self, n: int, workers: int, more: Sequence[str]) -> None:
         if n != self.lanes or workers:
             raise UsageError(
-                f"a vector environment has a number of its own, {self.lanes}, and no workers",
+                f"a vector environment has a fixed number, {self.lanes}, and no workers",
                 where="base_config.n_envs, base_config.workers",
                 why=f"n_envs is {n}, workers is {workers}",
                 fix="leave both out",
@@ -171,8 +171,8 @@ class LentLanes(EnvSource):
             raise UsageError(
                 f"a vector environment has no {' and no '.join(more)}",
                 where=self.name,
-                why="it steps all of its environments in its own way",
-                fix="build that into it, or hand in a class or a function that makes a single one",
+                why="it steps all its environments itself",
+                fix="build that into it, or pass a class or a function that makes a single one",
             )
 
     @property
@@ -201,10 +201,10 @@ class LentTensors(LentLanes):
             return LentTensors(copied(self.tensors))
         except Exception as error:
             raise UsageError(
-                "evaluations need a second environment, and there is one",
+                "evaluations need a second environment, and there is only one",
                 where=self.name,
                 why=f"a deep copy cannot be made: {described(error)}",
-                fix="hand in a second one: eval_env=…",
+                fix="pass a second one: eval_env=…",
             ) from error
 
     @property
@@ -259,7 +259,7 @@ def source_of(given: object) -> EnvSource:
     if isinstance(given, TensorEnv):
         return LentTensors(given)
     if several_agents(given) or (not callable(given) and not isinstance(given, gym.Env)):
-        raise no_env(given, "it was handed in")
+        raise no_env(given, "it was passed as the environment")
     return LentEnv(given) if isinstance(given, gym.Env) else EnvMaker(given)
 
 
@@ -268,11 +268,11 @@ def no_env(given: object, why: str) -> UsageError:
     of_gym = any(base.__module__ == "gym.core" for base in type(given).__mro__)
     several = several_agents(given)
     fix = (
-        "hand in a gymnasium.Env, its class, a function that returns one, a gymnasium.vector.VectorEnv, "
-        "a TensorEnv, or the name of a task"
+        "pass a gymnasium.Env, its class, a function that returns one, a gymnasium.vector.VectorEnv, a "
+        "TensorEnv, or the name of a task"
     )
     return UsageError(
-        f"an object of type {type(given).__name__} is no environment{' of one agent' * bool(several)}",
+        f"an object of type {type(given).__name__} is not an environment{' of one agent' * bool(several)}",
         where=f"{given!r:.80}",
         why=several or (f"{why}, and it is of gym, not of gymnasium" if of_gym else why),
         fix=ONE_AGENT if several else GYMNASIUM if of_gym else fix,

@@ -157,7 +157,7 @@ def _unbounded(box: gym.spaces.Box) -> bool:
 def check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     """Raise SpaceMismatchError for another shape, since numpy would broadcast silently."""
     if shape != expected:
-        raise SpaceMismatchError(f"observation {name!r} has shape {shape}, its space says {expected}")
+        raise SpaceMismatchError(f"observation {name!r} has shape {shape}, its space has {expected}")
 
 
 def frame_stack(env: gym.Env[Any, Any]) -> int:

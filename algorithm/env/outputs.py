@@ -43,7 +43,7 @@ def results_of(call: str, run: Callable[[], Any]) -> Sequence[Any]:
         what = counted(len(returned), "value") if kind == "tuple" else f"one value, of type {kind}"
         raise SpaceMismatchError(f"{call} has returned {what}; {_SIGNATURES[call]}")
     if not isinstance(returned[-1], Mapping):
-        raise SpaceMismatchError(f"the info that {call} has returned is {returned[-1]!r:.40}, and not a dict")
+        raise SpaceMismatchError(f"the info that {call} has returned is {returned[-1]!r:.40}, not a dict")
     return returned
 
 

@@ -54,8 +54,8 @@ def absent(name: str) -> UsageError:
     return UsageError(
         "the run's environment was a Python object, which cannot be made from a name",
         where=f"base_config.env_name: {name}",
-        why="the run was begun with an instance, a class or a function",
-        fix="go on in Python, where the object is: run = asac.Run(FOLDER, env=env), then run.resume(), "
+        why="the run was started with an instance, a class or a function",
+        fix="continue in Python, where the object is: run = asac.Run(FOLDER, env=env), then run.resume(), "
         "run.evaluate(10) or run.policy()",
     )
 
@@ -82,10 +82,13 @@ def find_recipe(
     maker = load_maker(kind_of(env_type))
     if not _is_recipe(maker):
         raise UsageError(
-            f"{env_type} environments are no Gymnasium environments",
+            f"{env_type} environments are not Gymnasium environments",
             where=f"base_config.env_type: {env_type}",
             why="their simulator makes and steps all of them itself",
-            fix=f"play them by the command line: {as_typed('python main.py TASK -n NAME --run or --eval N')}",
+            fix=(
+                "play them from the command line: "
+                f"{as_typed('python main.py TASK -n NAME --run or --eval N')}"
+            ),
         )
     recipe = maker(
         env_id=resolve_env_id(name, folder),
@@ -106,14 +109,14 @@ def load_maker(kind: EnvKind) -> Maker:
     maker: Maker = extra(kind.extra_name) if kind.extra_name else plugin.load()
     if _is_recipe(maker):
         names = [one.name for one in fields(GymRecipe)]
-        why, taken = accepts(maker, **dict.fromkeys(names)), f"a recipe is made of {', '.join(names)} alone"
+        why, taken = accepts(maker, **dict.fromkeys(names)), f"a recipe is made from {', '.join(names)} only"
     elif VecEnv in maker.__mro__ if isinstance(maker, type) else callable(maker):
-        why, taken = accepts(maker, None), "it has to take an algorithm.env.request.EnvRequest"
+        why, taken = accepts(maker, None), "it must take an algorithm.env.request.EnvRequest"
     else:
         raise plugin.error(
             "makes no environments",
             f"{plugin.value} is {maker!r}",
-            "its entry point has to name a class derived from algorithm.env.gym.GymRecipe or "
+            "its entry point must name a class derived from algorithm.env.gym.GymRecipe or "
             "algorithm.env.base.VecEnv, or a function that returns a VecEnv",
         )
     if why:
@@ -244,7 +247,7 @@ def _made_at_once(kind: EnvKind, maker: Callable[[EnvRequest], VecEnv], request:
         raise plugin_of(kind).error(
             "makes no environments",
             f"it has returned {env!r:.80}",
-            "it has to be an object of a class derived from algorithm.env.base.VecEnv",
+            "it must be an object of a class derived from algorithm.env.base.VecEnv",
         )
     if request.pool.parameters.names and type(env).renew_parameters is VecEnv.renew_parameters:
         env.close()
@@ -258,6 +261,6 @@ def _made_at_once(kind: EnvKind, maker: Callable[[EnvRequest], VecEnv], request:
 def _unable(kind: EnvKind, asked: Sequence[str]) -> UsageError:
     return UsageError(
         f"{kind.name} environments have no {' and no '.join(asked)}",
-        why="their simulator makes and steps all of them itself; they are no Gymnasium environments",
+        why="their simulator makes and steps all of them itself; they are not Gymnasium environments",
         fix="leave that out" + "; --run and --render show a window" * kind.player,
     )

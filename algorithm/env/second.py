@@ -49,10 +49,10 @@ def second(env: Any, make: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - an en
             return other
         why.append(f"{way} {fault}")
     raise UsageError(
-        "evaluations need a second environment, and there is one",
+        "evaluations need a second environment, and there is only one",
         where=f"{env!r:.80}",
         why="; ".join(why),
-        fix=f"{'hand in its class or a function that makes it, or' if single else 'hand in'} a second one: "
+        fix=f"{'pass its class or a function that makes it, or' if single else 'pass'} a second one: "
         "eval_env=…",
     )
 

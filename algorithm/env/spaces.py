@@ -31,19 +31,19 @@ def several_agents(env: object) -> str:
     """Return why an object, or a class, is an environment of several agents; empty if it is none."""
     kind = env if isinstance(env, type) else type(env)
     if any(base.__module__.partition(".")[0] == "pettingzoo" for base in kind.__mro__):
-        return "it is one of PettingZoo"
+        return "it is a PettingZoo environment"
     seen = getattr(env, "observation_space", None)
     if hasattr(env, "possible_agents") and (
         not isinstance(seen, gym.Space) or hasattr(env, "observation_spaces")
     ):
         return "it has possible_agents, as those of PettingZoo and RLlib's MultiAgentEnv"
     parts = seen.values() if isinstance(seen, dict) else seen if isinstance(seen, list | tuple) else ()
-    return "it has several spaces of observations" if any(isinstance(one, gym.Space) for one in parts) else ""
+    return "it has several observation spaces" if any(isinstance(one, gym.Space) for one in parts) else ""
 
 
 ONE_AGENT = (
-    "write a gymnasium.Env in which one of them acts and the others are part of the environment; several can "
-    "learn in players of Unity, or in a kind of environment of your own (docs/parts.md)"
+    "write a gymnasium.Env in which one of them acts and the others are part of the environment; several "
+    "agents can learn in Unity players, or in your own kind of environment (docs/parts.md)"
 )
 """Remedy for an environment of several agents."""
 
@@ -61,9 +61,9 @@ def check_spaces(env: object, name: str, prefix: str = "") -> None:
             raise EnvError(
                 f"the environment has no {prefix}{attribute}",
                 where=name,
-                why=f"a {type(found).__module__}.{type(found).__qualname__} is no space of gymnasium"
+                why=f"a {type(found).__module__}.{type(found).__qualname__} is not a gymnasium space"
                 if found is not None
-                else "its class must say what it shows and what it takes",
+                else "its class must define both spaces",
                 fix=f"set it in the class or in __init__: {prefix}{attribute} = gymnasium.spaces.{example}",
             )
 
@@ -131,8 +131,7 @@ def unsupported_error(leaf: Leaf, kind: str, env: str) -> EnvError:
         f"the {kind}{name} is a {type(leaf.space).__name__} space, which is not supported",
         where=f"{env}, {leaf.space}",
         why="supported are Box, Discrete, MultiDiscrete and MultiBinary, and any Dict or Tuple of them",
-        fix=f"put a wrapper around the environment that turns this {kind} into one of those "
-        "(base_config.wrappers)",
+        fix=f"wrap the environment so that this {kind} becomes one of those (base_config.wrappers)",
     )
 
 

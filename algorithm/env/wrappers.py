@@ -28,8 +28,9 @@ _KEY = "base_config.wrappers"
 
 _WITH_STATISTICS = {
     gym.wrappers.NormalizeObservation: f"{RUN_BLOCK}.use_normalization does the same, and is saved",
-    gym.wrappers.NormalizeReward: f"{RUN_BLOCK}.reward_scaling does the same, is saved, and leaves "
-    "evaluations the environment's own rewards; eval_config.wrappers keeps a wrapper from them",
+    gym.wrappers.NormalizeReward: f"{RUN_BLOCK}.reward_scaling does the same, is saved, and does not "
+    "change rewards in evaluations; eval_config.wrappers keeps a wrapper out "
+    "of these",
 }
 
 
@@ -52,7 +53,7 @@ def load_wrapper(entry: Wrapper) -> tuple[type[gym.Wrapper], Mapping[str, Any]]:
             f"an entry of {_KEY} has {len(entry)} names",
             where=_KEY,
             why=f"it is {dict(entry)}",
-            fix="give every wrapper an entry of its own, innermost first: [{Name: {kwargs}}, …]",
+            fix="give every wrapper its own entry, innermost first: [{Name: {kwargs}}, …]",
         )
     ((name, kwargs),) = entry.items()
     source, colon, wanted = name.rpartition(":")
@@ -75,7 +76,7 @@ def apply_wrappers(env: gym.Env, wrappers: Sequence[tuple[type[gym.Wrapper], Map
                 "a wrapper could not be put around the environment",
                 where=f"{_KEY}, {wrapper.__name__} with {dict(kwargs)} around {env}",
                 why=described(error),
-                fix=advice(error, "compare its arguments with the wrapper's documentation"),
+                fix=advice(error, "check its arguments in the wrapper's documentation"),
             ) from error
     return env
 
@@ -92,8 +93,8 @@ def running_statistics(env: gym.Env[Any, Any]) -> tuple[Remark, ...]:
     return tuple(
         Remark(
             what=f"the wrapper {type(wrapper).__name__} keeps running statistics",
-            why="no checkpoint holds them: an evaluation and asac.load begin with others, and a resumed run "
-            "is not exact",
+            why="checkpoints do not store them: evaluations and asac.load start with others, and a resumed "
+            "run is not exact",
             fix=f"leave it out: {instead}",
         )
         for wrapper in wrappers_around(env)
@@ -106,7 +107,9 @@ def _module(name: str, source: str) -> ModuleType:
     try:
         return import_source(source)
     except Exception as error:
-        fix = "module:Class and file.py:Class lie in the task's folder, or where python finds them from here"
+        fix = (
+            "module:Class and file.py:Class are searched for in the task's folder and on Python's module path"
+        )
         raise UsageError(
             f"the wrapper {name!r} cannot be imported",
             where=_KEY,
@@ -124,7 +127,7 @@ def _unknown(name: str, known: Sequence[str]) -> UsageError:
     return UsageError(
         f"there is no wrapper {name!r}",
         where=_KEY,
-        why=f"{wanted} is no subclass of gymnasium.Wrapper in {source or 'gymnasium.wrappers'}",
+        why=f"{wanted} is not a subclass of gymnasium.Wrapper in {source or 'gymnasium.wrappers'}",
         fix=f"{suggest_name(wanted, known)}; or name module:Class or file.py:Class",
     )
 
@@ -207,7 +210,7 @@ class PressFire(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         super().__init__(env)
         meanings = getattr(env.unwrapped, "get_action_meanings", None)
         if meanings is None:
-            raise ValueError(f"{env.unwrapped} is no Atari game, so it has no button to press")
+            raise ValueError(f"{env.unwrapped} is not an Atari game, so it has no button to press")
         names = meanings()
         fire = names.index("FIRE") if "FIRE" in names else None
         self._actions = () if fire is None or len(names) <= fire + 1 else (fire, fire + 1)

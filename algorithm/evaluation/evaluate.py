@@ -198,7 +198,7 @@ def _all_cut_off(unfinished: Iterable[_FirstEpisodes], steps: int) -> EnvError:
     return EnvError(
         f"an evaluation waits for episodes that are all cut off: {', '.join(map(str, unfinished))}",
         where=f"environment step {steps} of the evaluation",
-        why=f"the last {PATIENCE:,} resets came before their ends: a reset is one for all agents of an "
+        why=f"the last {PATIENCE:,} resets came before their ends: a reset applies to all agents of an "
         "environment, and others reach base_config.max_step_each_iter first",
         fix="raise max_step_each_iter or leave it out, and limit the episodes in the environment itself",
     )
@@ -206,10 +206,10 @@ def _all_cut_off(unfinished: Iterable[_FirstEpisodes], steps: int) -> EnvError:
 
 def _no_agents(unfinished: Iterable[_FirstEpisodes], steps: int) -> EnvError:
     return EnvError(
-        f"an evaluation waits for agents that do not come: {', '.join(map(str, unfinished))}",
+        f"an evaluation waits for agents that do not appear: {', '.join(map(str, unfinished))}",
         where=f"environment step {steps} of the evaluation",
-        why=f"for {PATIENCE:,} steps no agent of these behaviours was there",
-        fix="make the environment give agents to every behaviour that it announces, or announce fewer",
+        why=f"for {PATIENCE:,} steps there was no agent of these behaviours",
+        fix="make the environment create agents for every behaviour that it declares, or declare fewer",
     )
 
 

@@ -111,7 +111,7 @@ def kept_recordings(
             kept[run / os.path.expanduser(folder)].add(name)  # noqa: PTH111 - Path's raises for an unknown user
 
     def on_failure(error: StorageError) -> None:
-        warn(f"{error.line} · all else goes on without it")
+        warn(f"{error.line} · everything else continues without it")
 
     return lambda step: [
         Recording(NpzWriter(folder / f"step_{step:09d}.npz"), frozenset(names), on_failure=on_failure)

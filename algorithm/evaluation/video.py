@@ -173,14 +173,16 @@ class VideoRecorder(EvalCallback):
         except EnvError as error:
             raise VideoError(error.line) from error
         if picture is None:
-            raise VideoError("the environment gives no picture any more")
+            raise VideoError("the environment returns no more images")
         return picture
 
     def _give_up(self, error: VideoError) -> None:
         encoder, self._encoder = self._encoder, None
         if encoder is not None:
             encoder.discard()
-        self._warn(f"the film cannot be written · {self.path} · {error} · all else goes on without it")
+        self._warn(
+            f"the film cannot be written · {self.path} · {error} · everything else continues without it"
+        )
 
 
 @others_modes()
@@ -200,9 +202,9 @@ def video_recorders(
     env.reset(episode=0)
     if env.render() is None:
         raise EnvError(
-            "the environment has no pictures to make a film of",
+            "the environment has no images to film",
             where=_ASKED,
-            why="its render mode rgb_array gives none",
+            why="its render mode rgb_array returns none",
             fix="leave the film out, or add that render mode to the environment",
         )
     fps = env.fps or DEFAULT_FPS

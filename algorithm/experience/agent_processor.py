@@ -221,7 +221,9 @@ class AgentProcessor(LiveAgents):
         removed = NO_IDS if first.removed is None else first.removed
         ended = np.concatenate((first.ids, removed))
         if lasting := sorted(set(named) & set(self.ids[~np.isin(self.ids, ended)].tolist())):
-            raise ValueError(f"a reset of {self.name!r} agents {lasting} has neither begun nor removed them")
+            raise ValueError(
+                f"a reset of {self.name!r} agents {lasting} has neither restarted nor removed them"
+            )
         of_rows, of_waiting = np.isin(self.ids, ended), np.isin(self._waiting["ids"], ended)
         self._close(self.ids[of_rows], self.step[of_rows])
         if of_waiting.any():

@@ -97,7 +97,7 @@ class LocalCollector:
                 "no agent asks for an action",
                 where=f"step {self.steps:,}",
                 why=f"the environments were stepped {PATIENCE:,} times, and no agent has taken a step",
-                fix="make the environment ask its agents for decisions, or see why all of them are gone",
+                fix="make the environment ask its agents for decisions, or find out why there are none",
             )
         self._watch.lap("store")
         return episodes

@@ -59,7 +59,7 @@ class FailureDump(BaseModel):
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "its JSON"
             why = f"{place} is missing or not what a run writes there"
-            raise StorageError("this is no failure dump of a run", where=path, why=why) from error
+            raise StorageError("this is not a failure dump of a run", where=path, why=why) from error
 
 
 class FailureDumps:
@@ -101,7 +101,7 @@ class FailureDumps:
         if found is None and not self._config.base_config.kind.repeats:
             return f"no dump: environments of {self._config.base_config.env_type} cannot repeat an episode"
         if found is None:
-            return "no dump: this environment does not say which episode it was (base_config.workers: 1 does)"
+            return "no dump: the episode is unknown with this environment (base_config.workers: 1 records it)"
         seed, episode, length = found.seed, found.episode, len(found.actions)
         values = found.parameters
         if not episode_step and found.next_seed is not None:  # it is the next episode's first observation

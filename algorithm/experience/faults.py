@@ -37,7 +37,7 @@ class Faults:
                 self.console.warn(f"{fault.line} · {fault.fix}")
             return
         self.env_restarts += 1
-        self.console.warn(f"{fault.line} · started anew")
+        self.console.warn(f"{fault.line} · restarted")
         if fault.trace:
             _LOGGER.info("%s\n%s", fault.what, fault.trace.rstrip())
 

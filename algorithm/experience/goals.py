@@ -56,7 +56,7 @@ class EnvGoals(GoalTask):
 
     def __init__(self, env: gym.Env[Any, Any], name: str, options: dict[str, Any] | None) -> None:
         assert isinstance(env.observation_space, gym.spaces.Dict), (
-            "it shows what environments with goals show"
+            "it has the observations of an environment with goals"
         )
         self._name = name
         self._spaces = env.observation_space.spaces
@@ -68,10 +68,10 @@ class EnvGoals(GoalTask):
         each = self._rewards(reached, wanted)
         if not np.isclose(each[0], reward, rtol=_SAME, atol=_SAME):
             raise NoHindsightError(
-                f"{_REWARD} of {name} is not the reward of its steps",
+                f"{_REWARD} of {name} differs from the reward of its steps",
                 where="its first step",
-                why=f"the step gave {reward:g}, and {_REWARD} says {each[0]:g} of it",
-                fix=f"give the wrapper that changes rewards a {_REWARD} of its own, {_OFF}",
+                why=f"the step returned {reward:g}, and {_REWARD} returns {each[0]:g}",
+                fix=f"give the wrapper that changes rewards its own {_REWARD}, {_OFF}",
             )
         ends = None if self._end is None else self._ends(reached, wanted)
         self.at_once = self._ends_at_once = True
@@ -129,9 +129,9 @@ class EnvGoals(GoalTask):
         except Exception as error:
             raise NoHindsightError(
                 f"{method.__name__} of {self._name} has failed",
-                where="called with what has been reached, a goal, and an empty info",
+                where="called with an achieved goal, a desired goal and an empty info",
                 why=described(error),
-                fix=f"let it do without info, which no replay keeps, {_OFF}",
+                fix=f"make it work without info, which the replay does not store, {_OFF}",
             ) from error
 
     @staticmethod
@@ -144,7 +144,7 @@ class EnvGoals(GoalTask):
     def _no_number(self, why: str, method: str) -> EnvError:
         asked = "true or false" if method == _END else "a finite number"
         return EnvError(
-            f"{method} of {self._name} returns something else than {asked}",
+            f"{method} of {self._name} does not return {asked}",
             where="replay_config.her_ratio",
             why=why,
             fix=f"return {asked} for a goal, and [n] of them for n goals, {_OFF}",
@@ -194,15 +194,15 @@ def make_relabel(
         return Relabel(notice="replay_config.her_goal has no effect: there is no hindsight" if moot else "")
     ratio = _RATIO if keys.her_ratio == "auto" else keys.her_ratio
     one_by_one = (
-        f"{_REWARD} takes one goal at a time, so hindsight calls it for every transition: let it take [n, …] "
-        "goals and return [n] rewards"
+        f"{_REWARD} takes one goal at a time, so hindsight calls it for every transition: make it take [n, "
+        "…] goals and return [n] rewards"
     )
     return Hindsight(
         task,
         ratio=ratio,
         strategy=keys.her_goal,
         scale=config.base_config.reward_scale,
-        text=f"hindsight: {ratio:.0%} of the windows with a goal that was reached ({keys.her_goal})",
+        text=f"hindsight: {ratio:.0%} of the windows with an achieved goal ({keys.her_goal})",
         notice="" if task.at_once else one_by_one,
     )
 
@@ -219,7 +219,7 @@ def _task(
     if automatic and not (shapes.keys() >= OF_GOALS and sampled):
         return None
     if not shapes.keys() >= OF_GOALS:
-        raise _no_goals(base.env_name, f"it shows {', '.join(shapes)}")
+        raise _no_goals(base.env_name, f"its observations are {', '.join(shapes)}")
     if shapes[ACHIEVED] != shapes[DESIRED]:
         raise _no_goals(base.env_name, f"{ACHIEVED} and {DESIRED} differ in shape or dtype")
     try:
@@ -247,8 +247,8 @@ def _close(env: gym.Env[Any, Any]) -> None:
 
 def _no_goals(env_name: str, why: str) -> NoHindsightError:
     return NoHindsightError(
-        f"{env_name} is no environment with goals",
+        f"{env_name} is not an environment with goals",
         where="replay_config.her_ratio",
         why=why,
-        fix=f"show {', '.join(sorted(OF_GOALS))} and have {_REWARD}({ACHIEVED}, {DESIRED}, info), {_OFF}",
+        fix=f"provide {', '.join(sorted(OF_GOALS))} and {_REWARD}({ACHIEVED}, {DESIRED}, info), {_OFF}",
     )

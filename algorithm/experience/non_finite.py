@@ -52,7 +52,7 @@ class BadNumber:
             where += ", at the beginning of its episode"
         what, fix = "the environment returned", _ADVICE
         if number.of_policy:
-            what, fix = "the policy gave", "look for extreme observations, or lower learning_rate"
+            what, fix = "the policy gave", "check for extreme observations, or lower learning_rate"
         return NumericalError(
             f"{what} a number that is not finite",
             where=where,
@@ -83,7 +83,7 @@ class Stop:
         """
         error = bad.error
         again = _recorded(self._dumps, bad, trace, step) if self._dumps else ""
-        drop = "base_config.on_non_finite: drop    (leaves such episodes out and goes on)"
+        drop = "base_config.on_non_finite: drop    (drops such episodes and continues)"
         fix = "\n".join(filter(None, (error.fix, again, drop)))
         raise NumericalError(error.what, where=error.where, why=error.why, fix=fix)
 
@@ -141,7 +141,7 @@ def _recorded(dumps: FailureDumps, bad: BadNumber, trace: Callable[[], Trace | N
 def no_beginning(tries: int) -> NumericalError:
     """Return the error of an environment whose episodes never begin with finite numbers."""
     return NumericalError(
-        "the environment begins no episode with finite numbers",
+        "the environment starts no episode with finite numbers",
         where=f"first observations, {tries} times in a row",
         fix=_ADVICE,
     )

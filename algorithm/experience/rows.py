@@ -122,7 +122,7 @@ class LiveAgents:
         """Set the agent of each row: ``ids[i]`` of row i."""
         named = ids.tolist()
         if len(set(named)) != len(named):
-            raise ValueError(f"an id of {self.name!r} stands twice in {named}")
+            raise ValueError(f"an id of {self.name!r} appears twice in {named}")
         self.ids: Int = ids
         self._agents = None
         self._nobody: Bool = np.zeros(len(named), np.bool_)

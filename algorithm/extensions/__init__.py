@@ -53,7 +53,7 @@ def make_extensions(build: Build) -> tuple[Extension, ...]:
         raise UsageError(
             f"two parts of the agent are called {twice[0]}",
             where=EXTENSIONS.key,
-            why="optimisers and weights of extensions are told apart by the names of their classes",
+            why="optimisers and weights of extensions are distinguished by the names of their classes",
             fix="list an extension once, or rename its class",
         )
     return made
@@ -62,7 +62,7 @@ def make_extensions(build: Build) -> tuple[Extension, ...]:
 def _of_plugin(name: str, kwargs: Mapping[str, Any], build: Build) -> Extension:
     """Make an extension of another package."""
     plugin = find(EXTENSIONS, name)
-    assert plugin is not None, "no name of a built-in one is valid here"
+    assert plugin is not None, "names of built-in ones are not valid here"
     made = plugin.make(Extension, build, **kwargs)
     _check_trained(made, plugin)
     made.prefix = f"{PLUGIN_METRICS}{type(made).__name__.lower()}/"  # no name of it is one of ours
@@ -77,5 +77,5 @@ def _check_trained(made: Extension, plugin: Plugin) -> None:
         raise plugin.error(
             "has parameters that nothing trains",
             ", ".join(left),
-            "append their modules to self.own or self.joint, or say requires_grad_(False)",
+            "append their modules to self.own or self.joint, or call requires_grad_(False)",
         )

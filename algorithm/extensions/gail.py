@@ -226,8 +226,8 @@ def make_gail(build: Build) -> Gail | None:
         if type(network) is not ModelDiscriminator:
             raise ModelError(
                 "reward_signals.gail.use_vail is true, and nn.py has a ModelDiscriminator",
-                why="the bottleneck lies inside of the default one",
-                fix="take the class out, or set use_vail: false",
+                why="the bottleneck is part of the default class",
+                fix="remove the class, or set use_vail: false",
             )
         network = BottleneckDiscriminator(ModelDiscriminator(*sizes, outputs=2 * BOTTLENECK))
     check_discriminator(network, build.spec, inputs.size)

@@ -114,9 +114,9 @@ def test_choices_are_not_spread_over_a_shape_they_do_not_have(value):
     """A single number plus the start of a MultiDiscrete would have its shape."""
     observations = Observations(MultiDiscrete([3, 3]), "x")
     assert np.shape(observations.read(value)["obs"]) == np.shape(value)
-    with pytest.raises(SpaceMismatchError, match=r"its space says \(2,\)"):
+    with pytest.raises(SpaceMismatchError, match=r"its space has \(2,\)"):
         observations.read_each([value])
-    with pytest.raises(SpaceMismatchError, match="its space says"):
+    with pytest.raises(SpaceMismatchError, match="its space has"):
         observations.read_batch(value, 2)
 
 

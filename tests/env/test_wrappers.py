@@ -106,7 +106,7 @@ def test_a_wrapper_may_lie_beside_the_task(beside, name, workers):
     ({"no.such:Thing": None}, "No module named 'no'"),
     ({"tests.toys:Endless": None}, "no wrapper 'tests.toys:Endless'"),
     ({}, "has 0 names"),
-    ({"ClipReward": None, "TimeLimit": None}, "an entry of its own"),
+    ({"ClipReward": None, "TimeLimit": None}, "its own entry"),
     ({"own_warp.py:Clipped": None}, "task/own_warp.py"),
     ({"own_wrap.py:Cliped": None}, "did you mean Clipped? there: Clipped"),
     ({"own_env.py:Nothing": None}, "there: none"),

@@ -109,7 +109,7 @@ def test_a_result_that_cannot_be_written_is_shown(folder, capsys, monkeypatch, f
     monkeypatch.setattr("algorithm.app.play.write_json", refuse)
     assert run(*flags) == 0
     said = capsys.readouterr().out
-    assert "the result stands here alone" in said and "Read-only file system" in said
+    assert "the result was not saved" in said and "Read-only file system" in said
     assert "mean return" in said
 
 
@@ -119,8 +119,8 @@ def test_a_result_that_cannot_be_written_is_shown(folder, capsys, monkeypatch, f
         (["--eval=3"], None),
         (["--eval=2", "--agents=2"], "each of 2 environments has its own seeds"),
         (["--eval=2", "--seed=2"], "which differs by"),
-        (["--eval=2", "--ckpt=200"], "the same, to the last bit"),
-        (["--eval=2", "--ckpt=latest", "-n", "a", "--quiet"], "the same, to the last bit"),
+        (["--eval=2", "--ckpt=200"], "identical, bit for bit"),
+        (["--eval=2", "--ckpt=latest", "-n", "a", "--quiet"], "identical, bit for bit"),
     ],
 )
 def test_what_is_compared_with_what_was_logged(folder, capsys, flags, says):
@@ -143,10 +143,10 @@ lessons:
 @pytest.mark.parametrize(
     ("flags", "distance", "says"),
     [
-        ((), 8, "the same, to the last bit"),
-        (("--lesson=near",), 1, "of other episodes: in another lesson"),
-        (("--lesson=distance=near",), 1, "of other episodes: in another lesson"),
-        (("--lesson=far",), 8, "the same, to the last bit"),
+        ((), 8, "identical, bit for bit"),
+        (("--lesson=near",), 1, "from other episodes: another lesson"),
+        (("--lesson=distance=near",), 1, "from other episodes: another lesson"),
+        (("--lesson=far",), 8, "identical, bit for bit"),
     ],
 )
 def test_a_lesson_is_played_by_its_name(task, capsys, flags, distance, says):
@@ -183,7 +183,7 @@ def test_behaviours_have_rows_of_their_own(tmp_path):
     assert rows["b: success rate"] == "50%" and "a: success rate" not in rows
     assert scores_json(scores)["b"]["infos"] == {"is_success": 0.5}
     assert list(rows)[:2] == ["a: episodes", "a: mean return"] and rows["b: min and max"] == "2.0 and 5.0"
-    assert rows["a: length"] == "3.5 steps" and rows["a: logged"] == "the same, to the last bit"
+    assert rows["a: length"] == "3.5 steps" and rows["a: logged"] == "identical, bit for bit"
     assert rows["b: logged"].startswith("4, which differs by -0.5")
 
 

@@ -105,8 +105,8 @@ class LanesVecEnv(VecEnv):
             Fault(
                 what=f"{self._name} loses the last observation of truncated episodes",
                 where=f"{self._class}, step {self._step:,}",
-                why="it resets lanes in the step in which their episodes end, and returns the next ones' "
-                "first observations only",
+                why="it resets lanes in the step that ends their episodes, and returns only the first "
+                "observation of the next",
                 fix="the last transition of each truncated episode is not stored; make it return the last "
                 "observation, too",
             )

@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 _PHRASES = {
     AutoresetMode.NEXT_STEP: "next-step autoreset",
     AutoresetMode.SAME_STEP: "same-step autoreset",
-    AutoresetMode.DISABLED: "reset by us",
+    AutoresetMode.DISABLED: "reset by this program",
 }
 
 
@@ -88,7 +88,7 @@ class GymVectorEnv(LanesVecEnv):
         infos: Sequence[str] = (),
         on_fault: OnFault = ignore_fault,
     ) -> None:
-        self._env = env = made(make, name, "a vector class of its own")
+        self._env = env = made(make, name, "its own vector class")
         check_spaces(env, name, "single_")
         super().__init__(
             Adapter(env.single_observation_space, env.single_action_space, name),
@@ -209,7 +209,7 @@ class GymVectorEnv(LanesVecEnv):
         if mask is None and MASK in infos and "final_info" not in infos and not over:
             raise self._error(
                 "cut an episode off without its last action mask",
-                why=f'same-step autoreset has to put it into infos["final_info"][{MASK!r}]',
+                why=f'same-step autoreset must put it into infos["final_info"][{MASK!r}]',
                 fix="report it to the environment's authors; it cannot be trained on",
             )
         row = np.array([i])
@@ -241,9 +241,9 @@ class GymVectorEnv(LanesVecEnv):
             raise self._space_error(str(error)) from error
         if self._has_method and MASK not in infos:
             raise self._error(
-                f"has a method {MASKS_METHOD}, which a vector class does not ask",
-                why=f'{self._class} passes on what stands in infos["{MASK}"]',
-                fix="put the mask into the info of a single one, or hand in the class of a single one",
+                f"has a method {MASKS_METHOD}, which a vector class does not call",
+                why=f'{self._class} passes on only infos["{MASK}"]',
+                fix="put the mask into the info of a single environment, or pass the class of a single one",
             )
         first = self._read(obs, infos, kept & self._resets_itself)
         if any(
@@ -273,7 +273,7 @@ class GymVectorEnv(LanesVecEnv):
             raise self._error(
                 "does not declare its autoreset mode",
                 why=f"metadata['autoreset_mode'] of {self._class} is {stated!r}",
-                fix="a gymnasium.vector.AutoresetMode belongs there",
+                fix="set it to a gymnasium.vector.AutoresetMode",
             )
         env = self._env.unwrapped
         if isinstance(env, AsyncVectorEnv) and not env.shared_memory and stated is AutoresetMode.NEXT_STEP:

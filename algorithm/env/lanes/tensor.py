@@ -70,8 +70,8 @@ class TensorVecEnv(LanesVecEnv):
         if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
             raise self._error(
                 "changed lanes that it was not asked to reset",
-                why="reset(lanes=…) has returned other observations of the others",
-                fix="begin only the lanes that are true, and return the last observations of the others",
+                why="reset(lanes=…) has changed the observations of the others",
+                fix="reset only the lanes that are true, and return the last observations of the others",
             )
         self._last = first
         return first
@@ -159,10 +159,10 @@ def make_named(request: EnvRequest) -> TensorVecEnv:
 def _named(resolved: str, request: EnvRequest) -> TensorEnv:
     source, _, name = resolved.rpartition(":")
     if not source:
-        raise ValueError("it has to be module:Class or file.py:Class")
+        raise ValueError("it must be module:Class or file.py:Class")
     kind = getattr(import_source(source), name)
     if not (isinstance(kind, type) and issubclass(kind, TensorEnv)):
-        raise TypeError(f"{name} is no class derived from algorithm.env.lanes.contract.TensorEnv")
+        raise TypeError(f"{name} is not a subclass of algorithm.env.lanes.contract.TensorEnv")
     return _placed(kind, request)
 
 
@@ -183,5 +183,5 @@ def _placed(kind: Callable[..., TensorEnv], request: EnvRequest) -> TensorEnv:
 def _host(value: Tensor) -> Array:
     """Return a tensor as an array, whose memory it shares on a CPU."""
     if not isinstance(value, Tensor):
-        raise SpaceMismatchError(f"a {type(value).__name__} is no tensor")
+        raise SpaceMismatchError(f"a {type(value).__name__} is not a tensor")
     return value.detach().cpu().numpy()

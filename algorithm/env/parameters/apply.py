@@ -163,7 +163,7 @@ class _Setter:
             raise self._refusal(f"cannot be set to {value:g}", f"{type(error).__name__}: {error}") from error
         held = self._now()
         if whole and held != value:
-            raise self._refusal(f"cannot be set to {value:g}", f"it holds whole numbers: it is {held} then")
+            raise self._refusal(f"cannot be set to {value:g}", f"it holds whole numbers and became {held}")
         return held
 
     def check(self, held: Any) -> None:  # noqa: ANN401 - what was there
@@ -179,7 +179,7 @@ class _Setter:
             f"'{'.'.join(map(str, self.path))}' {what}",
             where=self.where,
             why=why,
-            fix="name another attribute, or a method, or an option that reset() looks at",
+            fix="name another attribute, or a method, or an option that reset() reads",
         )
 
 
@@ -202,7 +202,7 @@ def _find(env: gym.Env, name: str, path: str) -> _Setter:
     found = _get(owner, key)
     if accepts(found, 0.0) if callable(found) else not _is_number(found):
         raise UsageError(
-            f"{path!r} takes no number",
+            f"{path!r} cannot be set to a number",
             where=f"{KEY}.{name}.set",
             why=f"it is {type(found).__name__} {found!r:.60}",
             fix="name an attribute that is a number, an item of an array such as gravity.2, or a method of "
@@ -239,11 +239,11 @@ def _missing(name: str, path: str, part: str, owner: Any) -> UsageError:  # noqa
     close = difflib.get_close_matches(part, _names(owner), n=3, cutoff=0.5)
     if part.isdecimal():
         size = _length(owner)
-        fix = f"write an index from 0 to {size - 1}" if size else "leave the index out: it is no array"
+        fix = f"write an index from 0 to {size - 1}" if size else "leave the index out: it is not an array"
     elif close:
         fix = f"did you mean {' or '.join(close)}?"
     else:
-        fix = f"its attributes that are numbers: {', '.join(_numbers(owner)[:_SHOWN]) or 'none'}"
+        fix = f"its numeric attributes: {', '.join(_numbers(owner)[:_SHOWN]) or 'none'}"
     return UsageError(
         f"the environment has no {path!r}",
         where=f"{KEY}.{name}.set",
@@ -260,7 +260,7 @@ def _passed_over(env: gym.Env, name: str) -> UsageError:
     return UsageError(
         f"the environment has no parameter {name!r}",
         where=f"{KEY}.{name}",
-        why=f"its reset() did not look at the option {name!r}",
-        fix=f"set an attribute instead: {line}\nattributes that are numbers: "
+        why=f"its reset() did not read the option {name!r}",
+        fix=f"set an attribute instead: {line}\nnumeric attributes: "
         f"{', '.join(attributes[:_SHOWN]) or 'none'}",
     )

@@ -112,7 +112,7 @@ _STANDARD = NormalDist()
 def _pair(interval: object) -> object:
     if not isinstance(interval, list | tuple) or len(interval) != 2:
         raise refusal(
-            f"the interval {interval!r:.40} is no pair", "write intervals as pairs: [[1, 2], [4, 5]]"
+            f"the interval {interval!r:.40} is not a pair", "write intervals as pairs: [[1, 2], [4, 5]]"
         )
     return interval
 
@@ -132,7 +132,7 @@ class MultiRangeParameters(Block):
             if low > high:
                 raise refusal(f"in the interval [{low:g}, {high:g}] {low:g} is above {high:g}", "swap them")
         if all(low == high for low, high in self.intervals):
-            raise refusal("no interval has a length", "write an interval [low, high] with low below high")
+            raise refusal("all intervals are empty", "write an interval [low, high] with low below high")
         return self
 
 
@@ -160,7 +160,7 @@ class MultiRangeUniform(Block):
 
 def _as_constant(value: object) -> object:
     if isinstance(value, Mapping):
-        raise refusal("there is no `sampler_type`", f"there are {', '.join(SAMPLERS)}")
+        raise refusal("there is no `sampler_type`", f"use one of {', '.join(SAMPLERS)}")
     return value if isinstance(value, Constant) else {"value": value}
 
 
@@ -244,16 +244,16 @@ class EnvParameter(Block):
     def _whole(self) -> Self:
         lessons = self.curriculum or ()
         if (self.value is None) == (not lessons):
-            raise refusal("it needs a value or a curriculum, and not both", FORMS)
+            raise refusal("it needs either a value or a curriculum", FORMS)
         names = [lesson.name for lesson in lessons]
         for name in names:
             if names.count(name) > 1:
-                raise refusal(f"two lessons are called {name!r}", "give each a name of its own")
+                raise refusal(f"two lessons are called {name!r}", "give each its own name")
         for lesson in lessons[:-1]:
             if lesson.completion_criteria is None:
                 raise refusal(
                     f"the lesson {lesson.name!r} has no completion_criteria and is not the last",
-                    "say when it ends: completion_criteria: {measure: reward, threshold: …, "
+                    "set when it ends: completion_criteria: {measure: reward, threshold: …, "
                     "min_lesson_length: …}",
                 )
         if lessons and lessons[-1].completion_criteria is not None:

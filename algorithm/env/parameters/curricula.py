@@ -176,7 +176,9 @@ def check_lessons(parameters: EnvParameters, behaviours: Collection[str]) -> Non
     for name, lesson, end in criteria_of(parameters):
         if end.behavior in known or (end.behavior is None and len(behaviours) == 1):
             continue
-        said = f"names {end.behavior!r}" if end.behavior else "does not say whose episodes end it"
+        said = (
+            f"names {end.behavior!r}" if end.behavior else "does not name the behaviour whose episodes end it"
+        )
         raise UsageError(
             f"the lesson {lesson!r} of {name} {said}",
             where=f"{KEY}.{name}.curriculum",
@@ -192,7 +194,7 @@ def refuse_resets(parameters: EnvParameters, where: str, instead: str) -> None:
             raise UsageError(
                 f"the lesson {lesson!r} of {name} cannot end with a reset of all environments",
                 where=f"{KEY}.{name}.curriculum: require_reset, with {where}",
-                why="they are in other processes, whose episodes end by themselves",
+                why="they are in other processes, which end their own episodes",
                 fix=f"leave require_reset out, or set {instead}",
             )
 

@@ -18,7 +18,7 @@ from algorithm.env.parameters.config import (
     read_parameters,
 )
 
-_COMPARE = "compare it with docs/curriculum.md"
+_COMPARE = "see docs/curriculum.md"
 
 LARGEST = 3.4028234e38
 """The largest float of 32 bits, which is what Unity reads."""
@@ -62,13 +62,13 @@ def other_lessons(old: AnyConfig, new: AnyConfig) -> str:
             is_now = f"are {', '.join(now)}" if now else "there are none"
             were = f"the lessons of {name} were {', '.join(lessons)}"
             return f"fixed: {were} and {is_now}; the run is in one of them"
-    return "free: from each environment's next reset on; open episodes go on with their values"
+    return "free: from each environment's next reset on; open episodes keep their values"
 
 
 def _unity(path: str, name: str, parameter: EnvParameter) -> Iterator[Contradiction]:
     """Yield what a Unity player cannot take."""
     if not name.isascii():
-        why = "its name has other characters than ASCII"
+        why = "its name has non-ASCII characters"
         yield Contradiction((path,), why, "Unity cannot read them: rename it")
     if parameter.set is not None:
         why = "`set` names an attribute, and a Unity player gets parameters by name"
@@ -98,11 +98,11 @@ def _words(item: ErrorDetails, fix: str) -> tuple[str, str]:
     if item["type"] == "parameter":
         return item["ctx"]["why"], item["ctx"]["fix"]
     if item["type"] == "union_tag_invalid":
-        return f"there is no sampler_type {item['ctx']['tag']}", f"there are {', '.join(SAMPLERS)}"
+        return f"there is no sampler_type {item['ctx']['tag']}", f"use one of {', '.join(SAMPLERS)}"
     if item["type"] == "missing":
         return f"`{last}` is missing", fix
     if item["type"] == "extra_forbidden":
-        return f"there is no key `{last}` there", _COMPARE
+        return f"there is no key `{last}`", _COMPARE
     return f"{given!r:.60}: {item['msg'].replace('Input should', 'it must')}", fix
 
 
@@ -111,8 +111,8 @@ def wrong_numbers(reset_config: Mapping[str, Any] | None) -> Iterator[Contradict
     for name, value in (reset_config or {}).items():
         path = (f"reset_config.{name}",)
         if not str(name).isascii():
-            why = "its name has other characters than ASCII"
+            why = "its name has non-ASCII characters"
             yield Contradiction(path, why, "Unity cannot read them: rename it")
         elif not isinstance(value, int | float) or not abs(value) <= LARGEST:
-            fix = f"give a number up to ±{LARGEST:.1e}; samplers and curricula stand in {KEY}"
+            fix = f"give a number up to ±{LARGEST:.1e}; samplers and curricula belong in {KEY}"
             yield Contradiction(path, f"it is {value!r:.60}", fix)

@@ -91,8 +91,8 @@ class RestartBudget:
     def _too_many(self, failure: GroupFailure, where: str) -> UserError:
         if failure.refused is not None:
             return failure.refused
-        survived = f"; {self._restarts} failures are survived (base_config.env_restarts)"
-        fix = f"fix the environment{': a restart would fail alike' if failure.fatal else survived}"
+        survived = f"; {self._restarts} failures are tolerated (base_config.env_restarts)"
+        fix = f"fix the environment{': a restart would fail in the same way' if failure.fatal else survived}"
         why = f"{failure.why}\n{failure.trace}" if failure.trace else failure.why
         return EnvError(failure.what, where=where, why=why, fix=fix)
 
@@ -228,7 +228,7 @@ class EnvGroup:
             value = time_step.obs[name]
             if np.shape(value) != shape:  # assignment would broadcast silently
                 raise SpaceMismatchError(
-                    f"observation {name!r} has shape {np.shape(value)}, its space says {shape}"
+                    f"observation {name!r} has shape {np.shape(value)}, its space has {shape}"
                 )
             try:
                 buffers.obs[name][i] = value
@@ -249,7 +249,9 @@ class EnvGroup:
         env = self._make(i)
         if env.spec != self.info.spec:
             env.close()
-            raise SpaceMismatchError(f"built again it has other spaces: {env.spec}, before: {self.info.spec}")
+            raise SpaceMismatchError(
+                f"after a restart it has different spaces: {env.spec}, before: {self.info.spec}"
+            )
         return env
 
     def _fail(self, i: int, call: str, error: Exception) -> GroupFailure:

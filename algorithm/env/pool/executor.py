@@ -219,10 +219,10 @@ class WorkerExecutor(Executor):
         ready = worker.wait_ready(self._timeout)
         if ready.spec != self.info.spec:
             raise EnvError(
-                f"{self.info.name} built again has other spaces",
+                f"{self.info.name} has different spaces after a restart",
                 where=f"environments {', '.join(map(str, envs))}, {worker.name}",
                 why=f"it was {self.info.spec} and is {ready.spec}",
-                fix="an environment has to keep its spaces during a run",
+                fix="an environment must keep its spaces during a run",
             ) from loss
         worker.command("buffers", self.buffers.name)
         return fault

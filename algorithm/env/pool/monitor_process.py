@@ -152,7 +152,7 @@ def main(parent: int, memory: int) -> None:
 
 def _end_parent(pid: int, silent: float) -> None:
     _print_error(
-        "the environment hangs and keeps the interpreter's lock",
+        "the environment hangs and holds the interpreter's lock",
         where=f"process {pid}; its stacks follow",
         why=f"no answer for {silent:g} s, in which no thread could run, so nothing could be saved",
         fix="set base_config.workers: a worker that hangs is replaced; or raise env_timeout; "

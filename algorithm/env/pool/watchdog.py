@@ -157,5 +157,5 @@ def hanging_close(name: str) -> EnvError:
     return EnvError(
         f"{name} hangs in close",
         why=f"it did not return within {CLOSE_TIMEOUT:g} s",
-        fix="mend its close(): processes and memory may stay",
+        fix="fix its close(): processes and memory may remain",
     )

@@ -26,7 +26,7 @@ class Check(NamedTuple):
     group: str
     title: str
     run: Callable[[CheckContext], Iterator[Finding]]
-    fine: str = "all is well"
+    fine: str = "no problems"
     essential: bool = False
 
 
@@ -40,15 +40,15 @@ CHECKS: tuple[Check, ...] = (
         essential=True,
     ),
     Check("environment", "keeps going", interface.check_random_steps),
-    Check("environment", "wrappers", interface.check_wrappers, "none keeps statistics of its own"),
+    Check("environment", "wrappers", interface.check_wrappers, "none keeps its own statistics"),
     Check("environment", "rendering", interface.check_render_modes),
     Check("observations", "shape", spaces.check_shapes),
     Check("observations", "finite", spaces.check_obs_finite, "no NaN, no infinity"),
     Check("observations", "bounds", spaces.check_obs_bounds),
     Check("observations", "change", spaces.check_change, "every observation changes"),
     Check("observations", "scale", spaces.check_obs_scale),
-    Check("observations", "images", spaces.check_images, "in bytes, if there are any"),
-    Check("actions", "bounds", spaces.check_action_bounds, "of a fair size, if there are any"),
+    Check("observations", "images", spaces.check_images, "8-bit, if there are any"),
+    Check("actions", "bounds", spaces.check_action_bounds, "reasonable, if there are any"),
     Check("actions", "effect", spaces.check_effect),
     Check("rewards", "finite", episodes.check_rewards_finite, "finite numbers"),
     Check("rewards", "differ", episodes.check_rewards_differ),

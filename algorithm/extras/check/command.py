@@ -123,10 +123,10 @@ def check_failure(path: Path) -> int:
         console.message(f"in the run: {dump.what} was {dump.value}, step {dump.episode_step}")
         again = replay_failure(dump, console.message)
         console.message(
-            "the same number again"
+            "reproduced: the same number"
             if again
-            else "the number did not occur again: the environment is not determined by its seed and its "
-            "actions, or it has been changed"
+            else "not reproduced: the environment does not follow from its seed and actions, or it was "
+            "changed"
         )
     return 0 if again else 1
 

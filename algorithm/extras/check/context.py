@@ -265,7 +265,9 @@ class CheckContext:
 
     def _make_instance(self) -> EnvInstance:
         if time.monotonic() > self._end:
-            raise FindingError(note(f"not checked: {self.limits.total:g} s are over", why="it is slow"))
+            raise FindingError(
+                note(f"not checked: the time limit of {self.limits.total:g} s has passed", why="it is slow")
+            )
         self._on_call()
         try:
             env = self.make()
@@ -285,8 +287,8 @@ class CheckContext:
 def not_fitting(where: str, failure: SpaceMismatchError) -> Finding:
     """Return the finding of an output that the adapter refuses."""
     return error(
-        "the environment returns what does not fit its spaces",
+        "the environment returns values that do not fit its spaces",
         where=where,
-        why=f"{failure}: a training ends here",
-        fix="correct observation_space and action_space, or what reset and step return",
+        why=f"{failure}: training would stop here",
+        fix="correct observation_space and action_space, or the values of reset and step",
     )

@@ -75,10 +75,10 @@ def check_repeatable(context: CheckContext) -> Iterator[Finding]:
         )
         return
     if context.cached(collect_stats).wrappers:
-        yield note("not checked: the statistics of a wrapper, as above, make every episode another one")
+        yield note("not checked: the statistics of a wrapper, as above, make every episode different")
         return
     yield warning(
-        "the same seed and actions bring another episode: a resumed run is not exact",
+        "the same seed and actions give a different episode: a resumed run is not exact",
         where="; ".join(f"{place} at {_moment(at)}" for place, at in found.places.items()),
         why="a run cannot be repeated from its seed; when it is resumed, open episodes end as truncated",
         fix="draw every random number from self.np_random after super().reset(seed=seed), and set all state "
@@ -99,13 +99,12 @@ def check_copies(context: CheckContext) -> Iterator[Finding]:
     if at is not None:
         yield error(
             "two instances in one process influence each other",
-            where=f"an episode differs at {_moment(at)}, where another instance is stepped in turn",
-            why="each repeats its episodes while it is alone; the environment of evaluations is beside it in "
-            "any training",
-            fix="look for what all instances share, such as attributes of the class, modules and global "
-            "random numbers; until then set base_config.workers to n_envs: a process for each",
+            where=f"an episode differs at {_moment(at)}, when another instance is stepped in turn",
+            why="each repeats its episodes when alone; training always has a second one for evaluations",
+            fix="look for state that instances share: class attributes, modules, global random numbers; "
+            "until then set base_config.workers to n_envs: one process each",
         )
-    yield ok(f"two instances in turn return what one does alone, over {len(beside)} steps and resets")
+    yield ok(f"two instances do not affect each other, over {len(beside)} steps and resets")
 
 
 def check_new_process(context: CheckContext) -> Iterator[Finding]:
@@ -127,11 +126,11 @@ def check_new_process(context: CheckContext) -> Iterator[Finding]:
     at = first_difference(alone.first, found)
     if at is not None:
         yield warning(
-            "another process brings another episode: a resumed run is not exact",
+            "another process gives a different episode: a resumed run is not exact",
             where=f"at {_moment(at)}",
-            why="the same seed and actions bring the same episode only within one process",
-            fix="look for what differs between processes: the order of a set of texts, hash(), time, the "
-            "process's number",
+            why="the same seed and actions give the same episode only within one process",
+            fix="look for what differs between processes: the order of a set of strings, hash(), time, the "
+            "process id",
         )
     yield ok(f"the same in another process, over {len(found)} steps and resets")
 
@@ -143,11 +142,11 @@ def check_seeds_differ(context: CheckContext) -> Iterator[Finding]:
         starts = {_digest(instance.reset(seed)) for seed in seeds}
     if len(starts) == 1:
         yield note(
-            f"{_STARTS} seeds bring the same first observation",
-            why="right for a task that always starts alike; otherwise reset ignores its seed",
+            f"{_STARTS} seeds give the same first observation",
+            why="correct for a task that always starts the same way; otherwise reset ignores its seed",
             fix="super().reset(seed=seed), then draw from self.np_random",
         )
-    yield ok(f"{len(starts)} starts of {_STARTS} seeds")
+    yield ok(f"{len(starts)} different starts from {_STARTS} seeds")
 
 
 def _played(

@@ -32,8 +32,8 @@ def check_rewards_finite(context: CheckContext) -> Iterator[Finding]:
         yield error(
             "a reward is not finite",
             where=found.not_finite,
-            why="a training ends with exit code 5 at the first one",
-            fix="find what divides by zero or overflows; a wrapper may clip (base_config.wrappers)",
+            why="training stops with exit code 5 at the first one",
+            fix="find what divides by zero or overflows; a wrapper can clip (base_config.wrappers)",
         )
 
 
@@ -48,9 +48,9 @@ def check_rewards_differ(context: CheckContext) -> Iterator[Finding]:
         yield warning(
             f"all {rewards.count:,} rewards were 0",
             where=f"{len(found.episodes):,} episodes of random actions",
-            why="without a single reward there is nothing to learn from: it must be found by chance",
-            fix="check whether random actions can reach one; reward steps on the way, or start "
-            "some episodes nearer to it",
+            why="without any reward there is nothing to learn from: one must be found by chance",
+            fix="check whether random actions can reach one; reward progress, or start some episodes "
+            "closer to it",
         )
     elif rewards.low == rewards.high and len({episode.length for episode in found.episodes}) < 2:
         yield warning(
@@ -60,7 +60,7 @@ def check_rewards_differ(context: CheckContext) -> Iterator[Finding]:
             fix="check whether the reward depends on the actions",
         )
     elif rewards.low == rewards.high:
-        yield ok(f"always {value:g}: what counts is how long an episode lasts")
+        yield ok(f"always {value:g}: only the length of an episode matters")
     else:
         share = found.nonzero / rewards.count
         rare = f", {share:.1%} of them not 0" if share < 0.1 else ""
@@ -76,21 +76,21 @@ def check_reward_scale(context: CheckContext) -> Iterator[Finding]:
     if context.learning.reward_scaling:
         how = {True: "divided by the returns' spread", "auto": "in a unit by the returns of random actions"}
         scaling = how[context.learning.reward_scaling]
-        yield ok(f"at most {largest:.4g} a step, {scaling} (sac_config.reward_scaling)")
+        yield ok(f"at most {largest:.4g} per step, {scaling} (sac_config.reward_scaling)")
     elif learned > LARGE:
         yield warning(
-            f"rewards of up to {largest:.4g}{scaled} a step",
+            f"rewards of up to {largest:.4g}{scaled} per step",
             why="values become too large for the step size; losses may explode, the entropy bonus vanishes",
             fix=_to_about_one(largest),
         )
     elif 0 < learned < SMALL:
         yield warning(
-            f"no reward of a step was beyond {largest:.2g}{scaled}",
-            why="the entropy bonus outweighs them: the policy stays random for long",
+            f"no reward per step was above {largest:.2g}{scaled}",
+            why="the entropy bonus outweighs them: the policy stays random for a long time",
             fix=_to_about_one(largest),
         )
     else:
-        yield ok(f"at most {largest:.4g}{scaled} a step")
+        yield ok(f"at most {largest:.4g}{scaled} per step")
 
 
 def _to_about_one(largest: float) -> str:
@@ -114,7 +114,7 @@ def check_ends(context: CheckContext) -> Iterator[Finding]:
     if not terminated:
         yield note(
             f"the task itself never ended: all {len(found.episodes):,} episodes were truncated",
-            why="right for a task without an end; the value of what would follow is learned as it should",
+            why="correct for a task without an end; values continue beyond the time limit",
         )
     yield ok(f"{terminated:,} terminated, {truncated:,} truncated")
 
@@ -129,17 +129,19 @@ def check_time_limits(context: CheckContext) -> Iterator[Finding]:
         yield warning(
             f"{len(both):,} of {len(episodes):,} episodes were terminated and truncated in the same step",
             where=f"after {_lengths(Counter(episode.length for episode in both))} steps",
-            why="terminated wins: the agent learns that nothing follows, which is wrong where only time "
-            "was up",
+            why=(
+                "terminated takes precedence: the agent learns that nothing follows, which is wrong at a "
+                "time limit"
+            ),
             fix="set terminated only where the task has ended; let the TimeLimit wrapper truncate",
         )
     elif len(over) >= _SAME and len(over) == len(episodes) and len(lengths) == 1 and max(lengths) >= _GAME:
         yield warning(
             f"all {len(over):,} episodes were terminated after exactly {max(lengths):,} steps",
-            why="that looks like a time limit. Terminated means that nothing is worth anything afterwards; "
-            "where only time was up, values near the end are learned wrongly",
-            fix="return truncated=True and terminated=False at a time limit; if the task itself has so many "
-            "steps, all is well",
+            why="this looks like a time limit. Terminated means that no reward can follow; at a time limit "
+            "this makes values near the end wrong",
+            fix="return truncated=True and terminated=False at a time limit; if the task itself ends then, "
+            "ignore this",
         )
     yield ok("terminated and truncated differ" if over else "nothing was terminated")
 
@@ -155,7 +157,7 @@ def check_length(context: CheckContext) -> Iterator[Finding]:
     if average < SHORT and len(episodes) >= _SAME:
         yield note(
             f"an episode lasts {average:.3g} step{'s' * (average != 1)} on average",
-            why="right for a task of single decisions; a longer n_step or window adds nothing",
+            why="correct for a task of single decisions; a longer n_step or window adds nothing",
         )
     same = min(lengths) == max(lengths)
     yield ok(
@@ -178,8 +180,8 @@ def _endless(context: CheckContext, found: EpisodeStats) -> Iterator[Finding]:
     else:
         yield warning(
             f"no episode ended within {found.steps:,} steps, and no time limit is known",
-            why="no return is reported before an episode ends, and an evaluation cuts it off somewhere "
-            "(eval_config.max_step)",
+            why="returns are reported only when episodes end, and evaluations cut them off at "
+            "eval_config.max_step",
             fix="set base_config.max_step_each_iter, or wrappers: [{TimeLimit: {max_episode_steps: 1000}}]",
         )
 

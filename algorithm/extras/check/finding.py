@@ -113,7 +113,7 @@ def call_failed(call: str, where: str, failure: BaseException) -> Finding:
         f"the environment fails in {call}",
         where=where,
         why=described(failure),
-        fix="fix the environment; a training survives base_config.env_restarts failures and then ends",
+        fix="fix the environment; training tolerates base_config.env_restarts failures, then stops",
         trace=format_trace(failure),
     )
 

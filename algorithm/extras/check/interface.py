@@ -35,8 +35,8 @@ def check_build(context: CheckContext) -> Iterator[Finding]:
         yield ok(f"action: {instance.spec.action.description}")
     if context.config.vector_class:
         yield note(
-            f"a training steps {context.config.n_envs} environments by the environment's own vector class",
-            why="single instances are checked here, one by one",
+            f"training steps {context.config.n_envs} environments with the environment's own vector class",
+            why="only single instances are checked here",
         )
 
 
@@ -53,7 +53,7 @@ def check_interface(context: CheckContext) -> Iterator[Finding]:
     for text in texts:
         if _LEFT_TO_US not in text:
             yield note(
-                text, why="Gymnasium's checker says so; it is converted here, other libraries refuse it"
+                text, why="reported by Gymnasium's checker; it is converted here, other libraries refuse it"
             )
 
 
@@ -155,8 +155,8 @@ def check_growth(context: CheckContext) -> Iterator[Finding]:
     for what, count in after.items():
         if count - before[what] >= max(3, len(weights) // 4):
             yield warning(
-                f"{count - before[what]:,} {what} more after {len(weights):,} episodes",
-                why="a long training runs into the system's limit",
+                f"{count - before[what]:,} more {what} after {len(weights):,} episodes",
+                why="long training will reach the system's limit",
                 fix=f"close what an episode opens before reset opens it again ({what})",
             )
     more, per_episode = grown(weights)
@@ -165,9 +165,9 @@ def check_growth(context: CheckContext) -> Iterator[Finding]:
             f"memory grows: {per_episode / 2**10:,.0f} KB an episode",
             where=f"{more / 2**20:,.1f} MB in {len(weights):,} episodes of at most {_STEPS} steps",
             why=f"{per_episode * 10_000 / 2**30:,.1f} GB in 10,000 episodes",
-            fix="check what reset or step keeps appending to; worker processes only move it elsewhere",
+            fix="check what reset or step keeps appending to; worker processes do not fix it",
         )
-    yield ok(f"memory, files and threads as before after {len(weights):,} episodes")
+    yield ok(f"memory, files and threads unchanged after {len(weights):,} episodes")
 
 
 def grown(weights: list[int]) -> tuple[int, float]:
@@ -198,11 +198,11 @@ def _workers(context: CheckContext, step_ms: float) -> str:
     """Return a rule of thumb; the cost of an update matters as much and is not known here."""
     cores, setting = os.cpu_count() or 1, context.config
     if step_ms < _PAYS * WORKER_MS:
-        verdict = "workers do not pay: a worker's overhead is as large as a step"
+        verdict = "workers are not worth it: a worker's overhead is as large as a step"
     elif cores < 2:
-        verdict = "workers do not pay on a single core"
+        verdict = "workers are not worth it on a single core"
     elif setting.n_envs < 2:
-        verdict = "workers pay with several environments (n_envs), one for each core at most"
+        verdict = "workers help with several environments (n_envs), at most one per core"
     else:
-        verdict = f"up to {min(cores, setting.n_envs)} workers may pay"
+        verdict = f"up to {min(cores, setting.n_envs)} workers may help"
     return f"{step_ms:.2g} ms a step: {verdict}"

@@ -84,14 +84,14 @@ def _death(timeout: float, code: int | None, printed: str) -> Finding:
         return error(
             "the environment hangs",
             where="the first line of the trace",
-            why=f"no answer for {timeout:g} s (base_config.env_timeout); the rest was not looked at",
-            fix="fix it, or raise env_timeout; with base_config.workers a copy that hangs is started anew",
+            why=f"no answer for {timeout:g} s (base_config.env_timeout); the rest was not checked",
+            fix="fix it, or raise env_timeout; with base_config.workers a copy that hangs is restarted",
             trace=_stack(printed.rpartition(_HANGING)[2]),
         )
     return error(
         "the environment ended the process",
-        why=f"{ending(code)}; the rest was not looked at",
-        fix="fix it; with base_config.workers a training survives env_restarts such ends",
+        why=f"{ending(code)}; the rest was not checked",
+        fix="fix it; with base_config.workers training tolerates env_restarts such failures",
         trace=_stack(printed),
     )
 
@@ -141,8 +141,8 @@ def _config(request: CheckRequest) -> CheckConfig:
 def _checks(request: CheckRequest) -> tuple[Check, ...]:
     if request.has_vector_classes and has_vector_class(request.recipe.env_id, 1):
         only = warning(
-            f"{request.recipe.env_id} brings only a vector class",
-            why="what is looked at here are single environments",
+            f"{request.recipe.env_id} has only a vector class",
+            why="only single environments are checked here",
             fix="register an entry_point for single ones to have them checked",
         )
         return (Check("environment", "made", lambda context: iter([only])),)

@@ -45,8 +45,8 @@ def check_obs_finite(context: CheckContext) -> Iterator[Finding]:
             yield error(
                 f"{record.name} is not finite",
                 where=record.not_finite,
-                why="a training ends with exit code 5 at the first one",
-                fix="find what divides by zero or overflows; a wrapper may clip (base_config.wrappers)",
+                why="training stops with exit code 5 at the first one",
+                fix="find what divides by zero or overflows; a wrapper can clip (base_config.wrappers)",
             )
 
 
@@ -70,15 +70,15 @@ def check_change(context: CheckContext) -> Iterator[Finding]:
             yield warning(
                 f"{record.name} never changed: {format_values(record.moments.low)}",
                 where=f"in {record.moments.count:,} observations",
-                why="an agent learns nothing from it",
-                fix="check whether it is ever written to; remove it with a wrapper (base_config.wrappers)",
+                why="it carries no information",
+                fix="check whether it is ever set, or remove it with a wrapper (base_config.wrappers)",
             )
         elif fixed.any() and not record.is_image:  # image borders are ignored
             indices = [tuple(index) if len(index) > 1 else index[0] for index in np.argwhere(fixed).tolist()]
             listed = ", ".join(map(str, indices[:6])) + (", …" if len(indices) > 6 else "")
             yield note(
                 f"{len(indices)} of {fixed.size} elements of {record.name} never changed: {listed}",
-                why="with random actions; they may change for a better policy",
+                why="with random actions; they may change with a better policy",
             )
 
 
@@ -115,7 +115,7 @@ def _check_resolution(record: ObsStats, *, normalised: bool) -> Iterator[Finding
         name = record.name + (str([int(i) for i in at]) if at else "")
         yield warning(
             f"{name} changes by {std[at]:.4g} around {mean[at]:.4g}",
-            where=f"{kind} has only every {distance[at]:.3g} there",
+            where=f"{kind} has a resolution of only {distance[at]:.3g} there",
             why=f"{'it is stored so' if stored else 'networks compute so'}: the changes are rounded away",
             fix="give its Box the dtype float64" if stored else "set sac_config.use_normalization: true",
         )
@@ -139,8 +139,8 @@ def check_images(context: CheckContext) -> Iterator[Finding]:
             yield warning(
                 f"no number in the image {record.name} is above {high:g}",
                 where=f"{box}",
-                why="its bounds become 0 and 1 for the networks, which see little of it",
-                fix=f"if it never is, give its Box the bounds that it has: 0 to {max(1.0, high):g}",
+                why="its bounds are scaled to 0 and 1, so the networks see little contrast",
+                fix=f"if it never is, give its Box the real bounds: 0 to {max(1.0, high):g}",
             )
 
 
@@ -159,22 +159,22 @@ def check_action_bounds(context: CheckContext) -> Iterator[Finding]:
         if max(np.abs(low).max(initial=0), np.abs(high).max(initial=0)) > HUGE:
             yield warning(
                 f"{name} has bounds of {format_values(low, 3)} to {format_values(high, 3)}",
-                why="random actions are uniform between them, and the policy begins in the middle: what "
-                "matters may be a sliver of it",
-                fix="narrow the bounds to what is used: wrappers: [{RescaleAction: {min_action: …, "
-                "max_action: …}}] or a wrapper of your own",
+                why="random actions are uniform between them, and the policy starts in the middle: the "
+                "useful range may be tiny",
+                fix="narrow the bounds to the useful range: wrappers: [{RescaleAction: {min_action: …, "
+                "max_action: …}}] or your own wrapper",
             )
         elif (low >= high).any():
             yield warning(
                 f"{name} has elements whose bounds leave no choice: "
                 f"{format_values(low, 3)} to {format_values(high, 3)}",
-                why="the policy learns an action that means nothing",
+                why="the policy learns an action without effect",
                 fix="remove them with a wrapper (base_config.wrappers)",
             )
         elif (low != -high).any():
             yield note(
                 f"{name} is not symmetric: {format_values(low, 3)} to {format_values(high, 3)}",
-                why="it is mapped",
+                why="the policy's [-1, 1] is mapped to it",
             )
 
 
@@ -196,7 +196,7 @@ def check_effect(context: CheckContext) -> Iterator[Finding]:
         yield warning(
             f"random actions led to the same {steps:,} steps as doing nothing",
             why="observations, rewards and ends do not depend on actions: there is nothing to learn",
-            fix="check whether step uses its action; if it matters later or in rare states only, all is well",
+            fix="check whether step uses its action; ignore this if it matters only later or in rare states",
         )
 
 

@@ -54,12 +54,12 @@ def check_lanes(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckRes
 def _of_transitions(proof: Proof, where: str) -> list[Finding]:
     stored = f"{proof.transitions:,} were stored, {proof.episodes:,} episodes have ended"
     if not proof.wrong:
-        return [ok(f"{stored}; all are what the simulator has returned")]
+        return [ok(f"{stored}; all match what the simulator returned")]
     return [
         error(
-            f"{stored}; {proof.wrong:,} are missing, or not what the simulator has returned",
+            f"{stored}; {proof.wrong:,} are missing, or differ from what the simulator returned",
             where=where,
-            why="an agent would learn from steps that nobody has taken",
+            why="an agent would learn from steps that never happened",
             fix="report it to us, with the environment",
         )
     ]
@@ -73,7 +73,7 @@ def _of_ends(proof: Proof, where: str) -> Finding:
         f"{proof.phantoms:,} ends have the first observation of the next episode as their last one",
         where=where,
         why="the value of a truncated episode would be taken from another one"
-        + "; few places to begin may be the reason" * (not always),
+        + "; a small number of initial states may be the reason" * (not always),
         fix="keep the observation from before the lanes are reset, and return it as the last one",
     )
 

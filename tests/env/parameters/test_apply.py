@@ -36,7 +36,7 @@ def test_each_way_into_an_environment_through_its_wrappers() -> None:
         ("model.wind.3", "no '3'", "from 0 to 2"),
         ("model.wind", "it is ndarray", "an item of an array"),
         ("model.name", "it is str", "a number"),
-        ("gravity.1", "no '1'", "no array"),
+        ("gravity.1", "no '1'", "not an array"),
         ("what", "no 'what' in Weighed", "numbers: gravity"),
         ("close", "it is method", "a method of one argument"),
     ],
@@ -65,7 +65,7 @@ class Stubborn(Weighed):
     [
         ("fixed", 1.0, "AttributeError"),
         ("model.wind.1", 1.0, "read-only"),
-        ("cells.1", 1.5, "whole numbers: it is 1 then"),
+        ("cells.1", 1.5, "whole numbers and became 1"),
         ("gravity", 1.0, "reset() sets it to 9.81 again"),
         ("gravity", 9.81, None),
         ("rooms", 2.0, None),

@@ -279,7 +279,7 @@ def test_a_main_process_that_forgets_to_close_ends_all_the_same(tmp_path):
     [
         ("hang", "step", 4, "hangs in step or reset"),
         ("block", "close", 4, "hangs in close"),
-        ("seize", "step", -signal.SIGABRT, "the environment hangs and keeps the interpreter's lock"),
+        ("seize", "step", -signal.SIGABRT, "the environment hangs and holds the interpreter's lock"),
     ],
 )
 def test_a_hang_in_the_main_process_ends_it_with_the_stack(tmp_path, fault, where, code, said):

@@ -95,7 +95,7 @@ def test_a_slow_environment_is_checked_for_a_while_only() -> None:
     context = CheckContext(toys.Sound, CheckConfig(), CheckLimits(steps=5, total=-1.0))
     results = list(run_checks(context))
     assert max(one.level for one in results) is Level.NOTE
-    assert results[0].findings[0].what == "not checked: -1 s are over"
+    assert results[0].findings[0].what == "not checked: the time limit of -1 s has passed"
 
 
 def test_moments_are_those_of_all_values(rng: np.random.Generator) -> None:
