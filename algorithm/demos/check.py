@@ -136,13 +136,15 @@ def _checked(arrays: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:
             raise FaultyRecordingError(
                 f"expected choices among {list(counts)}, from 0 on",
                 f"obs/{name}",
-                "take off where the space begins to count, its start",
+                "subtract the start of the space",
             )
     for name in ("terminated", "truncated"):
         if read[name][:-1].any():
             step = int(read[name].argmax()) + 1
             raise FaultyRecordingError(
-                "it is true before the last step", name, f"make two episodes of it, the first of {step} steps"
+                "it is true before the last step",
+                name,
+                f"split it into two episodes, the first with {step} steps",
             )
     return read
 
@@ -172,7 +174,7 @@ def _reshaped(shape: tuple[int, ...], value: Array, name: str) -> str:
     if value.size == math.prod(shape):
         return f"write {name} as reshape({', '.join(map(str, shape))})"
     if name.startswith("obs/") and value.shape == (shape[0] - 1, *shape[1:]):
-        return "add the observation behind the last step: an episode of L steps has L + 1"
+        return "add the observation after the last step: an episode of L steps has L + 1"
     if name == "action" and value.size == shape[0]:
         return "write choices as one-hots, numpy.eye(n)[choices] for each branch, then the continuous part"
     return ""
@@ -190,7 +192,7 @@ def _check_choices(action: Array, mask: Array, spec: AgentSpec) -> None:
             )
     if (chosen.astype(np.bool_) & ~mask.astype(np.bool_)).any():
         raise FaultyRecordingError(
-            "a choice was taken that action_mask forbids", "action", "allow it, or leave action_mask out"
+            "an action was chosen that action_mask forbids", "action", "allow it, or leave action_mask out"
         )
     if (np.abs(continuous) > 1.0 + _TOLERANCE).any():
         raise FaultyRecordingError(

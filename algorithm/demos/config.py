@@ -18,10 +18,10 @@ MINARI = "minari:"
 MINARI_ID = re.compile(r"([-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")
 """The ids that Minari takes."""
 
-_OTHER_EPISODES = "fixed: the episodes would be others than those that were learned from"
+_OTHER_EPISODES = "fixed: the episodes would differ from those trained on"
 
-_NO_REPLAY = "fixed: nothing is stored offline; begin another run with what this one has learned"
-_COUNTED_FROM = "fixed: the updates that are owed are counted from it"
+_NO_REPLAY = "fixed: nothing is stored offline; start a new run with --init_from instead"
+_COUNTED_FROM = "fixed: pending updates are counted from it"
 
 _BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), BeforeValidator(to_number)]
 """Share of a batch; all of it is ``offline``."""
@@ -33,7 +33,7 @@ def dataset_id(text: str) -> str:
     """Return the id of ``minari:ID``. Raises ValueError for one that Minari would not take."""
     name = text.removeprefix(MINARI)
     if not MINARI_ID.fullmatch(name):
-        raise ValueError(f"{name!r:.200} is no id of Minari, such as own/pendulum-v0")
+        raise ValueError(f"{name!r:.200} is not a Minari id such as own/pendulum-v0")
     return name
 
 

@@ -83,7 +83,7 @@ class Contents:
     def check_behaviours(self, specs: Mapping[str, AgentSpec]) -> None:
         """Raise FaultyRecordingError without an episode, and for names of several behaviours, one unknown."""
         if not self.lengths:
-            raise FaultyRecordingError("it holds no episode")
+            raise FaultyRecordingError("it contains no episode")
         known, names = (set(map(without_team, each)) for each in (specs, self.behaviours))
         if specs and names - known and len(names) > 1:  # a single name may stand for another one
             others, there = (", ".join(map(repr, sorted(each))) for each in (names - known, specs))

@@ -75,7 +75,7 @@ class Wanted:
         strange = {name for name in names if without_team(name) not in known}
         matching = names & {self.behaviour} or alike
         if not matching and len(set(map(without_team, strange))) == 1:
-            notify(f"recorded as the behaviour {', '.join(sorted(strange))}, taken for {plain}")
+            notify(f"recorded as the behaviour {', '.join(sorted(strange))}, used as {plain}")
             return strange
         if names and not matching:
             others = ", ".join(map(repr, sorted(names)))

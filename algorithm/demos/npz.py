@@ -48,7 +48,7 @@ def read_npz(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[Reco
                     if name in read:
                         yield _episode(archive, number, name, arrays[str(number)])
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise FaultyRecordingError(f"it is no recording: {error}") from error
+        raise FaultyRecordingError(f"it is not a recording: {error}") from error
 
 
 def _behaviours(archive: zipfile.ZipFile) -> list[str]:
@@ -77,7 +77,9 @@ def _array(archive: zipfile.ZipFile, name: str) -> Array:
         there = [one.removesuffix(".npy") for one in archive.namelist()]
         near = get_close_matches(name, there, n=1)
         fix = (
-            f"{near[0]} is there: is it meant?" if near else f"add it; docs/evaluation.md says what {name} is"
+            f"{near[0]} is there: did you mean that?"
+            if near
+            else f"add it; docs/evaluation.md explains {name}"
         )
         raise FaultyRecordingError("it is missing", name, fix) from None
     if info.file_size > _SMALL and info.file_size > free_memory() // 2:
@@ -91,7 +93,7 @@ def _array(archive: zipfile.ZipFile, name: str) -> Array:
         except Exception as error:  # numpy evaluates the header as Python, and lets pass what that raises
             raise FaultyRecordingError(f"it cannot be read: {described(error)}", name) from error
         if rest:
-            raise FaultyRecordingError("it has more bytes than its header says", name)
+            raise FaultyRecordingError("it has more bytes than its header states", name)
     return value
 
 

@@ -57,7 +57,7 @@ class Source:
             "a demonstration cannot be used",
             where=f"{self.where}{f', {where}' if where else ''}",
             why=why,
-            fix=fix or "give a recording of --record of this task, made with the same wrappers",
+            fix=fix or "use a recording of this task made by --record with the same wrappers",
         )
 
 
@@ -85,7 +85,7 @@ class Renaming:
     def doubt(self) -> str:
         """Words behind the reason of an error: names that no episode has had so far; empty without any."""
         unmet = ", ".join(sorted(self.unmet))
-        return f"; up to here nothing is called {unmet}, which rename names" if unmet and self._met else ""
+        return f"; so far nothing is called {unmet}, which rename names" if unmet and self._met else ""
 
     def remedy(self, error: FaultyRecordingError) -> str:
         """Return what to do about an error; empty where nothing is known. Advice is on names of the files."""
@@ -149,7 +149,7 @@ def _fitted(
 
 def _nothing_left(config: DemoConfig, totals: Sequence[float]) -> UsageError:
     why, fix = (
-        "the files hold no episode",
+        "the files contain no episodes",
         "record episodes of a run with the flags --eval 10 --record FILE.npz",
     )
     if totals:
@@ -191,7 +191,7 @@ def _files(text: str, folders: Sequence[Path], key: str) -> Iterator[Source]:
         places = {folder: folder / Path(text).expanduser() for folder in folders}
         folder = next((each for each in places if _matching(places[each])), folders[0])
         found, place = _matching(places[folder]), places[folder]
-        why = f"{place} {f'holds no {endings} file' if place.is_dir() else 'is no file, and matches none'}"
+        why = f"{place} {f'holds no {endings} file' if place.is_dir() else 'is not a file, and matches none'}"
     except (OSError, RuntimeError, ValueError) as error:  # too long; of nobody's home; with a NUL
         found, why = [], str(getattr(error, "strerror", None) or error)
     wrong = [file for file in found if file.suffix.lower() not in READERS]

@@ -44,7 +44,7 @@ def _values(leaf: Leaf, actions: Any, n: int) -> NDArray[Any]:  # noqa: ANN401 -
             value = value[key]
         array = np.asarray(value)
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise SpaceMismatchError(f"{name} is missing, or is no array: {error}") from error
+        raise SpaceMismatchError(f"{name} is missing, or is not an array: {error}") from error
     expected = (n, *(leaf.space.shape or ()))
     if array.shape != expected or array.dtype.kind not in "fiub":
         raise SpaceMismatchError(f"{name} is {array.dtype} {list(array.shape)}, not numbers {list(expected)}")

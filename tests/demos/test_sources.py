@@ -298,7 +298,7 @@ def test_choices_are_checked_too(tmp_path):
 )
 def test_a_file_that_is_no_recording_is_refused(tmp_path, spec, content):
     (tmp_path / "b.npz").write_bytes(content((tmp_path / "a.npz").read_bytes()))
-    assert "it is no recording" in refusal(tmp_path, spec, "b.npz")
+    assert "it is not a recording" in refusal(tmp_path, spec, "b.npz")
 
 
 def npy(shape: tuple[int, ...]) -> bytes:

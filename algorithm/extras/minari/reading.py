@@ -62,13 +62,13 @@ def _load(name: str) -> Any:  # noqa: ANN401 - a minari.MinariDataset
         return library.load_dataset(name, download=False)
     except FileNotFoundError as error:
         raise UsageError(
-            "there is no such data set of Minari on this machine",
+            "this machine has no such Minari data set",
             where=f"{MINARI}{name}",
             why=str(error).partition(". Use download")[0],
             fix=f"minari download {name}, if it is public; MINARI_DATASETS_PATH names the folder of all",
         ) from error
     except Exception as error:  # as above
-        raise FaultyRecordingError(f"it is no data set of Minari: {described(error)}") from error
+        raise FaultyRecordingError(f"it is not a Minari data set: {described(error)}") from error
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ class MinariWriter:
         from minari.storage import get_dataset_path
 
         if get_dataset_path(self._name).exists():
-            raise FileExistsError("a data set of this id is there")
+            raise FileExistsError("a data set with this id exists")
         env = self._env if _can_be_told(self._env) else None
         spaces = {name: getattr(self._env, name) for name in ("observation_space", "action_space")}
         with _minari():
@@ -147,9 +147,9 @@ def refuse_taken_dataset(name: str) -> None:
 
     if get_dataset_path(name).exists():
         raise UsageError(
-            "there is a data set of this id, and none is overwritten",
+            "a data set with this id exists and is not overwritten",
             where=f"{MINARI}{name}",
-            why=f"it lies in {get_dataset_path(name)}",
+            why=f"it is in {get_dataset_path(name)}",
             fix="choose another name or version",
         )
 

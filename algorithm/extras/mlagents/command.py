@@ -50,7 +50,7 @@ def _folder(env: str) -> Path:
 def _write(target: Path, text: str, *, replace: bool) -> None:
     if target.exists() and not replace:
         raise UsageError(
-            f"{shown(target)} is there already",
+            f"{shown(target)} already exists",
             where="--from_mlagents",
             why="it would be overwritten",
             fix="name another task, or add --replace",
@@ -60,4 +60,4 @@ def _write(target: Path, text: str, *, replace: bool) -> None:
 
 
 def _counts(result: Translation) -> str:
-    return f"{result.taken} keys of ML-Agents taken, {result.told} told"
+    return f"{result.taken} keys of ML-Agents translated, {result.told} have no counterpart"

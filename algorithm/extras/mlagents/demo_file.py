@@ -42,10 +42,10 @@ class DemoRecords:
         """Return the meta data. Raises FaultyRecordingError, also for a version that is not known."""
         meta = self._needed(message, META_BYTES, "meta data")
         if meta.api_version not in VERSIONS:
-            raise FaultyRecordingError(f"it is of version {meta.api_version}; 0 and 1 are read")
+            raise FaultyRecordingError(f"its version is {meta.api_version}; 0 and 1 can be read")
         if not 0 <= meta.number_steps <= MOST_STEPS:
             raise FaultyRecordingError(
-                f"its meta data say {meta.number_steps:,} steps; at most {MOST_STEPS:,} are read"
+                f"its meta data state {meta.number_steps:,} steps; at most {MOST_STEPS:,} can be read"
             )
         return meta
 
@@ -91,7 +91,7 @@ class DemoRecords:
             raise FaultyRecordingError(f"expected the length of the {what}", self._where())
         if length > limit:
             raise FaultyRecordingError(
-                f"{what} of {length:,} bytes; at most {limit:,} are read", self._where()
+                f"{what} of {length:,} bytes; at most {limit:,} can be read", self._where()
             )
         if length > _PARAMETERS and length * _GROWTH > free_memory():
             raise FaultyRecordingError(

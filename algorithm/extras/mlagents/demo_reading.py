@@ -47,7 +47,7 @@ def read_demo(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[Rec
     try:
         stream = open_plain(path, _LARGEST, follow=True)
     except ValueError as error:
-        raise FaultyRecordingError(f"it is no recording: {error}") from error
+        raise FaultyRecordingError(f"it is not a recording: {error}") from error
     with stream:
         records = DemoRecords(stream)
         meta = records.meta(messages.meta)
@@ -81,9 +81,9 @@ def _counted(records: DemoRecords, messages: DemoMessages, number: int, notify: 
     if records.cut:
         notify("its last record is cut off, and left out")
     if number == 0 and count:
-        notify("its recorder has not closed it; it is read to its end")
+        notify("it was not closed by its recorder; it is read to its end")
     elif count < number:
-        notify(f"its meta data say {number:,} records, and it has {count:,}")
+        notify(f"its meta data state {number:,} records, and it has {count:,}")
 
 
 class _Episodes:
@@ -116,11 +116,14 @@ class _Episodes:
         for agent in [*self._open]:
             yield from self._finished(agent, decoder, terminated=False)
         if self._number > before:
-            notify(f"episodes without an end, taken as cut off there: {self._number - before}")
+            notify(f"episodes without an end, treated as cut off: {self._number - before}")
         if self._short:
             notify(f"episodes without a step, left out: {self._short}")
         if self._forbidden:
-            notify(f"choices that their masks forbid, of the decision before and allowed: {self._forbidden}")
+            notify(
+                "choices that their masks forbid (made at an earlier decision), now allowed: "
+                f"{self._forbidden}"
+            )
 
     def _append(self, pair: Any, decoder: StepDecoder) -> None:  # noqa: ANN401 - a protobuf message
         agent = pair.agent_info.id
@@ -197,7 +200,7 @@ class StepDecoder:
         except EnvError as error:
             raise FaultyRecordingError(f"{error.what}: {error.why}") from error
         except (ValueError, IndexError) as error:
-            raise FaultyRecordingError(f"its behaviour makes no sense: {error}") from error
+            raise FaultyRecordingError(f"its behaviour is invalid: {error}") from error
         self._sensors = behaviour.sensors
         self._action = behaviour.spec.action
         self.layout: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
@@ -214,7 +217,7 @@ class StepDecoder:
         }
         size = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.layout.values())
         if size > _STEP:
-            raise FaultyRecordingError(f"a step has {size:,} bytes; at most {_STEP:,} are read")
+            raise FaultyRecordingError(f"a step has {size:,} bytes; at most {_STEP:,} can be read")
 
     def _seen(self, k: int, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
         """Return the k-th observation [1, ...]."""
@@ -272,10 +275,12 @@ def _check_sizes(brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf mes
     if 0 in branches:
         raise FaultyRecordingError("its behaviour has 0 actions in a branch")
     if min(sizes) < 0 or sum(sizes) > _ACTIONS:
-        raise FaultyRecordingError(f"its behaviour has {sum(sizes):,} actions; at most {_ACTIONS:,} are read")
+        raise FaultyRecordingError(
+            f"its behaviour has {sum(sizes):,} actions; at most {_ACTIONS:,} can be read"
+        )
     if len(first.observations) > _SENSORS:
         raise FaultyRecordingError(
-            f"it has {len(first.observations):,} observations; at most {_SENSORS:,} are read"
+            f"it has {len(first.observations):,} observations; at most {_SENSORS:,} can be read"
         )
     for number, one in enumerate(first.observations):
         right = len(one.shape) == 3 if one.compression_type else len(one.shape) <= _AXES

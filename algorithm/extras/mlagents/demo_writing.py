@@ -181,11 +181,11 @@ def _holdable(name: str, value: Array) -> Array:
     """Return the observation if a file holds it to the last bit, else raise FaultyRecordingError."""
     whole = value.dtype.kind in "biu"
     if value.dtype.kind != "f" and not whole:
-        raise FaultyRecordingError(f"{shown(value)} is no number", f"obs/{name}")
+        raise FaultyRecordingError(f"{shown(value)} is not a number", f"obs/{name}")
     changes = np.ptp(value.astype(np.float64), 0)
     rounding = np.abs(value.astype(np.float32) - value.astype(np.float64)).max(0)
     if not whole and ((rounding > _ROUNDED * changes) & (changes > 0.0)).any():
-        raise FaultyRecordingError("its numbers differ by less than float32 can tell", f"obs/{name}")
+        raise FaultyRecordingError("its numbers differ by less than float32 can represent", f"obs/{name}")
     if whole and value.dtype.itemsize > 2 and (np.abs(value.astype(np.float64)) > _WHOLE).any():
         raise FaultyRecordingError(
             f"it holds numbers beyond ±{_WHOLE:,}, which float32 rounds", f"obs/{name}"

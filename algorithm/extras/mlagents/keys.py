@@ -56,7 +56,7 @@ def told(theirs: str, says: str) -> TrainerKey:
     return TrainerKey(theirs=theirs, says=says)
 
 
-def always(ours: str, value: object, says: str = "as there") -> TrainerKey:
+def always(ours: str, value: object, says: str = "as in ML-Agents") -> TrainerKey:
     """Return what the trainers of ML-Agents do without a key."""
     return TrainerKey(theirs="", ours=(ours,), default=value, says=says)
 

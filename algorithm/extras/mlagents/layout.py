@@ -139,7 +139,7 @@ def lifted(node: Node, unused: list[IdleKey]) -> Node:
     """Return a behaviour with each key where it stands in the newest release."""
     off = [key for key in _SWITCHES if key in node.children and node.children[key].value is not True]
     for key in off:
-        unused.append((key, node.children[key], "it stays out"))
+        unused.append((key, node.children[key], "left out"))
         idle = [name for name in _SWITCHES[key] if name in node.children]
         unused.extend((name, node.children[name], f"{key} is false") for name in idle)
     left = node.without(*off, *(name for key in off for name in _SWITCHES[key]))

@@ -97,7 +97,7 @@ def _cleaned(name: str, value: Any, told: list[tuple[str, str]]) -> Any:  # noqa
     given = value.get("sampler_parameters")
     if isinstance(given, dict):
         if given.pop("seed", None) is not None:
-            told.append((f"{name}: seed of a sampler", "it follows from the run's"))
+            told.append((f"{name}: seed of a sampler", "derived from the run's seed"))
         kind = value.get("sampler_type")
         if kind == "constant":
             return given.get("value", 0.0)
@@ -111,7 +111,7 @@ def _without_ratings(name: str, lessons: list[Any], told: list[tuple[str, str]])
         criteria = lesson.get("completion_criteria") if isinstance(lesson, dict) else None
         if isinstance(criteria, dict) and str(criteria.get("measure")).lower() == "elo":
             left = [str(one.get("name")) for one in lessons[at + 1 :] if isinstance(one, dict)]
-            why = f"no self-play, so no ratings: this lesson does not end, and left out: {', '.join(left)}"
+            why = f"no self-play, so no ratings: this lesson never ends; left out: {', '.join(left)}"
             told.append((f"{name}: measure: Elo of {lesson.get('name')}", why))
             return [*lessons[:at], {**lesson, "completion_criteria": None}]
     return lessons

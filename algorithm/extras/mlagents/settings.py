@@ -30,7 +30,7 @@ def arguments_of(value: Any, given: Given | None = None) -> dict[str, Any]:  # n
         elif found:
             values.append(parse_value(word))
         else:
-            raise ValueError("a list that begins with a name such as --level")
+            raise ValueError("a list that starts with a name such as --level")
     return {name: True if not own else own[0] if len(own) == 1 else own for name, own in found.items()}
 
 
@@ -51,8 +51,8 @@ RUN: tuple[TrainerKey, ...] = (
         "base_config.env_restarts",
         to=lambda value, given: _ENDLESS if value in (-1, "-1") else value,
     ),
-    told(f"{_E}.restarts_rate_limit_n", "base_config.env_restarts counts over the whole run"),
-    told(f"{_E}.restarts_rate_limit_period_s", "base_config.env_restarts counts over the whole run"),
+    told(f"{_E}.restarts_rate_limit_n", "base_config.env_restarts applies to the whole run"),
+    told(f"{_E}.restarts_rate_limit_period_s", "base_config.env_restarts applies to the whole run"),
     once(f"{_G}.width", f"{_U}.width"),
     once(f"{_G}.height", f"{_U}.height"),
     once(f"{_G}.quality_level", f"{_U}.quality_level"),
@@ -63,7 +63,7 @@ RUN: tuple[TrainerKey, ...] = (
     told(f"{_G}.no_graphics_monitor", f"{_U}.no_graphics applies to all players"),
     told(f"{_C}.run_id", f"{_FLAG}: -n NAME"),
     told(
-        f"{_C}.initialize_from", "ML-Agents' networks cannot be read; --init_from takes a run of this project"
+        f"{_C}.initialize_from", "ML-Agents' networks cannot be read; --init_from reads runs of this project"
     ),
     told(f"{_C}.load_model", f"{_FLAG}: --resume"),
     told(f"{_C}.resume", f"{_FLAG}: --resume"),

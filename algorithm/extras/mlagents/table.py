@@ -27,7 +27,7 @@ KNOWN: tuple[str, ...] = tuple(
 _FAMILY_BLOCKS = {"sac": "sac_config"}
 
 TRAINED_ALONE = (
-    "PPO, each agent for itself: there is no critic of a whole team. Rewards of a group are added to its own"
+    "PPO, each agent separately: there is no team critic. Group rewards are added to each agent's own"
 )
 """Notice of a trainer for teams."""
 
@@ -35,7 +35,7 @@ REFUSED = {
     **dict.fromkeys(
         ("offline_bc", "online_bc", "imitation", "bc"),
         (
-            "cloning alone was a trainer of releases before 0.13",
+            "cloning without a reward was a trainer before 0.13",
             "write trainer: ppo and a block behavioral_cloning with its demo_path",
         ),
     ),
@@ -55,7 +55,7 @@ def as_markdown() -> str:
         name = _as_block(key) if not key.ours else key.theirs
         ours, says = rows.setdefault(name, ({}, {}))
         ours |= dict.fromkeys(key.ours)
-        says |= dict.fromkeys(one for one in (key.says, key.means) if one not in ("", "as there"))
+        says |= dict.fromkeys(one for one in (key.says, key.means) if one not in ("", "as in ML-Agents"))
     alike: dict[str, list[str]] = {}
     for name, (ours, says) in rows.items():
         words = _CODE.sub(r"`\g<0>`", "; ".join(says))

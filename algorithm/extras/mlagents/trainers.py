@@ -30,7 +30,7 @@ _H, _N, _M = "hyperparameters", "network_settings", "network_settings.memory"
 _CONVS = {"simple": "simple", "default": "simple", "nature_cnn": "nature", "resnet": "resnet"}
 _CONVS |= dict.fromkeys(("match3", "fully_connected"), "simple")
 _SCHEDULES = one_of({"constant": "constant", "linear": "linear"})
-_FALLS = "constant here; there it falls linearly"
+_FALLS = "constant here, decays linearly in ML-Agents"
 
 OF_TEAMS = ("poca", "coma", "ma-poca", "mappo")
 """Names of trainers with a critic of a whole team."""
@@ -99,9 +99,9 @@ COMMON: tuple[TrainerKey, ...] = (
         says="max_steps / keep_checkpoints",
     ),
     number("keep_checkpoints", "checkpoint_config.keep", default=5, run=MOST),
-    told("time_horizon", "no target is cut there; for actors see base_config.max_episode_length"),
+    told("time_horizon", "targets are not cut at a horizon; for actors see base_config.max_episode_length"),
     told("threaded", "one process acts and learns in turn; main_ds.py does both at once"),
-    told("init_path", "ML-Agents' networks cannot be read; --init_from takes a run of this project"),
+    told("init_path", "ML-Agents' networks cannot be read; --init_from reads runs of this project"),
     told("framework", "always PyTorch"),
     told("output_path", "use the flag --directory"),
     told("model_path", "use the flag --directory"),
@@ -126,21 +126,21 @@ COMMON: tuple[TrainerKey, ...] = (
     number(f"{_N}.hidden_units", "nn_config.rep.dense_n", "nn_config.policy.dense_n", default=128),
     row(f"{_N}.num_layers", "nn_config.policy.dense_depth", default=2),
     row(
-        f"{_N}.vis_encode_type", "nn_config.rep.conv", default="simple", to=one_of(_CONVS), says="the nearest"
+        f"{_N}.vis_encode_type", "nn_config.rep.conv", default="simple", to=one_of(_CONVS), says="the closest"
     ),
     told(f"{_N}.goal_conditioning_type", "a goal is an ordinary observation"),
     told(f"{_N}.conditioning_type", "a goal is an ordinary observation"),
     told(f"{_N}.deterministic", "evaluations and --watch never sample; --run with --disable_sample"),
     told(f"{_N}.max_num_agents", "no networks for teams of agents"),
     always("nn_config.policy.activation", "silu"),
-    always("sac_config.reward_scaling", False, "rewards as they come, as there"),
+    always("sac_config.reward_scaling", False, "unscaled rewards, as in ML-Agents"),
     row(
         _M,
         "sac_config.seq_encoder",
         to=lambda value, given: "RNN",
         says="here the layers follow the memory",
     ),
-    row(_M, "nn_config.rep.rnn", to=lambda value, given: "lstm", says="as there"),
+    row(_M, "nn_config.rep.rnn", to=lambda value, given: "lstm", says="as in ML-Agents"),
     row(
         f"{_M}.memory_size",
         "nn_config.rep.rnn_n",
@@ -159,7 +159,7 @@ PPO: tuple[TrainerKey, ...] = (
         "ppo_config.rollout_step",
         default=10_240,
         to=_rollout,
-        says="of each player: buffer_size / num_envs",
+        says="per player: buffer_size / num_envs",
     ),
     row(
         f"{_H}.batch_size",
@@ -172,7 +172,7 @@ PPO: tuple[TrainerKey, ...] = (
         f"{_H}.beta",
         "ppo_config.entropy_coef",
         default=5e-3,
-        means="constant here, and of the sum over continuous actions; there it falls, and is of their mean",
+        means="constant here, on the sum over continuous actions; in ML-Agents it decays, on their mean",
     ),
     told(f"{_H}.beta_schedule", _FALLS),
     row(f"{_H}.epsilon", "ppo_config.clip", "ppo_config.clip_value", default=0.2),
@@ -181,7 +181,7 @@ PPO: tuple[TrainerKey, ...] = (
         "ppo_config.clip_schedule",
         default="linear",
         to=_SCHEDULES,
-        means="linear falls to 0 here, to 0.1 there",
+        means="linear decays to 0 here, to 0.1 in ML-Agents",
     ),
     row(f"{_H}.lambd", "ppo_config.gae_lambda", default=0.95),
     row(f"{_H}.num_epoch", "ppo_config.num_epoch", default=3),
@@ -194,7 +194,7 @@ PPO: tuple[TrainerKey, ...] = (
     always(
         "nn_config.policy.log_std_init",
         rounded(-math.log(3)),
-        "a standard deviation of ⅓: ML-Agents divides by 3 what it has drawn with one of 1",
+        "a standard deviation of ⅓: ML-Agents draws with 1, then divides by 3",
     ),
     always("ppo_config.normalise_advantage", "rollout"),
     always("ppo_config.max_grad_norm", None),
@@ -222,7 +222,7 @@ SAC: tuple[TrainerKey, ...] = (
         f"{_H}.buffer_init_steps",
         "sac_config.start_step",
         default=0,
-        means="random actions here, the untrained policy there",
+        means="random actions here, the untrained policy in ML-Agents",
     ),
     row(
         f"{_H}.buffer_init_steps",
@@ -263,11 +263,11 @@ SAC: tuple[TrainerKey, ...] = (
     always("sac_config.use_priority", False),
     always("sac_config.target_d_alpha", 0.2),
     always("sac_config.discrete_soft_target", True),
-    always("sac_config.alpha_learning_rate", None, "learning_rate, as there"),
+    always("sac_config.alpha_learning_rate", None, "learning_rate, as in ML-Agents"),
     number(f"{_N}.hidden_units", "nn_config.q.dense_n", default=128),
     row(f"{_N}.num_layers", "nn_config.q.dense_depth", default=2),
     always("nn_config.q.activation", "silu"),
     number(f"{_M}.sequence_length", "sac_config.learn_step", default=64),
-    row(_M, "sac_config.burn_in_step", to=lambda value, given: 0, says="as there"),
+    row(_M, "sac_config.burn_in_step", to=lambda value, given: 0, says="as in ML-Agents"),
 )
 """Keys of SAC."""

@@ -59,23 +59,21 @@ def translate(file: Path, folder: Path | None = None) -> Translation:
         _check(section, problems)
     if problems:
         raise ConfigError(problems)
-    head = [
-        f"From {file.name} of ML-Agents, whose keys stand behind ours. ml-agents: what has no equal here."
-    ]
+    head = [f"From {file.name} of ML-Agents; its keys are in the comments. ml-agents: no counterpart here."]
     if len(sections) > 1:
         head.append(
             "Each behaviour is a section, -c NAME; those of one scene belong together, below ma_config."
         )
-    head += [f"{one.what}, {one.where}: the last one counts, as there." for one in twice]
+    head += [f"{one.what}, {one.where}: the last one counts, as in ML-Agents." for one in twice]
     return Translation(yaml_of(sections, head), len(work.taken), len(work.told - work.taken))
 
 
 def _nothing_in(file: Path) -> Problem:
     why, fix = (
         "it has neither behaviours nor parameters",
-        "give the file that mlagents-learn was started with",
+        "pass the file that mlagents-learn was started with",
     )
-    return Problem(f"{file} says nothing of a training", str(file), why, fix)
+    return Problem(f"{file} is not a training configuration", str(file), why, fix)
 
 
 def _check(section: OurSection, problems: list[Problem]) -> None:
@@ -109,7 +107,9 @@ class _Translator:
             value, told = cleaned(key, node)
             section.lines[_PARAMETERS, key] = OurValue(value, f"{node.where} ({_PARAMETERS})")
             if len(behaviours) > 1 and "'measure': 'progress'" in str(value):
-                told.append((f"{key}: measure: progress", "of the run's steps, the sum of all behaviours'"))
+                told.append(
+                    (f"{key}: measure: progress", "counted in steps of the run, summed over behaviours")
+                )
             for text, why in told:
                 section.tell((_PARAMETERS,), text, why)
             self.taken.add((node.where, key))
@@ -119,7 +119,7 @@ class _Translator:
         name = names[0] if len(names) == 1 and names[0] else self.file.stem
         section.lines["base_config", "env_type"] = OurValue("UNITY", str(self.file))
         section.lines["base_config", "env_name"] = OurValue(
-            name, str(self.file), "handed to the build as --scene"
+            name, str(self.file), "passed to the build as --scene"
         )
         path = self.layout.run.find(("env_settings", "env_path"))
         if path is None or path.value is None:
@@ -222,7 +222,7 @@ def _silent(key: TrainerKey, given: Given) -> bool:
 def _remark(key: TrainerKey, node: Node | None, value: object) -> str:
     """Return what stands behind a value: the key of ML-Agents, its value if it is another one, and more."""
     if not key.theirs:
-        return f"{key.says}, without a key" if key.says == "as there" else key.says
+        return f"{key.says}, fixed there" if key.says == "as in ML-Agents" else key.says
     named, more = key.theirs, key.means if value else ""
     if node is None:
         named += ", its default"
@@ -250,7 +250,7 @@ def _no_trainer(name: str, trainer: str, node: Node) -> Problem:
 
 def _wrong(theirs: str, value: Any, where: str, error: Exception) -> Problem:  # noqa: ANN401 - as written
     why = f"it must be {error}" if isinstance(error, ValueError) else str(error)
-    return Problem(f"wrong value `{theirs}: {inline(value)}`", where, why, "correct it there")
+    return Problem(f"wrong value `{theirs}: {inline(value)}`", where, why, "correct it in that file")
 
 
 def _beside(theirs: str) -> list[str]:
@@ -276,9 +276,9 @@ def _unknown(theirs: str, node: Node, known: Sequence[str]) -> Problem:
         fix = f"write its keys indented below it: {', '.join(inside)}"
         return Problem(f"`{theirs}` has no keys", node.where, "it is a block of keys, not a value", fix)
     block, dot, name = theirs.rpartition(".")
-    why = "no release of ML-Agents since 0.12 has it, and a misspelt key would be silently without effect"
+    why = "no release of ML-Agents since 0.12 has it, and a misspelt key would be silently ignored"
     return Problem(
-        f"unknown key `{theirs}`", node.where, why, suggest(name, _below(block + dot, known), "known there")
+        f"unknown key `{theirs}`", node.where, why, suggest(name, _below(block + dot, known), "known keys")
     )
 
 

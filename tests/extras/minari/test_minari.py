@@ -212,7 +212,7 @@ def test_a_data_set_that_is_not_here_or_none_or_damaged_is_told(minari, tmp_path
         file.write_bytes(content)
         assert "it cannot be read" in refusal(tmp_path, spec)
     (file.parent / "metadata.json").write_text("{")
-    assert "it is no data set of Minari" in refusal(tmp_path, spec)
+    assert "it is not a Minari data set" in refusal(tmp_path, spec)
     monkeypatch.setitem(sys.modules, "minari", None)
     assert "[offline]" in refusal(tmp_path, spec)
 

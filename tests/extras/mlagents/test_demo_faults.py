@@ -76,7 +76,7 @@ def brain(**fields):
 FAULTS = {
     # bytes → where, why
     "nothing": (b"", "", "it ends before its meta data"),
-    "version 2": (file_of(pairs_of(), api_version=2), "", "it is of version 2; 0 and 1 are read"),
+    "version 2": (file_of(pairs_of(), api_version=2), "", "its version is 2; 0 and 1 can be read"),
     "no steps": (file_of([]), "", "it holds no step"),
     "steps below zero": (file_of(pairs_of(), number_steps=-1), "", "its meta data say -1 steps"),
     "too many steps": (file_of(pairs_of(), number_steps=10**7 + 1), "", "say 10,000,001 steps; at most 10,000,000 are read"),

@@ -206,11 +206,11 @@ def test_what_a_recorder_left_behind_is_said_and_used(tmp_path):
     other.agent_info.id = 6
     other.agent_info.reward = 7
     for pairs, meta, lengths, said in (
-        ([first, second, last], {"number_steps": 0}, [2], ["its recorder has not closed it; it is read to its end"]),
-        ([first, second], {}, [1], ["episodes without an end, taken as cut off there: 1"]),
-        ([first, second, last], {"number_steps": 9}, [2], ["its meta data say 9 records, and it has 3"]),
+        ([first, second, last], {"number_steps": 0}, [2], ["it was not closed by its recorder; it is read to its end"]),
+        ([first, second], {}, [1], ["episodes without an end, treated as cut off: 1"]),
+        ([first, second, last], {"number_steps": 9}, [2], ["its meta data state 9 records, and it has 3"]),
         ([first, second, last, last], {}, [2], ["episodes without a step, left out: 1"]),
-        ([first, other, second, other, last, other], {}, [2, 2], ["episodes without an end, taken as cut off there: 1"]),
+        ([first, other, second, other, last, other], {}, [2, 2], ["episodes without an end, treated as cut off: 1"]),
     ):  # fmt: skip
         path.write_bytes(file_of(pairs, **meta))
         episodes, notices = read(path)
@@ -278,7 +278,7 @@ def test_notices_are_those_of_the_start_screen(tmp_path):
     found = load_demonstrations(
         DemoConfig(path="a.demo"), spec_of(("eye", (2,), "float32")), "Ball", tmp_path
     )
-    assert found.notices == ["a.demo: episodes without an end, taken as cut off there: 1"]
+    assert found.notices == ["a.demo: episodes without an end, treated as cut off: 1"]
 
 
 def test_a_recording_that_is_killed_can_be_read(tmp_path):
@@ -289,7 +289,7 @@ def test_a_recording_that_is_killed_can_be_read(tmp_path):
     (draft,) = tmp_path.iterdir()
     (found,), (said,) = read(draft)
     assert_same(found, episode_of(spec))
-    assert "has not closed it" in said
+    assert "was not closed" in said
     writer.discard()
     assert not list(tmp_path.iterdir())
 

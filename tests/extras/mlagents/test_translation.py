@@ -181,7 +181,7 @@ def test_what_ml_agents_has_written_back_is_read_as_data(folder: Path) -> None:
     Path("nothing.yaml").write_text(
         "behaviors: !!python/object/apply:a.B\n- !!python/name:os.abort ''\nenvironment_parameters: {a: 2}"
     )
-    with pytest.raises(ConfigError, match="a list that begins with a name"):
+    with pytest.raises(ConfigError, match="a list that starts with a name"):
         asac.from_mlagents("enumeration.yaml")
     assert not Path("made").exists()
     assert yaml.safe_load(asac.from_mlagents("nothing.yaml")) == {
@@ -285,12 +285,12 @@ def test_a_translation_becomes_a_task_and_overwrites_none(folder: Path, capsys: 
     assert main(["--from_mlagents", "3DBall.yaml"]) == 0
     printed = capsys.readouterr()
     assert printed.out == asac.from_mlagents("3DBall.yaml")
-    assert printed.err == "18 keys of ML-Agents taken, 1 told\n"
+    assert printed.err == "18 keys of ML-Agents translated, 1 have no counterpart\n"
     Path("demos").mkdir()
     Path("demos/ExpertPyramid.demo").touch()
     words = ["unity/own", "--from_mlagents", "Pyramids_imitation.yaml"]
     file = Path("envs/unity/own/config.yaml")
-    assert main(words) == 0 and "23 keys of ML-Agents taken" in capsys.readouterr().out
+    assert main(words) == 0 and "23 keys of ML-Agents translated" in capsys.readouterr().out
     assert "path: ../../../demos/ExpertPyramid.demo #" in file.read_text(), "as seen from the task"
     load_config("unity/own", require_runnable=True)
     file.write_text("mine")
