@@ -118,8 +118,8 @@ def build_arguments(env_args: Mapping[str, Any]) -> list[str]:
             raise UsageError(
                 f"the argument {name} of the Unity build is a mapping",
                 where="base_config.env_args",
-                why="a command line has words only",
-                fix="give each of its entries a name of its own",
+                why="a command line holds only words",
+                fix="pass each of its entries under its own name",
             )
         if value is None or value is False:
             continue

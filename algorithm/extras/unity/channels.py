@@ -127,13 +127,13 @@ def load_channels(names: Sequence[str], folder: Path | None) -> list[type[Any]]:
                 f"the side channel {name!r} cannot be imported",
                 where=_OWN_KEY,
                 why=described(error),
-                fix=advice(error, "its module lies in the task's folder, or where python finds it from here"),
+                fix=advice(error, "its module must be in the task's folder or on Python's module path"),
             ) from error
         if not isinstance(own, type) or not issubclass(own, SideChannel):
             raise UsageError(
-                f"{name!r} is no side channel",
+                f"{name!r} is not a side channel",
                 where=_OWN_KEY,
-                why=f"{wanted} is no subclass of mlagents_envs.side_channel.SideChannel there",
+                why=f"{wanted} is not a subclass of mlagents_envs.side_channel.SideChannel there",
                 fix="write module:Class, a subclass that can be made without arguments",
             )
         found.append(own)
@@ -151,14 +151,14 @@ def _made(classes: Sequence[type[Any]], taken: Sequence[Any]) -> list[Any]:
                 f"the side channel {own.__name__} cannot be made",
                 where=_OWN_KEY,
                 why=described(error),
-                fix="its constructor takes no arguments, and gives its id to SideChannel.__init__",
+                fix="its constructor takes no arguments, and passes its id to SideChannel.__init__",
             ) from error
         if channel.channel_id in names:
             raise UsageError(
                 f"the side channels {names[channel.channel_id]} and {own.__name__} have the same id",
                 where=_OWN_KEY,
                 why=str(channel.channel_id),
-                fix="give each an id of its own, such as one of uuid.uuid4()",
+                fix="give each its own id, such as one of uuid.uuid4()",
             )
         names[channel.channel_id] = own.__name__
         made.append(channel)
@@ -190,7 +190,7 @@ def _raised(name: str, error: Exception) -> EnvError:
         f"the side channel {name} has failed on a message of the Unity player: {type(error).__name__}",
         where=_OWN_KEY,
         why="\n".join(lines[-_TRACE_LINES:]),
-        fix=f"correct {name}.on_message_received; another player would fail alike",
+        fix=f"correct {name}.on_message_received; another player would fail in the same way",
     )
 
 

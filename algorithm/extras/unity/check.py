@@ -162,8 +162,8 @@ class BehaviourRecord:
             elif not np.isfinite(high - low):
                 yield error(
                     f"{text}, with numbers that are not finite",
-                    why="a training would end there, or drop the episode (base_config.on_non_finite)",
-                    fix="see what the sensor divides by; the build has to send finite numbers",
+                    why="training would stop there, or drop the episode (base_config.on_non_finite)",
+                    fix="check what the sensor divides by; the build must send finite numbers",
                 )
             elif axes and high <= 0:
                 yield warning(
@@ -171,10 +171,10 @@ class BehaviourRecord:
                     why="the player has no graphics" if no_graphics else "the camera sees nothing",
                     fix="set base_config.unity_args.no_graphics: false; without a display use xvfb-run"
                     if no_graphics
-                    else "look at the camera in the scene",
+                    else "check the camera in the scene",
                 )
             elif low == high:
-                yield note(f"{text}, always {low:.4g}", why="an agent learns nothing from it")
+                yield note(f"{text}, always {low:.4g}", why="it carries no information")
             else:
                 yield ok(f"{text}, from {low:.4g} to {high:.4g}")
 
@@ -197,8 +197,8 @@ class BehaviourRecord:
         if not np.isfinite(rewards).all():
             return error(
                 "a reward is not finite",
-                why="a training would end there, or drop the episode (base_config.on_non_finite)",
-                fix="see what is added to it in the scene",
+                why="training would stop there, or drop the episode (base_config.on_non_finite)",
+                fix="check what is added to it in the scene",
             )
         if len(rewards) < _FEW:
             return note(f"only {counted(len(rewards), 'reward')}: too few to judge")
@@ -218,8 +218,8 @@ class BehaviourRecord:
         lengths, interrupted = zip(*self._ends, strict=True)
         cut = sum(interrupted)
         return ok(
-            f"{len(lengths)} ended, {len(lengths) - cut} terminated and {cut} interrupted, "
-            f"after {np.mean(lengths):.1f} steps in the mean"
+            f"{len(lengths)} ended, {len(lengths) - cut} terminated and {cut} interrupted, after "
+            f"{np.mean(lengths):.1f} steps on average"
         )
 
 

@@ -105,7 +105,7 @@ class PlayerLink:
             made_with = (
                 f", from com.unity.ml-agents {theirs.package_version}" if theirs.package_version else ""
             )
-            self.remark = f"the player speaks protocol {version}{made_with}; this program speaks {ours}"
+            self.remark = f"the player uses protocol {version}{made_with}; this program uses {ours}"
             if version.partition(".")[0] != ours.partition(".")[0]:
                 raise LinkError("version", self.remark)
         self._send(inputs)
@@ -176,9 +176,11 @@ class PlayerLink:
             message = self._message.FromString(request)
         except DecodeError as error:
             self._received.put(LinkError("garbled", f"its message cannot be decoded: {error}"))
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no message of a Unity player")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "not a message of a Unity player")
         if message.header.status != _OK:
-            self._received.put(LinkError("goodbye", f"it said goodbye, with status {message.header.status}"))
+            self._received.put(
+                LinkError("goodbye", f"it closed the connection, with status {message.header.status}")
+            )
             return self._goodbye
         answered = threading.Event()
         lost = LinkError("lost", "the connection was cut")
@@ -209,9 +211,9 @@ class PlayerLink:
             if fixed:
                 raise port_error(hosts, candidate)
         raise UsageError(
-            "no port is left for the Unity player",
+            "no port is free for the Unity player",
             where="base_config.unity_args.port",
-            why=f"none from {port} to {candidate} can be bound",
+            why=f"none from {port} to {candidate} can be used",
             fix="set another first port, such as 20000",
         )
 

@@ -168,10 +168,10 @@ class Player:
             kind, why = ("ended", how) if how else (kind, why)
         if kind == "version":
             return EnvError(
-                "the Unity player speaks another version of the protocol",
+                "the Unity player uses another version of the protocol",
                 where=where,
                 why=why,
-                fix="build it with com.unity.ml-agents 2, 3 or 4, which speak protocol 1",
+                fix="build it with com.unity.ml-agents 2, 3 or 4, which use protocol 1",
             )
         if self._process is None and not self._link.connected:
             return EnvError("the Unity Editor has not connected", where=where, why=why, fix=_PRESS_PLAY)
@@ -191,7 +191,7 @@ class Player:
             "hangs": f"hangs {stage}",
             "goodbye": "has ended by itself",
             "lost": f"has closed its connection {stage}",
-            "garbled": f"has sent a message that is not understood {stage}",
+            "garbled": f"has sent a message that cannot be read {stage}",
         }[kind]
         return PlayerError(
             kind,
@@ -203,7 +203,7 @@ class Player:
 
     def _advice(self, kind: PlayerEnd, log: str) -> str:
         if self._process is None:
-            return "see the console of the editor, then start again"
+            return "check the console of the editor, then start again"
         advice = "see the end of its log"
         if self._request.pool.log is not None:
             advice = f"read {self._process.log} and {self._process.output}"

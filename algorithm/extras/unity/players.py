@@ -38,7 +38,7 @@ class Players:
                 "the Unity player cannot be shown",
                 where="--render",
                 why="this machine has no display",
-                fix="take --run instead of --watch; ssh -X brings a display, and xvfb-run an invisible one",
+                fix="use --run instead of --watch; ssh -X provides a display, and xvfb-run an invisible one",
             )
         self.slots = [PlayerSlot(index, request) for index in range(request.n)]
         self.rng = np.random.default_rng(request.seed_of(0, pool.unity.since))
@@ -116,10 +116,13 @@ class Players:
         for name, behaviour in slot.behaviours.items():
             if name not in self.behaviours:
                 raise EnvError(
-                    f"the Unity behaviour {name} has shown up late",
+                    f"the Unity behaviour {name} appeared late",
                     why=f"there are networks for {', '.join(self.behaviours)} only: it was not in the scene "
                     "at the start",
-                    fix=f"announce it, so that it is waited for: ma_config: {{{without_team(name)}: {{}}}}",
+                    fix=(
+                        f"announce it, so that the start waits for it: ma_config: {{{without_team(name)}: "
+                        "{}}"
+                    ),
                 )
             before = self.behaviours[name]
             if behaviour.differs(before):
@@ -160,7 +163,7 @@ class Players:
     def _remark(self, text: str, *, where: str) -> None:
         """Report what is no failure."""
         if text:
-            fix = "it goes on"  # a training, an evaluation, a check
+            fix = "it continues"  # a training, an evaluation, a check
             self._budget.survive(GroupFailure(envs=(), culprit=None, what=text, why="", fix=fix), where)
 
 
@@ -190,14 +193,14 @@ def _absent(missing: Sequence[str], found: Iterable[str], timeout: float) -> Env
     if not missing:
         return EnvError(
             "the Unity scene has no agents",
-            why=f"no behaviour showed up within {timeout:g} s",
+            why=f"no behaviour appeared within {timeout:g} s",
             fix="put an agent into the scene whose Behavior Type is Default",
         )
     return UsageError(
         f"ma_config names {', '.join(map(repr, missing))}, which the Unity scene does not have",
         where="ma_config",
-        why=f"within {timeout:g} s (base_config.env_timeout) only {', '.join(map(repr, found))} showed up",
-        fix="rename or remove that part of ma_config, or raise env_timeout if it comes later",
+        why=f"within {timeout:g} s (base_config.env_timeout) only {', '.join(map(repr, found))} appeared",
+        fix="rename or remove that part of ma_config, or raise env_timeout if it appears later",
     )
 
 
@@ -232,4 +235,4 @@ def _use_graphics(
         )
     for slot in slots:
         slot.no_graphics = False
-    return f"images were black: the player is started anew with graphics ({_KEY}: false does so at once)"
+    return f"images were black: the player is restarted with graphics ({_KEY}: false does so at once)"

@@ -99,7 +99,7 @@ class UnityBehaviour:
             raise EnvError(
                 f"the Unity behaviour {name} has {'no actions' if observations else 'no observations'}",
                 why="there is nothing to learn",
-                fix="give its agents sensors and actions, or take them out of the scene",
+                fix="give its agents sensors and actions, or remove them from the scene",
             )
         names = _unique([one.name for one in spec.observation_specs])
         self.sensors = tuple(

@@ -138,9 +138,9 @@ def task(tmp_path: Path) -> Path:
     [
         (["own_weather:Weather"] * 2, "have the same id"),
         (["own_weather:Needy"], "Needy cannot be made"),
-        (["own_weather:NoChannel"], "is no side channel"),
-        (["own_weather:Absent"], "is no side channel"),
-        (["Weather"], "is no side channel"),
+        (["own_weather:NoChannel"], "is not a side channel"),
+        (["own_weather:Absent"], "is not a side channel"),
+        (["Weather"], "is not a side channel"),
         (["own_absent:Weather"], "cannot be imported"),
     ],
 )

@@ -132,7 +132,7 @@ def test_a_camera_that_fails_without_graphics_gets_the_right_advice(tmp_path, no
 def test_another_version_is_refused_with_both(tmp_path):
     error, _ = failure_of(tmp_path, "--api", "2.0.0", "--package", "5.1.0")
     assert not isinstance(error, PlayerError)
-    assert "protocol 2.0.0, from com.unity.ml-agents 5.1.0; this program speaks 1.5.0" in error.why
+    assert "protocol 2.0.0, from com.unity.ml-agents 5.1.0; this program uses 1.5.0" in error.why
 
 
 def test_a_file_that_is_no_program_says_so(tmp_path):

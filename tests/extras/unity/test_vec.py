@@ -246,7 +246,7 @@ def test_one_failure_too_many_ends_the_run(stage: Stage) -> None:
     env.act(0)
     with pytest.raises(EnvError, match="ended in a step") as raised:
         env.act(0)
-    assert "1 failures are survived" in raised.value.fix and "log" in raised.value.why
+    assert "1 failures are tolerated" in raised.value.fix and "log" in raised.value.why
     assert "start 2" in raised.value.where
 
 
@@ -278,7 +278,7 @@ def test_a_behaviour_that_never_comes_and_one_that_comes_late_end_the_run(stage:
     stage.add(start, start, {CUBE: ([(1, 2, 0)], ())}, specs=[behaviour(), behaviour(CUBE)])
     env = Env()
     env.reset()
-    with pytest.raises(EnvError, match=r"Cube\?team=0 has shown up late") as late:
+    with pytest.raises(EnvError, match=r"Cube\?team=0 appeared late") as late:
         env.act(0)
     assert "ma_config: {Cube: {}}" in late.value.fix
 
