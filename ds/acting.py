@@ -119,6 +119,6 @@ class StatusLine:
         mean = f"return {sum(self._returns) / len(self._returns):,.1f}" if self._returns else "no return yet"
         self._console.message(
             f"{steps:,} steps · {(steps - self._steps_then) / (now - self._last):,.0f} steps/s · {mean} · "
-            f"weights {weights} · {sent.waiting} waiting · {sent.dropped:,} steps given up"
+            f"weights {weights} · {sent.waiting} waiting · {sent.dropped:,} steps dropped"
         )
         self._last, self._steps_then = now, steps

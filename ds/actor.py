@@ -67,7 +67,7 @@ def act(options: DistributedOptions) -> int:
         except Exception as error:
             reason = f"it failed: {error.line if isinstance(error, UserError) else type(error).__name__}"
             raise
-        reason = "the training is complete" if link.finished else "its user ended it"
+        reason = "the training is complete" if link.finished else "its user stopped it"
         _show(console, reason if link.finished else stop.text.replace("saving and ", ""))
     return 0 if link.finished else stop.exit_code
 
@@ -90,9 +90,9 @@ def _link(config: Config, console: Console, stop: StopRequest) -> Link:
     host = net.learner_host or LOOPBACK
     if not net.learner_port:
         raise UsageError(
-            "there is no port to dial",
+            "there is no port to connect to",
             where="net_config.learner_port",
-            why="0 lets a learner choose one, which an actor has to be told",
+            why="0 lets the learner choose one, and an actor must be given that port",
             fix="add --learner_port PORT, which the learner shows",
         )
     connect = partial(
@@ -253,7 +253,7 @@ class _Work:
             raise LearnerRefused(
                 "the learner's weights cannot be used",
                 why=str(error),
-                fix="see that both sides have the same version of the program and the same networks",
+                fix="make sure that both sides have the same version of the program and the same networks",
             ) from error
 
 
@@ -261,7 +261,7 @@ def _folder(welcome: Welcome, models: Path) -> Path:
     """Make and return the folder of the actor's files, always below that of all runs."""
     run = PurePosixPath(welcome.run)
     if run.is_absolute() or ".." in run.parts or welcome.number < 0:
-        raise LearnerRefused("the learner names a run that is none", where=ascii(welcome.run))
+        raise LearnerRefused("the learner sent an invalid name of a run", where=ascii(welcome.run))
     folder = models.absolute() / run / "actors" / str(welcome.number)
     try:
         folder.mkdir(parents=True, exist_ok=True)

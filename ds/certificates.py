@@ -31,10 +31,10 @@ _SKEW = timedelta(days=1)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m ds.certificates", description=__doc__)
-    parser.add_argument("hosts", nargs="+", metavar="HOST", help="name or address that actors dial")
+    parser.add_argument("hosts", nargs="+", metavar="HOST", help="name or address that actors connect to")
     parser.add_argument("--folder", type=Path, default=Path(".secrets"), help="default: %(default)s")
     parser.add_argument("--days", type=int, default=365, help="how long they are valid; default: %(default)s")
-    parser.add_argument("--replace", action="store_true", help="instead of the ones that are there")
+    parser.add_argument("--replace", action="store_true", help="replace existing ones")
     args = parser.parse_args(arguments)
     if args.days < 1:
         parser.error("--days must be at least 1")
@@ -61,7 +61,7 @@ def make(folder: Path, hosts: Sequence[str], *, days: int, replace: bool = False
     there = [str(path) for path in paths if path.exists()]
     if there and not replace:
         raise UsageError(
-            "there are certificates already",
+            "there already are certificates",
             where=", ".join(there),
             why="actors that have the old authority would not trust new ones",
             fix="keep them, or add --replace and copy the new authority to the actors",
@@ -82,7 +82,7 @@ def _name(host: str) -> x509.GeneralName:
     try:
         return x509.DNSName(host.encode("idna").decode("ascii"))
     except UnicodeError as error:
-        raise UsageError("this is no host", where=host, why=str(error)) from error
+        raise UsageError("this is not a host", where=host, why=str(error)) from error
 
 
 def _signed(names: list[x509.GeneralName], days: int) -> tuple[bytes, bytes, bytes]:

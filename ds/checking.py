@@ -102,12 +102,12 @@ def check_trajectory(message: TrajectoryMessage, terms: Terms, *, version: int =
         _check_agent(where, behaviour, agent, specs)
         _within(f"{where}: length", length, 1, MAX_COUNT)
         if not abs(total) <= length * _MAX_REWARD:  # nor is NaN
-            raise BadMessage(f"{where}: the return is {total}, no sum of {length} rewards")
+            raise BadMessage(f"{where}: the return is {total}, not a sum of {length} rewards")
 
 
 def _within(what: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
-        raise BadMessage(f"{what} is {value} and must lie in {low} … {high}")
+        raise BadMessage(f"{what} is {value} and must be in {low} … {high}")
 
 
 def _check_agent(where: str, behaviour: str, agent: int, specs: Mapping[str, AgentSpec]) -> None:

@@ -150,7 +150,7 @@ class RemoteCollector:
         self.behaviour_steps = {name: saved.steps.get(name, 0) for name in self._recorders}
         if not saved.actors.living:
             return []
-        return ["what actors sent after the checkpoint is lost; it is counted when they come back"]
+        return ["data that actors sent after the checkpoint is lost; it is counted when they reconnect"]
 
     def metrics(self) -> dict[str, float]:
         """Return values to log."""

@@ -58,7 +58,7 @@ def learn(options: DistributedOptions) -> int:
     """Train with actors, or play with a trained agent; return the exit code."""
     own, folder = options.train, find_env(options.train.env)
     if own.agents is not None and not own.plays:
-        notice = "--agents has no effect on a learner: it says how many environments an actor has"
+        notice = "--agents has no effect on a learner: it sets the number of environments of an actor"
         own = replace(own, notices=(*own.notices, notice))
     if own.plays:
         return play(own, folder)
@@ -91,10 +91,10 @@ class RemoteRuntime(Runtime):
     ) -> None:
         if eval_env is None:
             raise UsageError(
-                "a learner needs a player of its own",
+                "a learner needs its own player",
                 where="base_config.unity_args.editor",
                 why="it evaluates, and the Unity Editor is one player only",
-                fix="set build_path, and give --editor to an actor",
+                fix="set build_path, and pass --editor to an actor",
             )
         self._loaded, self._run, self._networks = assembly.loaded, run, networks
         self._faults, self._stack = assembly.faults, assembly.stack
@@ -184,7 +184,7 @@ class RemoteRuntime(Runtime):
                 raise UsageError(
                     f"{config.algorithm} has no actors in other processes",
                     where="algorithm",
-                    why="what it learns from must come from its present networks",
+                    why="it must learn from data of its current networks",
                     fix="train without a learner and actors: "
                     + self._run.command("--algorithm", config.algorithm),
                 )

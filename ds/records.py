@@ -131,7 +131,7 @@ class ActorRecord(SavedActor, kw_only=True):
         """
         channel = message.channel
         if not 0 <= channel < len(self.channels):
-            raise BadMessage(f"channel {channel} is none of those it joined with")
+            raise BadMessage(f"channel {channel} is not one of those it joined with")
         newest = self.channels[channel]
         check_follows("number", message.number, newest, least=1)
         check_follows("dropped", message.dropped, self.dropped)
@@ -169,8 +169,8 @@ class ActorRecord(SavedActor, kw_only=True):
         visit = self.visit
         rate = "–" if visit.steps_per_s is None else f"{visit.steps_per_s:,.0f}"
         text = (
-            f"{visit.host}:{visit.pid} · heard of {max(0.0, now - visit.seen):.0f} s ago · {rate} steps/s · "
-            f"{visit.behind} versions behind · {visit.waiting} waiting · {self.dropped} dropped"
+            f"{visit.host}:{visit.pid} · last message {max(0.0, now - visit.seen):.0f} s ago · {rate} "
+            f"steps/s · {visit.behind} versions behind · {visit.waiting} waiting · {self.dropped} dropped"
         )
         return f"actor {self.number}", text
 

@@ -252,7 +252,7 @@ class ActorRegistry:
         """Return a record, in the actor's former slot if that is free, else in the first free one."""
         self._awaited.pop(hello.actor, None)
         actor = self._departed.pop(hello.actor, None)
-        comes = "is back" if actor is not None else "has come"
+        comes = "has reconnected" if actor is not None else "has connected"
         if actor is None:
             number = self._next_number + self._skipped
             self._next_number, self._skipped = number + 1, 0
@@ -266,10 +266,10 @@ class ActorRegistry:
         return actor
 
     def _full(self) -> Refused:
-        reason = f"{len(self._living)} actors are here, as many as may be"
+        reason = f"{len(self._living)} actors are connected, the maximum"
         fix = "raise base_config.max_actors_each_learner of the learner"
         if self._synchronous:
-            reason = "a synchronous learner has one actor, and it is here"
+            reason = "a synchronous learner has one actor, and it is connected"
             fix = "set net_config.synchronous to false on the learner"
         return Refused(why="full", reason=reason, fix=fix)
 

@@ -111,7 +111,7 @@ class Service:
     async def hello(self, hello: Hello) -> Welcome | Refused:
         """Register an actor, after those that expired."""
         if hello.protocol != PROTOCOL:
-            reason = f"the actor speaks protocol {hello.protocol}, the learner {PROTOCOL}"
+            reason = f"the actor uses protocol {hello.protocol}, the learner {PROTOCOL}"
             return Refused(why="protocol", reason=reason, fix="run the same version on both sides")
         try:
             check_hello(hello)
@@ -127,7 +127,7 @@ class Service:
             known = refused is None and self._actors.join(join)
         except BadMessage as error:
             self._actors.count_fault("rejected", f"a join: {error}")
-            refused = Refused(why="malformed", reason=str(error), fix="start the actor anew")
+            refused = Refused(why="malformed", reason=str(error), fix="restart the actor")
         if refused is not None:
             why = "; ".join(refused.differences) or refused.reason
             self._actors.leave(join.actor, f"it does not fit: {why}")
@@ -149,7 +149,7 @@ class Service:
         except BadMessage as error:
             return self._reject(message, error)
         if state is not None:
-            return self._receipt(state, "" if state in ("unknown", "again") else "it came before")
+            return self._receipt(state, "" if state in ("unknown", "again") else "it was already received")
         storing = asyncio.ensure_future(self._store(message))
         self._storing.add(storing)  # a loop keeps no task alive by itself
         storing.add_done_callback(self._storing.discard)
@@ -234,4 +234,4 @@ def _differences(theirs: str, ours: Mapping[str, Any]) -> tuple[str, ...]:
             return differences(found, ours)
     except (ValueError, RecursionError):
         pass
-    raise BadMessage("what the actor has agreed to is no JSON object")
+    raise BadMessage("the actor's agreement is not a JSON object")

@@ -35,7 +35,7 @@ def unpack(payload: bytes, behaviours: Mapping[str, Parts]) -> None:
     try:
         tensors = safetensors.torch.load(payload)
     except safetensors.SafetensorError as error:
-        raise ValueError(f"weights that are no safetensors file: {error}") from error
+        raise ValueError(f"weights are not a safetensors file: {error}") from error
     for behaviour, parts in behaviours.items():
         for part, module in parts.items():
             _load(module, tensors, f"{behaviour}/{part}/")

@@ -59,7 +59,7 @@ class Cluster:
         if code is None:
             self._say(stop.text)
             save_and_end([self._group])
-            self._say("everything has ended")
+            self._say("everything has stopped")
             code = stop.exit_code
         else:
             end([self._group], by_themselves=code == 0)
@@ -134,7 +134,7 @@ def _together(node: str, actors: Sequence[ManagedProcess]) -> tuple[str, str, st
 
 
 def _state(process: ManagedProcess) -> str:
-    return "waits for the learner" if process.state == "ready" else process.state_text
+    return "waiting for the learner" if process.state == "ready" else process.state_text
 
 
 class TargetSize:
@@ -165,7 +165,7 @@ def _hold_target_size(ray: ModuleType, plan: ClusterPlan) -> Any:  # noqa: ANN40
         return options.remote(plan.actors)
     except ValueError as error:
         raise UsageError(
-            f"{plan.label} is being trained under the name {plan.name!r} on this cluster already",
+            f"{plan.label} is already being trained under the name {plan.name!r} on this cluster",
             where="-n",
             why=str(error),
             fix="choose another name, or change that one's number of actors with --scale",

@@ -40,7 +40,7 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
         return train_on_cluster(plan_from_args(options, folder), cluster.ray)
     if options.train.name is None:
         raise UsageError(
-            "whose actors?",
+            "actors of which training?",
             where=shlex.join(arguments),
             why="several trainings may run on one cluster",
             fix="add -n NAME, as the cluster printed it at its start",
@@ -61,7 +61,7 @@ def train_on_cluster(plan: ClusterPlan, address: str | None, *, rule: RestartRul
         at = str(ray.get_runtime_context().gcs_address)
         words = [*program("main_ds.py"), plan.argument or plan.label, "cluster", "-n", plan.name]
         words += ["--scale", "M", "--ray", at]
-        say(f"Ray is at {at}; to have M actors:\n{shlex.join(words)}")
+        say(f"Ray is at {at}; to change to M actors:\n{shlex.join(words)}")
         return Cluster(ray, plan, say=say, rule=rule or RestartRule()).run(stop)
 
 
@@ -151,7 +151,7 @@ def join_ray(address: str) -> ModuleType:
     except (ConnectionError, RuntimeError, ValueError) as error:
         cause = str(error.__cause__ or error).strip().splitlines()[-1]
         raise ClusterAway(
-            "the Ray cluster does not let this command in",
+            "the Ray cluster refuses this command",
             where=f"--ray {address}",
             why=cause,
             fix="the versions of Python and Ray must be those of the cluster, and so must be its token: "
@@ -184,7 +184,7 @@ def _check_answers(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or "://" in address:
         raise UsageError(
-            f"{address!r} is no address of a Ray cluster",
+            f"{address!r} is not an address of a Ray cluster",
             where="--ray",
             why="it must be HOST:PORT as `ray start --head` printed it, or auto on a machine of the cluster",
             fix="run this command on a node of the cluster: --ray auto",

@@ -118,7 +118,7 @@ class LearnerGroup:
         return explain(
             f"{process.name} has ended with code {process.code}",
             where=f"{process.node}, in {self._plan.folder}",
-            why=f"{process.why}\nthe last it said:\n{last}",
+            why=f"{process.why}\nits last output:\n{last}",
             fix="",
         )
 
@@ -290,10 +290,10 @@ class LearnerCommands:
 
 def _lost_run(plan: ClusterPlan, address: str) -> StorageError:
     return StorageError(
-        "the learner cannot go on where it was",
+        "the learner cannot continue",
         where=f"{plan.folder / plan.run} on {address}",
         why="the node that it ran on is gone, and this one sees no checkpoint of the run: the nodes do not "
         "share that folder",
-        fix="bring the node back and add --resume to the command,\n"
-        "or train anew from a folder on a file system that all nodes share",
+        fix="bring the node back and add --resume to the command,\nor train again from a folder on a file "
+        "system that all nodes share",
     )

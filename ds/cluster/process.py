@@ -95,7 +95,7 @@ class ManagedProcess:
     @property
     def state_text(self) -> str:
         """The state for a person."""
-        return "waits for a node with room" if self.state == "placing" else self.state
+        return "waiting for a free node" if self.state == "placing" else self.state
 
     @property
     def over(self) -> bool:
@@ -262,7 +262,7 @@ class ManagedProcess:
             self._say(f"{self.name}: {reason}; given up after {self.restarts} restarts")
             return
         self._ready_at(time.monotonic() + pause, "back-off")
-        self._say(f"{self.name}: {reason}; starts again in {pause:g} s")
+        self._say(f"{self.name}: {reason}; restarts in {pause:g} s")
 
     def _lost(self, reason: str) -> None:
         """Note that its host is gone, and the process with it."""

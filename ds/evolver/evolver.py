@@ -82,7 +82,7 @@ class Evolver:
         self._say(stop.text)
         save_and_end(groups)
         self._log.write_page()
-        self._say("everything has ended; --resume goes on with this generation")
+        self._say("everything has stopped; --resume continues this generation")
         return stop.exit_code
 
     def _tick(self) -> bool:
@@ -114,7 +114,7 @@ class Evolver:
         for member in failed:
             self._say(f"error: {member.why}")
         if len(failed) == len(self._members):
-            self._say("every member was given up; --resume begins this generation once more")
+            self._say("every member was given up; --resume starts this generation again")
             return failed[0].group.learner.code or 1
         self._write_next()
         if any(self._has_ended(member) for member in self._members):

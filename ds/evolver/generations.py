@@ -168,7 +168,7 @@ class PopulationDir:
             try:
                 return self._read(number, dropped=number <= numbers[0] - _KEPT)
             except DamagedError as error:
-                warn(f"{error.line} · the generation before it goes on")
+                warn(f"{error.line} · continuing with the generation before it")
         return None
 
     def write_lineage(self, number: int) -> None:

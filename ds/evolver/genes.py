@@ -37,7 +37,7 @@ class Genes:
                 f"`{path}` cannot evolve",
                 f"random_params of {loaded.source}",
                 why,
-                f"take it out of random_params; keys of {_place(path).block} that can evolve: "
+                f"remove it from random_params; keys of {_place(path).block} that can evolve: "
                 + ", ".join(_evolvable(_place(path).block)),
             )
             for path, distribution in self.distributions.items()
@@ -87,7 +87,7 @@ class Genes:
         for before, after in [(values[0], values[0]), *permutations(values, 2)]:
             effect = effect_of(field, _with(config, block, key, before), _with(config, block, key, after))
             if effect is None:
-                return "a member's folder has the name that the population gives it"
+                return "the population names the folders of its members"
             if effect.refused:
                 return f"each generation resumes its members: {effect.note}"
         return None

@@ -132,9 +132,9 @@ def _read(path: Path) -> _Networks:
             tensors = {name: file.get_tensor(name) for name in names}
         if foreign := [one.dtype for one in tensors.values() if one.dtype.isbuiltin != 1]:
             # Another package, such as onnx's ml_dtypes, has taught numpy the type.
-            raise TypeError(f"data type '{foreign[0]}' is not one of numpy's own")
+            raise TypeError(f"data type '{foreign[0]}' is not a numpy type")
     except KeyError as error:
-        raise damaged(path, "it does not say which of its tensors are trained") from error
+        raise damaged(path, "it does not state which of its tensors are trained") from error
     except TypeError as error:
         raise ModelError(
             f"networks cannot be averaged: {error}", where=path, fix="use networks of float32"

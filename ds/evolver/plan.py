@@ -106,7 +106,7 @@ def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPl
             f"the population's seed is {seed}, not {train.seed}",
             where="--seed",
             why="everything random follows from it",
-            fix="leave --seed out, or begin another population",
+            fix="leave --seed out, or start another population",
         )
     loaded = load_config_file(
         made.config, train.overrides, _flags(options, cluster), seed, env=folder, require_runnable=True
@@ -115,7 +115,7 @@ def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPl
     generation = made.newest(say)
     if generation is None:
         raise StorageError(
-            "there is nothing to go on from", where=made.path, why="it has no generation that is intact"
+            "there is nothing to resume from", where=made.path, why="it has no intact generation"
         )
     genes = Genes(loaded)
     _check_unchanged(made, generation, loaded, genes, cluster)
@@ -136,30 +136,30 @@ def _check_unchanged(
             size != cluster.num_learners,
             f"the population has {size} members, not {cluster.num_learners}",
             "--num_learners",
-            "their number stays as it was at the start",
+            "their number cannot change",
             f"--num_learners {size}",
         ),
         (
             bool(actors) != bool(cluster.num_actors),
-            f"the population was begun with {actors} actors for each member",
+            f"the population was started with {actors} actors for each member",
             "--num_actors",
-            "a member of one process cannot go on as a learner, nor the other way round",
+            "a member of one process cannot continue as a learner, nor vice versa",
             f"--num_actors {actors}, or another number above 0" if actors else "leave --num_actors out",
         ),
         (
             mode != loaded.config.base_config.evolver_mode,
-            f"the population was begun with evolver_mode {mode}",
+            f"the population was started with evolver_mode {mode}",
             "base_config.evolver_mode",
-            "the networks of its members are alike in one mode, and apart in the other",
-            f"-o base_config.evolver_mode={mode}, or begin another population",
+            "its members share networks in one mode, and differ in the other",
+            f"-o base_config.evolver_mode={mode}, or start another population",
         ),
         (
             set(before) != set(genes.distributions),
             f"the settings that evolve are {listed(before) or 'none'}, not "
             f"{listed(list(genes.distributions)) or 'none'}",
             f"{RUN_BLOCK}.random_params",
-            "every member has values of the ones, and none of the others",
-            "leave the keys as they were (their bounds may change), or begin another population",
+            "every member has values for the former, and none for the latter",
+            "leave the keys as they were (their bounds may change), or start another population",
         ),
     )
     _refuse(refusals)
@@ -174,8 +174,8 @@ def _refuse_if_done(generation: Generation, loaded: LoadedConfig, run: RunDir) -
         raise UsageError(
             "nothing is left to do",
             where=run.path,
-            why=f"base_config.max_step is {limit:,}, and members have come to it",
-            fix=f"{longer}    (train on)",
+            why=f"base_config.max_step is {limit:,}, and members have reached it",
+            fix=f"{longer}    (train longer)",
         )
 
 
@@ -189,8 +189,8 @@ def _newest(parent: Path, argument: str, models: Path) -> str:
         raise UsageError(
             "there is no population yet",
             where=parent,
-            why="none was begun there",
-            fix=f"begin one: leave --resume out, or train alone: {alone}",
+            why="none was started there",
+            fix=f"start one: leave --resume out, or train alone: {alone}",
         )
     return begun[-1].parent.name
 
@@ -218,7 +218,7 @@ def _check(loaded: LoadedConfig) -> None:
             f"a generation ends with {base.evolver_cem_length} evaluations, but needs at least "
             f"{base.evolver_cem_min_length}",
             f"{source}: base_config.evolver_cem_length and evolver_cem_min_length",
-            "the first ends a generation, the second is what suffices once evolver_cem_time is over",
+            "the first ends a generation, the second is enough after evolver_cem_time",
             f"-o base_config.evolver_cem_min_length={base.evolver_cem_length}, or a longer generation",
         ),
         (
@@ -232,7 +232,7 @@ def _check(loaded: LoadedConfig) -> None:
             base.in_editor,
             "the Unity Editor is one player",
             "base_config.unity_args.editor",
-            "every member has players of its own",
+            "every member needs its own players",
             "leave --editor out and set base_config.unity_args.build_path",
         ),
     )

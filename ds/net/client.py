@@ -48,7 +48,9 @@ STREAM_FACTOR = 10
 
 M = TypeVar("M", bound=Message)
 
-_SAME_VERSION = "see that a learner listens there, and that both sides have the same version of the program"
+_SAME_VERSION = (
+    "make sure that a learner listens there, and that both sides have the same version of the program"
+)
 
 _FIXES = {
     grpc.StatusCode.UNAUTHENTICATED: f"copy the file {TOKEN} from the learner's net_config.secrets; "
@@ -143,7 +145,7 @@ class Client:
         """Raise the error of ours that a gRPC error means."""
         code, details = error.code(), _line(error.details() or "")
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(BUSY):
-            raise Busy("it has no hand free at the moment") from error
+            raise Busy("it is busy") from error
         if code is grpc.StatusCode.UNAVAILABLE:
             finding = probe(self._host, self._port, self._security.authority, timeout=min(self._timeout, 3.0))
             if finding is not None:
@@ -197,29 +199,29 @@ def probe(host: str, port: int, authority: bytes | None, *, timeout: float) -> t
 
 
 _TLS_THERE = (
-    "the learner speaks TLS, this actor plain text",
-    "dial the learner by its name or address, as in net_config.learner_host, and take back "
+    "the learner uses TLS, this actor plain text",
+    "connect to the learner by its name or address, as in net_config.learner_host, and unset "
     "net_config.insecure",
 )
 _TLS_HERE = (
-    "this actor speaks TLS, the learner plain text",
+    "this actor uses TLS, the learner plain text",
     "start the learner with net_config.learner_host set and without net_config.insecure",
 )
 
 _WORDS = (
-    ("Connection refused", "nobody listens there"),
-    ("Socket closed", "it hung up"),
-    ("Connection reset", "it hung up"),
-    ("GOAWAY", "it hung up"),
-    ("Broken pipe", "it hung up"),
+    ("Connection refused", "nothing listens there"),
+    ("Socket closed", "it closed the connection"),
+    ("Connection reset", "it closed the connection"),
+    ("GOAWAY", "it closed the connection"),
+    ("Broken pipe", "it closed the connection"),
     ("keepalive", "the connection is dead"),
-    ("No route to host", "no way leads there"),
-    ("Network is unreachable", "no way leads there"),
-    ("Name or service not known", "its name is not known"),
-    ("DNS resolution failed", "its name is not known"),
-    ("FD Shutdown", "no connection came about in time"),
-    ("onnection timed out", "no connection came about in time"),
-    ("onnect timeout", "no connection came about in time"),
+    ("No route to host", "there is no route to it"),
+    ("Network is unreachable", "there is no route to it"),
+    ("Name or service not known", "its host name is unknown"),
+    ("DNS resolution failed", "its host name is unknown"),
+    ("FD Shutdown", "connecting took too long"),
+    ("onnection timed out", "connecting took too long"),
+    ("onnect timeout", "connecting took too long"),
 )
 """(part of a gRPC message, its meaning); the first match counts."""
 

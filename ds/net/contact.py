@@ -148,7 +148,7 @@ class ConnectionMonitor:
                     where=self._where,
                     why=str(error),
                     fix="start the learner, or correct net_config.learner_host and learner_port; "
-                    "net_config.patience says how long an actor waits (-1: for ever)",
+                    "net_config.patience sets how long an actor waits (-1: forever)",
                 )
 
     def answered(self) -> None:
@@ -158,7 +158,7 @@ class ConnectionMonitor:
                 back = "back" if self._answered_before else "there"
                 steps = self._dropped() - self._dropped_then
                 line = f"the learner is {back} after {self._now() - self._since:.0f} s"
-                self._show(line + (f" · {steps:,} steps given up" if steps else ""))
+                self._show(line + (f" · {steps:,} steps dropped" if steps else ""))
             self.away, self._answered_before = False, True
 
 
@@ -198,7 +198,7 @@ class WeightFetcher:
             return
         chunks = self._fetch(have)
         if not chunks:
-            raise Unreachable("the weights that it announced are not there")
+            raise Unreachable("the weights that it announced are missing")
         self._unread.append(chunks)
         self.mark_loaded(version)
 

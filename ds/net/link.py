@@ -198,11 +198,11 @@ class Link:
         welcome, before = self._call(self._caller.hello, self._hello), self._welcome
         if before is not None and welcome.synchronous != before.synchronous:
             raise LearnerRefused(
-                "the learner was started anew with another net_config.synchronous",
-                fix="start this actor anew",
+                "the learner was restarted with another net_config.synchronous",
+                fix="restart this actor",
             )
         if before is not None and welcome.learner != before.learner:
-            self.show(f"the learner was started anew (run {welcome.run})")
+            self.show(f"the learner was restarted (run {welcome.run})")
         self._welcome = welcome
         self._epoch += 1
         return welcome

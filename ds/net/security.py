@@ -125,12 +125,12 @@ def write_new(path: Path, content: bytes, *, mode: int) -> None:
         file.write(content)
 
 
-_PLAIN = "or, if you trust everybody on that network: -o net_config.insecure=true on both sides"
+_PLAIN = "or, if you trust everyone on that network: -o net_config.insecure=true on both sides"
 
 
 _PLAIN_TEXT = (
-    "PLAIN TEXT: the learner listens at {host} without TLS (net_config.insecure). Whoever can listen on that "
-    "network reads everything, the token too, and can then train in an actor's name."
+    "PLAIN TEXT: the learner listens at {host} without TLS (net_config.insecure). Anyone who can listen on "
+    "that network can read everything, including the token, and can then pose as an actor."
 )
 
 
@@ -149,13 +149,13 @@ def _read(path: Path, advice: str) -> bytes:
 def _read_token(path: Path, advice: str) -> str:
     token = _read(path, advice).decode("ascii", "replace").strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError("this is no token", where=path, why="it is not one word of ASCII", fix=advice)
+        raise UsageError("this is not a token", where=path, why="it is not one word of ASCII", fix=advice)
     return token
 
 
 def _refuse_if_open(path: Path) -> None:
     if path.exists() and others_may_read(path):
-        raise UsageError("everybody on this machine can read a secret", where=path, fix=f"chmod 600 {path}")
+        raise UsageError("everyone on this machine can read a secret", where=path, fix=f"chmod 600 {path}")
 
 
 def _time_left(path: Path, folder: Path) -> timedelta:
@@ -184,9 +184,7 @@ def _time_left(path: Path, folder: Path) -> timedelta:
 def _expires_soon(folder: Path, left: timedelta) -> str:
     hours = left.total_seconds() / 3600
     when = f"{hours / 24:.0f} days" if hours >= 48 else f"{hours:.0f} hours"
-    return (
-        f"the learner's certificate expires in {when}: then no actor can connect any more; {_renew(folder)}"
-    )
+    return f"the learner's certificate expires in {when}: then actors can no longer connect; {_renew(folder)}"
 
 
 def _renew(folder: Path) -> str:

@@ -204,16 +204,17 @@ class Server:
             if body is None:  # gRPC hides why; a message that is too large was answered already
                 fault = "incomplete"
                 raise WireError(
-                    f"no whole message: it is larger than {self._max_message} bytes, or its connection broke"
+                    f"incomplete message: it is larger than {self._max_message} bytes, or its "
+                    "connection broke"
                 )
             if len(body) > LARGE:  # one at a time: they share an interpreter with the training
                 return await asyncio.to_thread(decode, kind, body)
             return decode(kind, body)
         except NoRoom:
             code, fault = grpc.StatusCode.RESOURCE_EXHAUSTED, "crowded"
-            reason = f"{BUSY}: {arriving.most} messages are arriving, as many as there may be"
+            reason = f"{BUSY}: {arriving.most} messages are arriving, the maximum"
         except asyncio.TimeoutError:
-            code, reason = grpc.StatusCode.DEADLINE_EXCEEDED, f"no whole message in time, {BODY_S:.0f} s"
+            code, reason = grpc.StatusCode.DEADLINE_EXCEEDED, f"no complete message within {BODY_S:.0f} s"
         except WireError as error:
             reason = str(error)
         self._on_fault(fault, f"{peer}: {reason}")

@@ -76,5 +76,5 @@ def _array(code: int, data: memoryview) -> Array:
 def _checked(annotation: object, value: object) -> object:
     """Return an array as it is: ``ds.checking`` compares dtypes; msgspec adds the place to a ValueError."""
     if not isinstance(value, np.ndarray):
-        raise ValueError(f"{type(value).__name__} where an array is meant")
+        raise ValueError(f"{type(value).__name__} instead of an array")
     return value

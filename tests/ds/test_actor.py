@@ -95,7 +95,7 @@ def test_a_signal_ends_it_while_its_environments_are_made(tmp_path, monkeypatch)
     monkeypatch.setattr(actor.Assembly, "env", make)
     learner = FakeLearner(run="task/r")
     assert begin(tmp_path, monkeypatch, learner) == 143
-    assert [bye.reason for bye in learner.of(Bye)] == ["its user ended it"]
+    assert [bye.reason for bye in learner.of(Bye)] == ["its user stopped it"]
     log = tmp_path / "models" / "task" / "r" / "actors" / "0" / "actor.log"
     assert "failed" not in log.read_text()
 
@@ -104,11 +104,11 @@ def test_a_signal_ends_it_while_its_environments_are_made(tmp_path, monkeypatch)
 def test_nothing_is_written_outside_of_the_runs_whatever_the_learner_says(tmp_path, monkeypatch, run):
     (tmp_path / "here").mkdir()
     learner = FakeLearner(run=run.format(tmp_path))
-    assert "names a run that is none" in act(tmp_path / "here", monkeypatch, learner)
+    assert "sent an invalid name of a run" in act(tmp_path / "here", monkeypatch, learner)
     assert [path.name for path in tmp_path.rglob("*")].count("out") == 0
     assert not (tmp_path / "here" / "models").exists()
 
 
 def test_an_actor_has_to_know_the_port():
-    with pytest.raises(UsageError, match="no port to dial"):
+    with pytest.raises(UsageError, match="no port to connect to"):
         actor.act(parse_distributed(["gym/pendulum", "actor", "--learner_port=0", "--quiet"]))

@@ -58,7 +58,7 @@ def test_patience_ends_at_the_start_and_while_acting():
     learner.up = True
     actor = Actor(learner, patience=10)
     link = actor.join()
-    learner.answers.append(Busy("no hand free"))
+    learner.answers.append(Busy("it is busy"))
     with pytest.raises(Busy):
         link.deliver(MESSAGE)
     assert not link.away, "it is there all the same"
@@ -278,7 +278,7 @@ def apart(put: Callable[[], object]) -> threading.Thread:
     [
         (["again", "again"], 2, []),  # the learner has waited for room already
         (["again", "again"], 0, [0.1, 0.1]),
-        ([Busy("no hand free")] * 2, 0, [0.1, 0.2]),
+        ([Busy("it is busy")] * 2, 0, [0.1, 0.2]),
         ([Unreachable("gone")] * 7, 0, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]),
         (["unknown"] * 3, 0, [0.1, 0.2, 0.4]),
     ],

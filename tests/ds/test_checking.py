@@ -56,7 +56,7 @@ NUMBERS = [
     ({"number": 0}, "number is 0"),
     ({"channel": -1}, "channel is -1"),
     ({"version": -1}, "version is -1"),
-    ({"version": 8}, "version is 8 and must lie in 0 … 7"),
+    ({"version": 8}, "version is 8 and must be in 0 … 7"),
     ({"dropped": -1}, "dropped is -1"),
     (
         {"chunks": (TrajectoryChunk("wolf", 0, None),)},
@@ -70,8 +70,14 @@ NUMBERS = [
     ({"episodes": (("vector", -1, 1.0, 1),)}, "episode 0: agent is -1"),
     ({"episodes": (("vector", 0, 1.0, 1), ("vector", 0, np.nan, 1))}, "episode 1: the return is nan"),
     ({"episodes": (("vector", 0, np.inf, 2**31 - 1),)}, "episode 0: the return is inf"),
-    ({"episodes": (("vector", 0, 1.7e308, 9),)}, "episode 0: the return is 1.7e[+]308, no sum of 9 rewards"),
-    ({"episodes": (("vector", 0, -3.5e38, 1),)}, "episode 0: the return is -3.5e[+]38, no sum of 1 rewards"),
+    (
+        {"episodes": (("vector", 0, 1.7e308, 9),)},
+        "episode 0: the return is 1.7e[+]308, not a sum of 9 rewards",
+    ),
+    (
+        {"episodes": (("vector", 0, -3.5e38, 1),)},
+        "episode 0: the return is -3.5e[+]38, not a sum of 1 rewards",
+    ),
     ({"episodes": (("vector", 0, 1.0, 0),)}, "episode 0: length is 0"),
 ]
 

@@ -49,7 +49,7 @@ def test_a_family_without_remote_actors_is_refused(folder, capsys):
 def test_learning_without_an_environment_is_refused(folder, capsys):
     offline = "demonstrations={path: a.npz, offline: true}"
     said = refused(capsys, "-o", offline, "-o", "sac_config.start_step=0")
-    assert "actors step environments, and offline none is stepped" in said
+    assert "actors step environments, and offline training steps none" in said
 
 
 @pytest.mark.parametrize("by_learner", [True, False])
@@ -66,4 +66,4 @@ def test_a_run_is_resumed_only_by_what_began_it(folder, capsys, by_learner):
         code, right = main_ds.main([words[0], "learner", *words[1:]]), "python main.py ./task -n x --resume"
     assert code == 2
     said = capsys.readouterr().err
-    assert "it can be resumed only as it was begun" in said and right in said
+    assert "it can be resumed only in the same way" in said and right in said

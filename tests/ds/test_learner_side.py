@@ -240,7 +240,7 @@ def test_a_bad_trajectory_is_rejected_once_and_for_all():
     bad = with_column(chunk(), "reward", np.full(3, np.nan, np.float32))
     receipt, again = side.deliver(1, bad), side.deliver(1, bad)
     assert receipt.state == "rejected" and "reward [0] is nan" in receipt.reason
-    assert (again.state, again.reason) == ("rejected", "it came before")
+    assert (again.state, again.reason) == ("rejected", "it was already received")
     assert "rejected: actor 0 (here, pid 3): chunk 0" in side.actors.news()[-1]
     long = side.deliver(2, chunk(length=11))
     assert long.state == "rejected" and "base_config.max_episode_length" in long.reason
@@ -508,5 +508,5 @@ def test_what_is_shown_and_logged():
     side.beat("0", version=2, steps=150, waiting=2, dropped=7)
     rows = side.collector.rows()
     assert rows[MAX_ROWS:] == [("actors", "and 4 more")]
-    text = "here:3 · heard of 0 s ago · 25 steps/s · 2 versions behind · 2 waiting · 7 dropped"
+    text = "here:3 · last message 0 s ago · 25 steps/s · 2 versions behind · 2 waiting · 7 dropped"
     assert rows[0] == ("actor 0", text)

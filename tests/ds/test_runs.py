@@ -218,7 +218,7 @@ def test_what_fails_takes_nothing_from_the_others(training: Training) -> None:
     holes = sum(missing(made) for made in training.stored().values()) * LENGTH
     # what an ending actor gives up is no hole: nothing stands behind it; at most its queue and open episodes
     assert holes <= gone <= holes + len(training.actors) * (8 + 2) * LENGTH
-    assert "the learner was started anew" in training.said(training.actors[0])
+    assert "the learner was restarted" in training.said(training.actors[0])
 
 
 @pytest.mark.slow
@@ -257,8 +257,8 @@ SPEC = AgentSpec(ObsSpec(("obs",), ((4,),), ("float32",)), ActionSpec(continuous
 REFUSED = [
     # what begins, with which flags, its exit code, and what it says
     ("second", "learner", ("-n", "b", "--learner_port={port}"), 2, "(process {pid}: "),
-    ("nobody", "actor", ("--learner_port=1", "-o", "net_config.patience=1"), 3, "nobody listens"),
-    ("plain", "actor", ("--insecure", "--learner_port={port}"), 3, "speaks TLS, this actor plain text"),
+    ("nobody", "actor", ("--learner_port=1", "-o", "net_config.patience=1"), 3, "nothing listens"),
+    ("plain", "actor", ("--insecure", "--learner_port={port}"), 3, "uses TLS, this actor plain text"),
     (
         "other",
         "actor",

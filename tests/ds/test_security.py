@@ -132,7 +132,7 @@ def test_the_token_is_drawn_once_and_its_owners_alone(tmp_path: Path) -> None:
 def test_a_token_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
     make_token(tmp_path)
     (tmp_path / TOKEN).write_text(content, "utf-8")
-    with pytest.raises(UsageError, match="this is no token"):
+    with pytest.raises(UsageError, match="this is not a token"):
         make_token(tmp_path)
 
 
@@ -188,7 +188,7 @@ def test_who_has_token_and_certificate_talks_and_who_has_not_is_told_why(
         for wrong in (None, "", "wrong"):
             assert refusal(one.port, ActorSecurity(wrong, trusted)) == "wrong token or none"
         assert one.kinds == ["unauthenticated"] * 3
-        assert "speaks TLS, this actor plain" in refusal(one.port, ActorSecurity(token))
+        assert "uses TLS, this actor plain" in refusal(one.port, ActorSecurity(token))
         others = ActorSecurity(token, (tmp_path / AUTHORITY).read_bytes())
         assert "certificate is not trusted" in refusal(one.port, others)
         assert "holds no certificate" in refusal(one.port, ActorSecurity(token, b"rubbish"))
@@ -196,7 +196,7 @@ def test_who_has_token_and_certificate_talks_and_who_has_not_is_told_why(
     with actor(one.port, secured[1]) as client, pytest.raises(Unreachable):
         client.hello(HELLO)
     with learner(LearnerSecurity(token=token)) as one:
-        assert "speaks TLS, the learner plain" in refusal(one.port, secured[1])
+        assert "uses TLS, the learner plain" in refusal(one.port, secured[1])
 
 
 @pytest.mark.fault("F18")

@@ -158,13 +158,13 @@ def test_the_table_has_a_line_for_each_of_few_and_for_each_node_of_many() -> Non
         "1 of 3 actors run",
         "node role state restarts",
         "10.0.0.1 learner running 1",
-        "- actor 0 waits for a node with room 0",
+        "- actor 0 waiting for a free node 0",
         "10.0.0.2 actor 1 running 1",
     ]
     many = rows(learner, actors, (HERE, 1), 30)  # type: ignore[arg-type]
     assert [" ".join(line.split()) for line in many[2:]] == [
         "10.0.0.1 learner listening 1",
-        "- 1 actors 1 waits for a node with room 0",
+        "- 1 actors 1 waiting for a free node 0",
         "10.0.0.2 29 actors 29 running 435",
     ]
 
@@ -208,7 +208,7 @@ def test_what_the_command_line_refuses(
     with pytest.raises(StorageError, match="there is no run 'one'"):
         planned("-n", "one", "--resume")
     Path("models/gym/pendulum/one").mkdir(parents=True)
-    with pytest.raises(UsageError, match="something else under the name"):
+    with pytest.raises(UsageError, match="something else with the name"):
         planned("-n", "one")
     assert planned("-o", "net_config.secrets=/mine").secrets is None
     words = ["gym/pendulum", "cluster", "--scale", "3", "--unity_port", "5006"]

@@ -170,9 +170,9 @@ def test_a_call_without_a_message_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with learner() as one, channel(one.port) as bare:
         call = bare.stream_unary(f"/{SERVICE}/Beat")
-        with pytest.raises(grpc.RpcError, match="no whole message"):
+        with pytest.raises(grpc.RpcError, match="incomplete message"):
             call(nothing(wait=False))
-        with pytest.raises(grpc.RpcError, match="no whole message in time"):
+        with pytest.raises(grpc.RpcError, match="no complete message within"):
             call(nothing(wait=True))
         release.set()
         assert one.kinds == ["incomplete", "malformed"]
@@ -186,7 +186,7 @@ def test_more_calls_than_are_served_are_sent_away_for_now(monkeypatch: pytest.Mo
         one.notes.holding = True
         waiting = [threads.submit(client.deliver, TRAJECTORY) for _ in range(4)]
         until(lambda: one.notes.held == 4)
-        with pytest.raises(Busy, match="no hand free"):
+        with pytest.raises(Busy, match="it is busy"):
             client.beat(BEAT)
         one.server.loop.call_soon_threadsafe(one.notes.release.set)
         assert [future.result() for future in waiting] == [TAKEN] * 4

@@ -93,7 +93,7 @@ def test_a_damaged_generation_is_passed_over_and_written_again(
         path.write_bytes(path.read_bytes()[:-1] + b"\x00")
     found, said = read(folder)
     assert found == generation(0)
-    assert len(said) == 1 and "the generation before it goes on" in said[0]
+    assert len(said) == 1 and "continuing with the generation before it" in said[0]
     folder.write(generation(1), fill)
     assert read(folder) == (generation(1), [])
 

@@ -47,8 +47,8 @@ def test_every_form_is_a_gene_and_what_was_drawn_is_valid(tmp_path):
 @pytest.mark.parametrize(
     ("text", "key", "why"),
     [
-        (sac("{ensemble_q_num: {in: [2, 3]}}"), "sac_config.ensemble_q_num", "the networks would be others"),
-        (sac("{init_log_alpha: {std: 1}}"), "sac_config.init_log_alpha", "where the temperature began"),
+        (sac("{ensemble_q_num: {in: [2, 3]}}"), "sac_config.ensemble_q_num", "the networks would differ"),
+        (sac("{init_log_alpha: {std: 1}}"), "sac_config.init_log_alpha", "the temperature in the checkpoint"),
         (
             "  replay_config: {random_params: {capacity: {in: [1000, 2000]}}}\n",
             "replay_config.capacity",
@@ -57,17 +57,17 @@ def test_every_form_is_a_gene_and_what_was_drawn_is_valid(tmp_path):
         (
             sac("{burn_in_step: {truncated: [4, 5]}}", ", seq_encoder: ATTN"),
             "sac_config.burn_in_step",
-            "attention was trained to see",
+            "attention was trained with",
         ),
         (
             "base_config.random_params={name: {in: [a, b]}}",
             "base_config.name",
-            "the name that the population",
+            "the population names",
         ),
         (
             "  ma_config: {A: {sac_config: {random_params: {use_priority: {in: [true, false]}}}}}\n",
             "ma_config.A.sac_config.use_priority",
-            "other numbers with its rows",
+            "different values per row",
         ),
         (
             "base_config.random_params={evolver_remove_worst: {in: [4]}}",

@@ -115,7 +115,7 @@ DAMAGES = {
     "No such file": None,
     "file not fully covered": lambda data: data[:-1],
     "header too large": lambda data: struct.pack("<Q", 2**40) + data[8:],
-    "does not say which of its tensors are trained": flip('"trained"', '"trainad"'),
+    "does not state which of its tensors are trained": flip('"trained"', '"trainad"'),
     "missing field": flip('"dtype"', '"dtipe"'),
     "invalid shape": flip("[4,2]", "[4,9]"),
     "invalid offset": flip("[0,32]", "[4,36]"),
