@@ -72,7 +72,7 @@ def read_lineage(path: Path) -> tuple[list[MemberOutcome], list[str]]:
         else:
             if (one.generation, one.member) in found:
                 problems.append(
-                    f"{path.name}, line {number}: member {one.member} stands twice in generation "
+                    f"{path.name}, line {number}: member {one.member} appears twice in generation "
                     f"{one.generation}; the later line counts"
                 )
             found[one.generation, one.member] = one

@@ -49,7 +49,7 @@ def write_report(run: RunDir) -> Path:
     """
     facts = Facts.gather(run)
     sections = [section for name in facts.behaviours for section in _behaviour(facts, name)]
-    sections += [*_videos(run), *_settings(facts), Section(title="Where it comes from", facts=_origin(facts))]
+    sections += [*_videos(run), *_settings(facts), Section(title="Origin", facts=_origin(facts))]
     text = page(
         f"{run.env}, {run.name}",
         _subtitle(facts),
@@ -68,7 +68,7 @@ def _subtitle(facts: Facts) -> str:
         parts.insert(0, facts.config.config.base_config.env_name)
     if isinstance(started := facts.manifest.get("started"), str):
         utc = " UTC" if started.endswith("+00:00") else ""
-        parts.append(f"begun {started[:16].replace('T', ' ')}{utc}")
+        parts.append(f"started {started[:16].replace('T', ' ')}{utc}")
     return " · ".join(parts)
 
 
@@ -149,7 +149,7 @@ def _settings(facts: Facts) -> Iterator[Section]:
     text = "Every key is at its default."
     if rows:
         text = "Every key that is not at its default. " + (
-            "Bold: it is not what the task's files say now."
+            "Bold: the task's files now have another value."
             if preset
             else "The task's own files cannot be compared from here."
         )
@@ -182,7 +182,7 @@ def _origin(facts: Facts) -> list[tuple[str, str]]:
         at = ", ".join(f"{step:,}" for one in resumed if isinstance(step := lookup(one, "step"), int))
         rows.append(("resumed", f"{counted(len(resumed), 'time')}, at step {at}"))
     if isinstance(seconds := facts.result.get("time"), Mapping) and facts.ended:
-        rows.append(("time went into", _shares(seconds)))
+        rows.append(("time spent on", _shares(seconds)))
     return rows
 
 
@@ -200,10 +200,10 @@ def command_list(facts: Facts) -> list[tuple[str, str]]:
     again = ("Train it again with the same seed, under a new name", _same_training(facts))
     return [
         *([] if run.of_object else [again]),
-        ("Go on with it", going_on(run, *_further(facts))),
+        ("Continue it", going_on(run, *_further(facts))),
         *((PURPOSES[purpose], command) for purpose, command in playing.items()),
         ("All curves", curves_of(run)),
-        ("Write this page anew", run.command("--report", run.name)),
+        ("Write this page again", run.command("--report", run.name)),
     ]
 
 

@@ -94,7 +94,7 @@ class AsyncRuntime(Runtime):
                 "the environment has other spaces in another process",
                 where=worker.name,
                 why=f"they are {_in_words(info)}, and {_in_words(self.env)} in worker_0",
-                fix="every start of the environment has to bring the same spaces",
+                fix="the environment must have the same spaces at every start",
             )
 
     @override
@@ -269,7 +269,7 @@ class AsyncCollector:
         self.behaviour_steps = {name: taken.get(name, 0) for name in self._agents}
         before, now = counted(own["num_envs"], "environment"), len(self._workers)
         became = "" if own["num_envs"] == now else f"{before} became {now}; "
-        return [f"{became}{now} processes never do the same again, and begin new episodes"]
+        return [f"{became}{now} processes are not reproducible, and start new episodes"]
 
     def metrics(self) -> dict[str, float]:
         """Return nothing: what environments record stays in their processes."""

@@ -99,7 +99,7 @@ class Worker:
         self._begins = set(self._agents)  # behaviours whose next rollout has not begun
 
     def _no_way_back(self) -> None:
-        raise diverged("several processes do not go back to a checkpoint", self._run_step)
+        raise diverged("several processes cannot go back to a checkpoint", self._run_step)
 
     def renew_parameters(self, lessons: Mapping[str, str]) -> None:
         """Take the environment's parameters from these lessons, that of the first step, too."""

@@ -36,8 +36,8 @@ _NUMBERS = 4_000_000
 """Numbers of the observations at most that are given to the runtime at once."""
 
 _FIXED = (
-    "len(x), int(x) and loops over a tensor become constants when networks are traced, and numpy leaves the "
-    "graph; use x.shape[0] and operations on tensors in nn.py"
+    "len(x), int(x) and loops over a tensor become constants when networks are traced, and numpy is not "
+    "traced; use x.shape[0] and operations on tensors in nn.py"
 )
 
 
@@ -150,7 +150,7 @@ class Checker:
             if not allowed.all():
                 row = int(np.flatnonzero(~allowed)[0])
                 raise ExportError(
-                    f"the graph's {name} are forbidden ones",
+                    f"the graph's {name} violate the mask",
                     where=f"{where}, branch {branch}",
                     why=f"{found[row, branch]} was chosen, allowed are {np.flatnonzero(mask[row]).tolist()}",
                 )
@@ -187,7 +187,7 @@ class Checker:
         if both := [one for one in again if one in wrong]:
             raise ExportError(
                 f"the samples of the graph are not those of the policy: {both[0]}",
-                where=f"{DRAWS:,} draws of {_ROWS} situations",
+                where=f"{DRAWS:,} draws for {_ROWS} observations",
                 why=f"they differ by more than {_SIGMAS:g} standard deviations, twice",
             )
 

@@ -86,10 +86,10 @@ def _specs(played: PlayableRun) -> dict[str, AgentSpec]:
     specs = noted_specs(played.spaces, played.run.manifest)
     if not specs:
         raise StorageError(
-            "the run does not say what its agents see and do",
+            "the run does not store the spaces of its agents",
             where=played.run.manifest,
-            why="it was begun by an older version",
-            fix="train it anew, or add its `spaces` from a run of the same task",
+            why="it was started by an older version",
+            fix="train it again, or add its `spaces` from a run of the same task",
         )
     return specs
 

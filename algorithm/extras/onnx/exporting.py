@@ -71,8 +71,8 @@ def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exp
         raise UsageError(
             "this policy cannot be exported",
             where=f"algorithm: {agent.config.algorithm}",
-            why="its family acts in a way of its own",
-            fix="train with one of the families that the program brings",
+            why="it has its own way of acting",
+            fix="train with a built-in algorithm",
         )
     choice, hidden = policy.choice, agent.config.run.critic_observations
     if hidden and not choice.parts.discrete.asks_critics:

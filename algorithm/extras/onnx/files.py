@@ -87,7 +87,7 @@ def graphs_beside(
                 faults = Faults(console)
                 write_graphs(draw_graphs(loaded, run, specs, saved, files, networks=run.path, faults=faults))
         except UserError as error:
-            console.warn(f"{error.line} · the training goes on, and this checkpoint has no graph")
+            console.warn(f"{error.line} · training continues, and this checkpoint has no graph")
 
     return write
 

@@ -172,8 +172,8 @@ def memory_size(choice: ActionChoice, spec: AgentSpec) -> int:
         raise UsageError(
             f"the memory has {size:,} numbers",
             where="sac_config.burn_in_step, nn_config.rep.attn_n and attn_depth",
-            why=f"attention keeps its whole window, which goes in and out with each step; at most "
-            f"{LARGEST_WINDOW:,} do",
+            why="attention keeps its whole window, which is input and output of each step; at most "
+            f"{LARGEST_WINDOW:,} numbers",
             fix="train with a smaller burn_in_step or attn_n, or with seq_encoder: RNN",
         )
     if size or _uses_action(choice, spec):
@@ -241,4 +241,4 @@ def _behind(error: str) -> str:
     """Return the module that the exporter's error names, whose result was used by what it could not write."""
     found = re.search(r"scope: (\S+)", error)
     names = [part.rpartition("::")[2] for part in found[1].split("/")] if found else []
-    return f", behind module {'/'.join(filter(None, names))}" if any(names) else ""
+    return f", after module {'/'.join(filter(None, names))}" if any(names) else ""

@@ -19,7 +19,7 @@ TARGETS = Path(__file__).parent / "targets"
 _BARRACUDA_UNTIL = 9
 
 _INSTEAD = {
-    "Einsum": "write torch.matmul, and transpose or unsqueeze around it",
+    "Einsum": "write torch.matmul, with transpose or unsqueeze around it",
     "GRU": "use GRU of algorithm.nn, which is exported as one step in elementary operators",
     "LSTM": "use LSTM of algorithm.nn, which is exported as one step in elementary operators",
     "RNN": "use GRU of algorithm.nn, which is exported as one step in elementary operators",
@@ -86,9 +86,9 @@ def _check_kinds(node: NodeProto, target: str, kinds: set[int]) -> None:
 def _other_kind(number: int, where: str, target: str) -> ExportError:
     kind = required("onnx").TensorProto.DataType.Name(number).lower()
     return ExportError(
-        f"{target} has no numbers of the type {kind}",
+        f"{target} does not support the type {kind}",
         where=where,
-        why=f"it has {', '.join(_KINDS.values())}",
+        why=f"it supports {', '.join(_KINDS.values())}",
         fix="compute in float32: leave .double(), .half() and the like out of nn.py",
     )
 

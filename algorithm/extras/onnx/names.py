@@ -68,7 +68,7 @@ def refuse_collisions(names: Iterable[str], what: str) -> None:
             raise UsageError(
                 f"two {what} have the same name in an export",
                 where=f"{other!r} and {name!r}",
-                why=f"both are {cleaned(name)!r} there",
+                why=f"both become {cleaned(name)!r}",
                 fix="rename one of them in the environment",
             )
 
@@ -93,7 +93,7 @@ def ports_of(spec: AgentSpec, memory: int, wide: Mapping[str, str]) -> Ports:
     if action.branches:
         inputs.append(Port(MASKS, (action.discrete,), "1: allowed, 0: forbidden; branch after branch"))
     if memory:
-        inputs.append(Port(MEMORY_IN, (1, memory), f"{MEMORY_OUT} of the step before; zeros at a start"))
+        inputs.append(Port(MEMORY_IN, (1, memory), f"{MEMORY_OUT} of the previous step; zeros at a start"))
     if action.continuous:
         size, limits = (action.continuous,), "in [-1, 1]"
         outputs += [

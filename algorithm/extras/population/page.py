@@ -112,7 +112,7 @@ def write_population(folder: RunDir) -> Path:
             _scores(facts.outcomes),
             *drifts(facts.outcomes),
             *_last(facts),
-            Section(title="Where it comes from", facts=[("folder", str(folder.path)), written_now()]),
+            Section(title="Origin", facts=[("folder", str(folder.path)), written_now()]),
         ],
         problems=_shortened(facts.problems),
         commands=_commands(facts),
@@ -153,7 +153,9 @@ def _subtitle(facts: PopulationFacts) -> str:
 def _tiles(facts: PopulationFacts) -> list[Tile]:
     ended, best = by_generation(facts.outcomes), facts.best
     lost = sum(one.end == GIVEN_UP for one in facts.last)
-    score = Tile("best score", "none", "no generation has a score yet" if not ended else "nobody has a score")
+    score = Tile(
+        "best score", "none", "no generation has a score yet" if not ended else "no member has a score"
+    )
     if best is not None:
         score = Tile("best score", best.score_text, f"{best.name}, generation {best.generation}")
     return [
@@ -236,7 +238,7 @@ def _commands(facts: PopulationFacts) -> list[tuple[str, str]]:
         words = ["-n", folder.name, f"--num_learners={len(facts.names)}"]
         if actors := number(facts.start, "num_actors"):
             words.append(f"--num_actors={actors:.0f}")
-        found.append(("Go on with it", folder.command(*words, "--resume", role="evolver")))
+        found.append(("Continue it", folder.command(*words, "--resume", role="evolver")))
     if best is not None and best.member in facts.members:
         member = facts.members[best.member]
         playing = playing_commands(member.run, member.render_modes, episodes=100)
@@ -244,4 +246,4 @@ def _commands(facts: PopulationFacts) -> list[tuple[str, str]]:
             (f"{PURPOSES[purpose]}: {member.run.name}, the best of the last generation", command)
             for purpose, command in playing.items()
         ]
-    return [*found, ("Write this page anew", folder.command("--report", folder.name))]
+    return [*found, ("Write this page again", folder.command("--report", folder.name))]

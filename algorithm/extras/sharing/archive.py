@@ -75,10 +75,10 @@ class ExportManifest:
             manifest = cls(**content, files=files)
             names = [*manifest.env.split("/"), *manifest.name.split("/", 1), version]
             if not all(map(is_name, names)) or not is_step(manifest.step):
-                raise ValueError(f"{names}, {manifest.step!r:.80} are no names and step")
+                raise ValueError(f"{names}, {manifest.step!r:.80} are not valid names and step")
             dict(manifest.spaces)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise refused(source, f"its {MANIFEST} is none ({described(error)})") from error
+            raise refused(source, f"its {MANIFEST} is invalid ({described(error)})") from error
         if found != FORMAT:
             raise refused(
                 source, f"it is format {found!r:.80} of version {version}; {VERSION} reads {FORMAT}"
@@ -115,11 +115,11 @@ def unpack(file: Path, source: str) -> tuple[ExportManifest, dict[str, bytes]]:
         manifest = ExportManifest.read(members.pop(MANIFEST), source)
         for name in members.keys() & {RESULT, EVALUATION}:
             if not isinstance(parse_json(members[name]), dict):
-                raise ValueError(f"{name} holds no object")
+                raise ValueError(f"{name} is not an object")
     except OSError as error:
         raise StorageError.of(error, what="the export cannot be read", where=source) from error
     except KeyError as error:
-        raise refused(source, f"it is no zip of --export: it has no {error}") from error
+        raise refused(source, f"it is not a zip of --export: it lacks {error}") from error
     except _DAMAGE as error:
         raise refused(source, f"its content cannot be read: {error}") from error
     found = {name: Entry.of(data) for name, data in members.items()}
@@ -134,7 +134,7 @@ def unpack(file: Path, source: str) -> tuple[ExportManifest, dict[str, bytes]]:
 def refused(source: str, why: str) -> StorageError:
     """Return the error for an export that is not what was written."""
     return StorageError(
-        "the export cannot be used", where=source, why=why, fix="get it once more from where it was exported"
+        "the export cannot be used", where=source, why=why, fix="get it again from where it was exported"
     )
 
 
@@ -151,7 +151,7 @@ def _check_members(infos: Sequence[zipfile.ZipInfo], size: int) -> None:
         raise ValueError(f"a name is in it twice, or it has {len(names):,} members; {MOST:,} is the limit")
     for info in infos:
         if not _is_known(info.orig_filename):
-            raise ValueError(f"{info.orig_filename!r} is no file of an export")
+            raise ValueError(f"{info.orig_filename!r} is not a file of an export")
         if info.compress_type != zipfile.ZIP_STORED:
             raise ValueError(f"{info.filename} is compressed, which members of an export never are")
         if info.file_size > _limit(info.filename):

@@ -100,7 +100,7 @@ def push_run(run: RunDir, which: Ckpt, repository: str, *, private: bool, warn: 
 def _check_target(target: Path, *, replace: bool) -> None:
     """Raise UsageError if a file of that name must not be written."""
     if target.suffix.lower() != ARCHIVE:
-        what, why = "an export is a zip, or a graph", "its name is how it is known"
+        what, why = "an export is a zip file or an ONNX graph", "the ending of its name chooses the format"
         fix = f"name it {target}{ARCHIVE} for the run, or {target}{GRAPH} for its policy"
         raise UsageError(what, where=target, why=why, fix=fix)
     refuse_taken(target, replace=replace)

@@ -21,8 +21,8 @@ FILE = "run.zip"
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FIXES = {
     401: "log in with `hf auth login`, or set HF_TOKEN to a token that may write",
-    403: "use a token that may write there, or a name of your own, OWNER/NAME",
-    404: "look whether the name is right, the repository has an export, and your token may read it",
+    403: "use a token that may write there, or a name under your own account, OWNER/NAME",
+    404: "check that the name is right, the repository has an export, and your token may read it",
 }
 """Status of an answer → what to do."""
 
@@ -55,7 +55,7 @@ def hub_api(repository: str) -> HfApi:
     """Return the library's client. Raises UsageError if it is not installed, or for no ``OWNER/NAME``."""
     if not _NAME.fullmatch(repository):
         raise UsageError(
-            f"{repository!r} is no repository of the hub",
+            f"{repository!r} is not a repository of the hub",
             why="it has the form OWNER/NAME, where OWNER is your name there or that of an organisation",
             fix="for example: my-name/cart-pole, or hf://my-name/cart-pole to load it",
         )
@@ -73,5 +73,5 @@ def _explained(what: str, repository: str) -> Iterator[None]:
         why = " ".join(described(error).split())[:400]
         if fix := _FIXES.get(getattr(getattr(error, "response", None), "status_code", 0)):
             raise UsageError(what, where=repository, why=why, fix=fix) from error
-        fix = "look at the connection and the page of the hub's state, then try again; nothing is lost"
+        fix = "check the connection and the hub's status page, then try again; nothing is lost"
         raise StorageError(what, where=repository, why=why, fix=fix) from error

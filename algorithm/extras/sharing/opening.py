@@ -145,7 +145,7 @@ class PlayableExport(PlayableRun):
                 f"there is no checkpoint of step {which}",
                 where=self.source,
                 why=f"an export has one, and this one is of step {self.export.manifest.step}",
-                fix=said("leave --ckpt out", "say checkpoint='best'"),
+                fix=said("leave --ckpt out", "pass checkpoint='best'"),
             )
         try:
             return super().checkpoint(which, warn=warn)
@@ -161,7 +161,7 @@ class PlayableExport(PlayableRun):
         raise UsageError(
             f"an export has no {wanted}",
             where=self.source,
-            why="it holds networks and configuration, and neither optimiser, replay nor metrics",
+            why="it holds networks and configuration, but no optimizer, replay or metrics",
             fix=f"use the run's own folder, where it was trained: it is called {self.export.manifest.name}",
         )
 
@@ -181,7 +181,7 @@ def named_export(options: TrainOptions, folder: EnvFolder) -> Iterator[PlayableE
         label = export.manifest.env
         if label.rpartition("/")[2] != folder.label.rpartition("/")[2]:
             raise UsageError(
-                f"the export is one of {label}",
+                f"the export is for {label}",
                 where=options.name,
                 why=f"the command names {folder.label}",
                 fix=shlex.join([*program(), task_of(export.loaded), "-n", options.name, "--eval=10"]),

@@ -158,7 +158,7 @@ def refuse_code(source: str, loaded: LoadedConfig, files: Iterable[str]) -> None
     if source.startswith(HUB):
         look = f"its page on the hub shows {', '.join([*brought, 'config.yaml'])}"
     raise UsageError(
-        "the export would run code, and nothing says that you trust it",
+        "the export would run code, and you have not said that you trust it",
         where=source,
         why="\n".join(why),
         fix=f"look at it first: {look}\nthen trust it: --trust on the command line, trust=True in Python",

@@ -30,8 +30,8 @@ from algorithm.runs.rundir import RunDir
 _LONGEST_NAME = 80
 _CURVES = "Thick: the mean over seeds, with Student's 95 % interval. Thin: the runs. Evaluations only."
 _OUTCOMES = (
-    "Means over runs with the same interval. The best evaluation of a run is chosen after the fact and "
-    "flatters it. The mean return is the area under the curve where all runs were evaluated."
+    "Means over runs with the same interval. The best evaluation of a run is chosen after the fact and is "
+    "biased upward. The mean return is the area under the curve where all runs were evaluated."
 )
 _STANDING = (
     "IQM: the mean of the middle half of the runs, with the 95 % interval of a bootstrap over runs, which is "
@@ -39,7 +39,7 @@ _STANDING = (
     "is the last step at which all runs were evaluated; half of it may lie between evaluations. The "
     "probability is that of a run drawn at random."
 )
-_ALIKE = "All runs have the same configuration, but for their seeds."
+_ALIKE = "All runs have the same configuration except for their seeds."
 
 
 def write_comparison(runs: Sequence[RunDir]) -> list[Path]:
@@ -90,7 +90,7 @@ def comparison(experiments: Sequence[Experiment]) -> str:
         f"{counted(len(experiments), 'experiment')}, {counted(len(runs), 'run')}",
         sections,
         problems=[f"{facts.run.name}: {problem}" for facts in runs for problem in facts.problems],
-        commands=[("Write this page anew", again)],
+        commands=[("Write this page again", again)],
     )
 
 
@@ -127,7 +127,7 @@ def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> Iterator[Se
     ]
     standing = rows(standings(sides, first))
     yield Section(
-        title=f"Beside one another{suffix}", charts=charts, head=head(first), rows=standing, notes=[_STANDING]
+        title=f"Side by side{suffix}", charts=charts, head=head(first), rows=standing, notes=[_STANDING]
     )
 
 

@@ -89,7 +89,7 @@ def _study(options: TrainOptions) -> RunDir:
             f"there is no study {name!r} of {env.label}" if name else f"there is no study of {env.label}",
             where=str(options.directory / env.label),
             why=f"studies there: {', '.join(known) or 'none'}",
-            fix="name one of them, or begin one: leave --resume and --export_best out",
+            fix="name one of them, or start one: leave --resume and --export_best out",
         )
     path = env_folder(env.label, options.directory) / name
     return RunDir(env.label, name, path, options.env)
@@ -117,10 +117,10 @@ def _resumed(options: TrainOptions) -> int:
     if other:
         rows = [f"{key}: {inline(was.get(key))} → {inline(new.get(key))}" for key in other]
         raise UsageError(
-            "a study goes on as it was begun",
+            "a study continues with its original settings",
             where=folder.shown(folder.path),
             why="\n".join(["its trials could not be compared:", *rows]),
-            fix=f"leave them out, or begin another study; {', '.join(_FREE)} may change",
+            fix=f"leave them out, or start another study; {', '.join(_FREE)} may change",
         )
     device = facts["device"] if options.device == "auto" else options.device
     return _run(folder, loaded, device)
@@ -152,13 +152,13 @@ def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
             _write_trials(folder, optimiser)
         best = read_facts(folder).best
         if not stop and best is not None and tune.final_seeds:
-            _say(f"the best values and the section as it is, on {tune.final_seeds} fresh seeds each")
+            _say(f"the best values and the unchanged section, on {tune.final_seeds} fresh seeds each")
             final = study.compare(stop, best)
             if not stop:
                 folder.write_result({"trial": best.number, "final": final})
         _finish(folder)
     if stop:
-        _say(f"{stop.reason}: go on with {folder.command('--tune', folder.name, '--resume')}")
+        _say(f"{stop.reason}: resume with {folder.command('--tune', folder.name, '--resume')}")
     return stop.exit_code
 
 
@@ -234,7 +234,7 @@ def _threads(loaded: LoadedConfig) -> tuple[str, ...]:
     """Return the flags that share the cores among jobs, unless the configuration says how many threads."""
     jobs, threads = loaded.config.tune_config.jobs, loaded.config.run.threads
     if threads != "auto" and jobs * threads > usable_cores():
-        _say(f"warning: {jobs} jobs of {threads} threads, and there are {usable_cores()} cores")
+        _say(f"warning: {jobs} jobs of {threads} threads, but only {usable_cores()} cores")
     if threads != "auto" or jobs == 1:
         return ()
     return ("-o", f"{RUN_BLOCK}.threads={max(1, usable_cores() // jobs)}")
@@ -260,7 +260,7 @@ def section_text(facts: StudyFacts) -> str:
             "no trial is complete",
             where=facts.folder.shown(facts.folder.path),
             why="so there are no best values",
-            fix=f"go on: {facts.folder.command('--tune', facts.folder.name, '--resume')}",
+            fix=f"resume: {facts.folder.command('--tune', facts.folder.name, '--resume')}",
         )
     given = from_value(facts.begun["given"], "").leaves()
     values = {".".join(path): leaf.value for path, leaf in given} | dict(best.values)
@@ -269,7 +269,7 @@ def section_text(facts: StudyFacts) -> str:
     head = [
         f"# Trial {best.number} of {len(facts.trials)}, {counted(tune.seeds, 'seed')} each: {tune.metric} "
         f"({tune.value}) {short(best.score)}.",
-        f"# {facts.verdict or 'It was not compared with the section as it is.'}",
+        f"# {facts.verdict or 'It was not compared with the unchanged section.'}",
     ]
     inherited = (
         {} if facts.begun["section"] in ("", DEFAULT_SECTION) else {"inherited": facts.begun["section"]}

@@ -40,7 +40,7 @@ _STATES: Mapping[str, TrialState] = {
 _NAMES = {state: name for name, state in _STATES.items()}
 _NAME = "study"
 _COST, _WHY = "cost", "why"  # attributes of a trial
-_TORN = "the study was killed while it was asked"
+_TORN = "the study was killed while this trial was drawn"
 
 
 def require_optimiser() -> None:
@@ -231,5 +231,5 @@ def _damaged(journal: Path, why: str) -> StorageError:
         "the journal of a study is damaged",
         where=journal,
         why=why,
-        fix="put back a copy of it, or begin another study; the runs of its trials are whole",
+        fix="restore a copy of it, or start another study; the runs of its trials are intact",
     )

@@ -30,8 +30,8 @@ _MOST_ROWS, _MOST_LINES = 40, 60
 _FEWEST = 4  # fresh seeds that say something
 _VERDICTS = {
     1: "The tuned values are better on fresh seeds.",
-    0: "On fresh seeds no difference is shown: the interval of the difference holds zero.",
-    -1: "The tuned values are worse on fresh seeds than the section as it is: do not take them.",
+    0: "On fresh seeds no difference is shown: the interval of the difference contains zero.",
+    -1: "The tuned values are worse on fresh seeds than the unchanged section: do not use them.",
 }
 
 
@@ -76,7 +76,9 @@ class StudyFacts:
         """Conclusion from the fresh seeds, in a sentence; empty without them."""
         found = self.better_by
         if found is None:
-            return f"Fewer than {_FEWEST} pairs of fresh seeds say nothing." if self.final else ""
+            return (
+                f"Fewer than {_FEWEST} pairs of fresh seeds are too few for a verdict." if self.final else ""
+            )
         value, low, high = (float(end[0]) for end in (found.value, found.low, found.high))
         text = _VERDICTS[1 if low > 0 else -1 if high < 0 else 0]
         return f"{text} Better by {short(value)} [{short(low)}, {short(high)}]."
@@ -102,7 +104,7 @@ def read_facts(folder: RunDir) -> StudyFacts:
     try:
         return _read_facts(folder)
     except (LookupError, TypeError, ValueError, AttributeError, ConfigError) as error:
-        fix = "put back a copy of them; the journal and the runs of the trials are apart from them"
+        fix = "restore a copy of them; the journal and the runs of the trials are not affected"
         raise StorageError(
             "the files of a study are damaged", where=folder.path, why=described(error), fix=fix
         ) from error
@@ -134,13 +136,13 @@ def write_study(folder: RunDir) -> StudyFacts:
     origin = [("folder", str(folder.path)), written_now()]
     commands = [
         ("Print the best values as a section", folder.command("--tune", folder.name, "--export_best")),
-        ("Go on with the study", folder.command("--tune", folder.name, "--resume")),
-        ("Write this page anew", folder.command("--report", folder.name)),
+        ("Continue the study", folder.command("--tune", folder.name, "--resume")),
+        ("Write this page again", folder.command("--report", folder.name)),
     ]
     text = page(
         f"{folder.env}, {folder.name}",
         f"study of {counted(len(facts.space), 'parameter')}, {facts.tune.sampler}, {facts.tune.metric}",
-        [*sections, Section(title="Where it comes from", facts=origin)],
+        [*sections, Section(title="Origin", facts=origin)],
         problems=[],
         commands=commands,
         tiles=_tiles(facts),
@@ -173,7 +175,7 @@ def _fresh(facts: StudyFacts) -> Iterator[Section]:
         mean = mean_of(values) if values else None
         ends = [short(float(end[0])) for end in (mean.value, mean.low, mean.high)] if mean else [""] * 3
         rows.append([side, ends[0], " to ".join(ends[1:]), each])
-    note = "95 % bootstrap intervals over seeds. A value that was chosen as the best of many flatters itself."
+    note = "95 % bootstrap intervals over seeds. The best of many values is biased upward."
     text = [facts.verdict]
     if facts.cheapest and facts.best and facts.cheapest is not facts.best:
         text.append(
@@ -197,7 +199,7 @@ def _charts(facts: StudyFacts) -> Iterator[Section]:
         Line(label="trial", x=number, y=value, dots=True, style="run"),
     ]
     chart = Chart(facts.tune.metric, lines, large=True, along="trial")
-    note = "Complete trials alone; those that were pruned or have failed stand in the table."
+    note = "Complete trials only; pruned and failed ones are in the table."
     yield Section(title="Values of the trials", chart=chart, notes=[note])
     if facts.tune.cost:
         yield _front(ended, facts)
@@ -237,7 +239,7 @@ def _parallel(ended: Sequence[TrialRecord], facts: StudyFacts) -> Section:
         lines.append(Line(label=label, x=x, y=np.array(places), **looks))
     axes = [f"{place}: {path}" for place, path in enumerate(facts.space, 1)]
     axes.append(f"{len(axes) + 1}: the value")
-    note = f"{', '.join(axes)}. Each from its least, 0, to its greatest, 1."
+    note = f"{', '.join(axes)}. Each from its minimum, 0, to its maximum, 1."
     chart = Chart("Parallel coordinates", lines, large=True, along="axis")
     return Section(title="Parallel coordinates", chart=chart, notes=[note])
 
@@ -250,7 +252,7 @@ def _importance(facts: StudyFacts) -> Iterator[Section]:
         for path in facts.space
     ]
     head = ["parameter", "importance", "best trial"]
-    notes = ["Importance: PED-ANOVA (arXiv 2304.10255), what sets the best tenth of the trials apart."]
+    notes = ["Importance: PED-ANOVA (arXiv 2304.10255), what distinguishes the best tenth of the trials."]
     yield Section(title="Parameters", head=head, rows=rows, notes=notes if shares else [])
 
 

@@ -108,9 +108,13 @@ def _parameter(path: str, entry: Any) -> Parameter | Problem:  # noqa: ANN401 - 
     try:
         read = _Entry.model_validate(entry)
         given = read.choices or read.truncated
-        why = "" if given and not (read.choices and (read.truncated or read.log or read.step)) else "one form"
+        why = (
+            ""
+            if given and not (read.choices and (read.truncated or read.log or read.step))
+            else "one distribution"
+        )
     except ValidationError:
-        why = "a form"
+        why = "a distribution"
     if why:
         return Problem(f"`{path}` needs {why}", where, f"it is {inline(entry)}", f"write {_FORMS}")
     wrong = [value for value in given or () if field_at(key) and not _is_valid(key, value)]
@@ -137,7 +141,7 @@ def _numbers(path: str, read: _Entry, kinds: set[object]) -> Parameter | Problem
     assert read.truncated is not None
     where = f"tune_config.params.{path}"
     if not kinds & {"number", "integer"}:
-        return Problem(f"`{path}` is no number", where, "it has no interval", "write {in: [...]}")
+        return Problem(f"`{path}` is not numeric", where, "it has no interval", "write {in: [...]}")
     low, high = read.truncated
     whole = "number" not in kinds
     if whole:
@@ -146,7 +150,7 @@ def _numbers(path: str, read: _Entry, kinds: set[object]) -> Parameter | Problem
         "the interval is empty": low >= high,
         "a logarithm needs numbers above 0": read.log and low <= 0,
         "log and step exclude each other": read.log and read.step is not None,
-        "the step is no whole number, and the key's are": whole and (read.step or 1) % 1 != 0,
+        "the step must be a whole number, as the key is": whole and (read.step or 1) % 1 != 0,
         "the step is longer than the interval": read.step is not None and read.step > high - low,
     }
     if any(wrong.values()):
@@ -186,8 +190,8 @@ def limits(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
             tune.sampler == "grid" and len(endless) > 0,
             "there is no grid",
             "tune_config.sampler",
-            f"{', '.join(endless)} may have any number of an interval",
-            "add step: s, write {in: [...]}, or take another sampler",
+            f"{', '.join(endless)} can be any number in an interval",
+            "add step: s, write {in: [...]}, or use another sampler",
         ),
         (
             base.max_step <= 0 and base.max_iter <= 0,
@@ -200,21 +204,21 @@ def limits(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
             tune.metric not in METRICS and not tune.metric.startswith(RECORDED),
             f"no run writes `{tune.metric}`",
             "tune_config.metric",
-            "it is no metric",
+            "it is not a metric",
             f"did you mean `{close}`? docs/metrics.md lists all",
         ),
         (
             judged and tune.metric.startswith("eval/") and config.eval_config.per_step == -1,
             "no trial can be pruned",
             "eval_config.per_step",
-            "evaluations on the way are switched off, and a pruner judges by them",
+            "evaluations during training are switched off, and a pruner needs them",
             "set eval_config.per_step, or tune_config.pruner: none",
         ),
         (
             judged and 0 < base.max_step <= (tune.prune_after or 0),
             "no trial can be pruned",
             "tune_config.prune_after",
-            f"every trial gets {tune.prune_after} steps, and has {base.max_step}",
+            f"no trial is pruned before step {tune.prune_after}, and trials end at {base.max_step}",
             "lower tune_config.prune_after, or set pruner: none",
         ),
     )

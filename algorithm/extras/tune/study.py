@@ -109,7 +109,7 @@ class Study:
         tune, begun = self._plan.tune, False
         while len(self._active) < tune.jobs and (waiting or self._may_ask()):
             if waiting:
-                self._say(f"trial {waiting[0].number} goes on")
+                self._say(f"trial {waiting[0].number} continues")
             record = waiting.pop(0) if waiting else self._optimiser.ask()
             if record is None:
                 break
@@ -136,17 +136,17 @@ class Study:
         last = [one.why for one in ended[-_ALIKE:]]
         if len(refused) > max(_ALIKE, self._plan.tune.trials // 2):
             raise UsageError(
-                f"{len(refused)} of {counted(len(ended), 'trial')} were refused before they began",
+                f"{len(refused)} of {counted(len(ended), 'trial')} were refused before they started",
                 where="tune_config.params",
                 why=refused[-1].why,
-                fix="search values that go together",
+                fix="search values that are compatible",
             )
         if len(last) == _ALIKE and len(set(last)) == 1 and last[0] and not last[0].startswith(_OF_VALUES):
             raise UsageError(
-                f"{_ALIKE} trials in a row have failed alike",
+                f"{_ALIKE} trials in a row have failed in the same way",
                 where=self._plan.study.shown(self._plan.study.path / OUTPUT),
                 why=last[0],
-                fix="mend that and resume the study, or begin another one",
+                fix="fix that and resume the study, or start another one",
             )
 
     def _line(self, record: TrialRecord) -> str:

@@ -178,7 +178,7 @@ class StudyRun:
         except (OSError, ValueError):
             return ""
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        return (errors or lines or ["it has said nothing"])[-1]
+        return (errors or lines or ["it printed nothing"])[-1]
 
 
 class Trial:

@@ -58,7 +58,7 @@ _MODES = {
 }
 """Value of the variable, old ones among them -> mode."""
 
-_LATER = "the run goes on without it; --resume tries again, and sends what W&B lacks"
+_LATER = "the run continues without it; --resume tries again, and sends the missing rows"
 _ID = re.compile("[0-9a-f]{16}")
 
 
@@ -71,7 +71,7 @@ def chosen_mode(config: WandbConfig) -> str:
     mode = _MODES.get(value.lower())
     if value and mode is None:
         raise UsageError(
-            f"{_VARIABLE} has a value that W&B does not know",
+            f"{_VARIABLE} has a value unknown to W&B",
             where=f"{_VARIABLE}={value:.40}",
             fix=f"set it to {', '.join(_MODES)}, or unset it",
         )
@@ -97,7 +97,7 @@ def open_wandb(loaded: LoadedConfig, run: RunDir, console: Console) -> WandbSink
     """Return what takes the rows of a run; None where the variable says that nothing does."""
     config = loaded.config.wandb_config
     if chosen_mode(config) == "disabled":
-        console.message("W&B: off, as WANDB_MODE says")
+        console.message("W&B: off, by WANDB_MODE")
         return None
     return WandbSink(
         config,
@@ -155,7 +155,7 @@ class WandbSink:
         place = {"project": self._config.project, "entity": self._config.entity}
         if state is not None and place.items() <= state.items():
             if not _ID.fullmatch(str(state["id"])):  # it becomes part of a path
-                raise ValueError(f"{state['id']!r} is no id of a run of W&B")
+                raise ValueError(f"{state['id']!r} is not a W&B run id")
             self._id = str(state["id"])
         try:
             self._begin()
@@ -178,7 +178,7 @@ class WandbSink:
                 values["eval/video"] = _package().Video(str(film))
             self._run.log(values, step=step, commit=True)
         except Exception as error:
-            self._give_up("W&B takes no rows any more", error, _LATER)
+            self._give_up("W&B no longer accepts rows", error, _LATER)
         else:
             self._last = step
             self._pass_on()
@@ -196,7 +196,7 @@ class WandbSink:
                 self._run.summary[f"plots/{picture.stem}"] = _package().Image(str(picture))
             self._run.finish()
         except Exception as error:
-            self._give_up("W&B has not got everything", error, f"later: {self._sync}/run-*")
+            self._give_up("W&B has not received everything", error, f"later: {self._sync}/run-*")
         else:
             self._pass_on()
             self._end()
@@ -240,7 +240,7 @@ class WandbSink:
         """Warn of the first line that the package would print, had it not been silenced."""
         if self._complaints and not self._is_warned:
             self._is_warned = True
-            self._warn(f"W&B: {self._complaints[0]} · the run goes on, and its own files have every row")
+            self._warn(f"W&B: {self._complaints[0]} · the run continues, and its own files have every row")
 
     def _give_up(self, what: str, error: Exception, fix: str) -> None:
         """Warn, and go on without W&B."""

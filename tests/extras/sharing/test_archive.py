@@ -105,7 +105,7 @@ def test_what_no_export_is_is_refused(file, said):
 
 
 @pytest.mark.fault("F26")
-@pytest.mark.parametrize(("at", "said"), [(0, "far too many"), (1, "is not where it says")])
+@pytest.mark.parametrize(("at", "said"), [(0, "far too many"), (1, "is not at the stated position")])
 def test_what_a_large_zip_says_of_its_directory_is_not_believed(file, at, said):
     data = file.read_bytes()
     place = len(data) - 22

@@ -77,7 +77,7 @@ def test_a_run_goes_there_in_one_commit_and_comes_back(run, hub, tmp_path, capfd
         (RefusalError(401), 2, "hf auth login"),
         (RefusalError(403), 2, "a token that may write there"),
         (RefusalError(500), 6, "nothing is lost"),
-        (ConnectionError("no route"), 6, "look at the connection"),
+        (ConnectionError("no route"), 6, "check the connection"),
     ],
 )
 def test_what_goes_wrong_in_an_upload_is_told(run, hub, capfd, error, code, fix):
@@ -90,7 +90,7 @@ def test_what_goes_wrong_in_an_upload_is_told(run, hub, capfd, error, code, fix)
 def test_what_goes_wrong_in_a_download_is_told(hub):
     with pytest.raises(UsageError, match="cannot be downloaded") as caught:
         asac.load("hf://me/nothing")
-    assert "look whether the name is right" in caught.value.fix
+    assert "check that the name is right" in caught.value.fix
     hub.files["me/a"] = {"run.zip": b"no export"}
     with pytest.raises(StorageError, match="cannot be used") as caught:
         asac.load("hf://me/a")
@@ -99,7 +99,7 @@ def test_what_goes_wrong_in_a_download_is_told(hub):
 
 @pytest.mark.parametrize("name", ["alone", "a/b/c", "me/", "/a", "me/a b", "../a/b"])
 def test_a_name_that_no_repository_has_is_refused(name):
-    with pytest.raises(UsageError, match="no repository of the hub"):
+    with pytest.raises(UsageError, match="not a repository of the hub"):
         push(name, {"README.md": b""})
 
 

@@ -125,7 +125,7 @@ def evil(tmp_path, monkeypatch):
 )
 def test_a_name_in_a_configuration_imports_nothing(exported, evil, old, new):
     file = forge(exported, evil.with_name("evil.zip"), with_config(old, new))
-    with pytest.raises(UsageError, match="nothing says that you trust it") as caught:
+    with pytest.raises(UsageError, match="you have not said that you trust it") as caught:
         asac.load(file)
     assert "evil_env" in caught.value.why
     assert main(["CartPole-v1", "-n", "evil.zip", "--eval=1", "--device=cpu"]) == 2

@@ -76,7 +76,7 @@ def test_the_command_writes_one_page_or_a_comparison(capsys):
         f"{folder}/compare_seed[1].png",
     ]
     shown = read(Path(folder, "compare_base.html").read_text()).shown
-    assert "All runs have the same configuration, but for their seeds." in shown
+    assert "All runs have the same configuration except for their seeds." in shown
     assert main(["./task", "--report", "rum"]) == 6
     assert "no run 'rum'" in capsys.readouterr().err
 

@@ -131,7 +131,7 @@ def test_three_failures_alike_end_a_study_unless_numbers_diverged(made: Make, co
     for number in range(1, 6):
         (study.run.path / f"fail_trial_{number:03d}").write_text(f"{code} no such environment")
     if ends:
-        with pytest.raises(UsageError, match="3 trials in a row have failed alike"):
+        with pytest.raises(UsageError, match="3 trials in a row have failed in the same way"):
             study.search()
     else:
         study.search()
@@ -144,7 +144,7 @@ def test_draws_that_a_configuration_refuses_are_infeasible(made: Make) -> None:
     assert {one.state for one in study.search()} == {"complete", "failed"}
     study = made("b", trials=8)
     study.refused = lambda values: "refused: it never fits"
-    with pytest.raises(UsageError, match="refused before they began"):
+    with pytest.raises(UsageError, match="refused before they started"):
         study.search()
 
 

@@ -213,7 +213,7 @@ def test_the_server_gets_what_it_lacks(opened, has, entity, sent):
 def test_an_id_that_is_no_id_is_refused(opened):
     state = opened(Package())[0].state()
     state["wandb"]["id"] = "../../elsewhere"
-    with pytest.raises(ValueError, match="no id of a run of W&B"):
+    with pytest.raises(ValueError, match="not a W&B run id"):
         opened(Package(), state)
 
 
