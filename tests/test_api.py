@@ -193,7 +193,7 @@ def test_callbacks_may_stand_in_the_configuration(tmp_path):
     ("entry", "why"),
     [
         ({"nothing.py:Count": {}}, "there is no file nothing.py"),
-        ({"json:JSONDecoder": {}}, "is no Callback"),
+        ({"json:JSONDecoder": {}}, "is not a Callback"),
         ({"json:Nothing": None}, "has no attribute"),
         ({"Count": {}}, "names no module"),
         ({"nowhere:Count": {}}, "No module named"),
@@ -216,7 +216,7 @@ class Misspelt(asac.Callback):
     ("callback", "told"),
     [
         (object(), "derive it from asac.Callback"),
-        (Notes, "hand in an instance"),
+        (Notes, "pass an instance"),
         (Misspelt(), "rename Misspelt.on_evalutaion; did you mean on_evaluation?"),
     ],
 )

@@ -418,7 +418,7 @@ def problem(there: Path, key: str, value: str):
         ("sac_config.extensions", "[smal]", "did you mean `small`? installed plug-ins: small"),
         ("sac_config.extensions", "[{Curiosity: null}]", "keys of its own: sac_config.curiosity"),
         ("sac_config.extensions", "small", "a list such as"),
-        ("sac_config.extensions", "[{a: null, b: null}]", "every name has an entry of its own"),
+        ("sac_config.extensions", "[{a: null, b: null}]", "every name needs its own entry"),
     ],
 )
 def test_a_name_that_nobody_has(there, key, value, told):
@@ -490,7 +490,7 @@ def test_a_configuration_is_read_without_an_import_of_a_plugin(there):
     alone = ["reward_signals.extrinsic.strength=0"]  # its bonus is learned from
     loaded = load_config("./task", None, alone)
     assert loaded.config.sac_config.extensions and "their_theirs" not in sys.modules
-    with pytest.raises(ConfigError, match="nothing is rewarded"):
+    with pytest.raises(ConfigError, match="there is no reward"):
         load_config("./task", None, [*alone, "sac_config.extensions=[]"])
 
 

@@ -136,7 +136,7 @@ def _look(options: TrainOptions) -> int:
     title = f"{loaded.env_label}, {loaded.source}"
     if options.check:
         show_notices(options, loaded)
-        say(options, f"{title}: looking at the environment")
+        say(options, f"{title}: checking the environment")
         with interruptible_imports():
             check: Callable[[TrainOptions, LoadedConfig], int] = extra("check_task")
         return check(options, loaded)

@@ -51,10 +51,13 @@ def handed_in(env: EnvLike | None, eval_env: EnvLike | None = None) -> EnvObject
     if eval_env is None:
         return None
     raise UsageError(
-        "eval_env is for an environment that is an object",
+        "eval_env requires env to be an object",
         where=f"eval_env={eval_env!r:.80}",
-        why=f"{'the run' if env is None else os.fspath(env)} names its environment, for evaluations as well",
-        fix="give env as an object, or leave it out; eval_config.wrappers are wrappers of evaluations alone",
+        why=f"{'the run' if env is None else os.fspath(env)} names its environment, also for evaluations",
+        fix=(
+            "pass env as an object, or leave eval_env out; eval_config.wrappers sets wrappers for "
+            "evaluations only"
+        ),
     )
 
 
@@ -110,7 +113,7 @@ def with_keys(overrides: Overrides | None, keys: Mapping[str, object]) -> dict[s
                 "overrides cannot be read",
                 where=f"overrides={overrides!r:.80}",
                 why=str(error),
-                fix="write overrides={'sac_config.batch_size': 64}, or a list of texts: "
+                fix="write overrides={'sac_config.batch_size': 64}, or a list of strings: "
                 "['sac_config.batch_size=64']",
             ) from error
     for key, value in changes.items():
@@ -119,7 +122,7 @@ def with_keys(overrides: Overrides | None, keys: Mapping[str, object]) -> dict[s
         except YAMLError as error:
             raise UsageError(
                 f"`{key}` has a value that a configuration cannot hold",
-                why="it is, or holds, something else than texts, numbers, lists and mappings",
+                why="it contains something other than strings, numbers, lists and mappings",
                 fix=f"write {ARGUMENTS.get(key) or (_SCHEDULE if callable(value) else 'one of these')}",
             ) from error
     return changes

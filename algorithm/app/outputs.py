@@ -166,15 +166,17 @@ class Logged:
         if logged is None or len(performance.returns) != self.episodes:
             return None
         if not self.alike:
-            return f"{logged:.1f}, of other episodes: in another lesson"
+            return f"{logged:.1f}, from other episodes: another lesson"
         if self.num_envs > 1:
-            return f"{logged:.1f}, of other episodes: each of {self.num_envs} environments has its own seeds"
+            return (
+                f"{logged:.1f}, from other episodes: each of {self.num_envs} environments has its own seeds"
+            )
         if not self.repeats:
-            return f"{logged:.1f}, of other episodes: a Unity player never plays the same ones again"
+            return f"{logged:.1f}, from other episodes: a Unity player never repeats episodes"
         mean = performance.interval.mean
         if mean == logged:
-            return "the same, to the last bit"
+            return "identical, bit for bit"
         return (
-            f"{logged:.6g}, which differs by {mean - logged:+.3g}: "
-            "another seed, configuration, device or version plays differently"
+            f"{logged:.6g}, which differs by {mean - logged:+.3g}: the seed, configuration, device or "
+            "version is different"
         )

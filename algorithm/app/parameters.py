@@ -65,9 +65,9 @@ def named_lessons(
     chosen = {**last_lessons(parameters), **(usual or {})}
     if words and not chosen:
         raise UsageError(
-            "a lesson is for runs with lessons",
+            "this run has no lessons",
             where=",".join(words),
-            why="no parameter of environment_parameters of this run has a curriculum",
+            why="none of its environment_parameters has a curriculum",
             fix="leave it out",
         )
     for word in words:

@@ -133,7 +133,7 @@ def _warn(options: TrainOptions, loaded: LoadedConfig, console: Console) -> None
         console.warn(text)
     if options.render and not has_display():
         films = ", --video films instead" if loaded.config.base_config.kind.films else ""
-        console.warn(f"there is no display: no window can be seen{films}")
+        console.warn(f"there is no display for a window{films}")
 
 
 def _refuse_other_algorithm(run: RunDir, loaded: LoadedConfig, folder: EnvFolder) -> None:
@@ -147,7 +147,7 @@ def _refuse_other_algorithm(run: RunDir, loaded: LoadedConfig, folder: EnvFolder
             raise UsageError(
                 f"run {run.name!r} was trained with {theirs}",
                 where=f"{f'ma_config.{name}.' if name else ''}algorithm: {wanted}",
-                why="its networks are those of that algorithm",
+                why="its networks belong to that algorithm",
                 fix="leave the algorithm out",
             )
 
@@ -162,7 +162,7 @@ def _refuse_contradictions(options: TrainOptions) -> None:
     if options.render and options.video:
         raise UsageError(
             "--render and --video exclude each other",
-            why="an environment either opens a window or hands out its pictures",
+            why="an environment either opens a window or returns images",
             fix="leave one of them out",
         )
 
@@ -276,7 +276,7 @@ class _Playing:
             found = {"step": self.step, "acting": self.acting, **lessons, "behaviours": scores_json(scores)}
             write_json(path, found)
         except (OSError, StorageError) as error:
-            self.console.warn(f"the result stands here alone · {getattr(error, 'line', error)}")
+            self.console.warn(f"the result was not saved, only shown here · {getattr(error, 'line', error)}")
             return ()
         return (("file", run.shown(path)),)
 

@@ -113,10 +113,10 @@ def run_in(folder: Path) -> PlayableRun:
     config = path / "config.yaml"
     if not config.is_file():
         raise UsageError(
-            f"{folder} is no run",
+            f"{folder} is not a run",
             where=path,
             why="it has no config.yaml",
-            fix="give the folder of a run, such as models/CartPole-v1/NAME",
+            fix="pass the folder of a run, such as models/CartPole-v1/NAME",
         )
     label = config.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(":")[0]
     run = RunDir(label, path.name, path, label)

@@ -107,7 +107,7 @@ class TrainedPolicy:
             allowed = self._spec.action.all_allowed(n) if mask is None else mask
         if mask is None and self._masked and MASK not in info:
             raise UsageError(
-                "the policy has learned which of its choices are allowed, and is not told",
+                "the policy was trained with an action mask, and gets none",
                 where="Policy.act",
                 why=f"info has no {MASK!r}",
                 fix=f"pass the environment's info, or info={{{MASK!r}: None}} where everything is allowed",
@@ -133,10 +133,10 @@ class TrainedPolicy:
         for name, (value, expected) in parts.items():
             if np.shape(value) != expected:
                 raise UsageError(
-                    f"{name} does not go with the observation",
+                    f"{name} does not match the observation",
                     where="Policy.act",
-                    why=f"its shape is {list(np.shape(value))}, and that of {n} rows {list(expected)}",
-                    fix="give all of them for the same environments; a state is what act returned for these",
+                    why=f"its shape is {list(np.shape(value))}, and for {n} rows it must be {list(expected)}",
+                    fix="pass all of them for the same environments; state is what act returned for these",
                 )
         return state.replaced(fresh, begins) if begins.any() else state
 
@@ -150,7 +150,7 @@ def refuse_non_finite(obs: Mapping[str, Array]) -> None:
                 "an observation is not finite, and no action can be chosen for it",
                 where=f"observation {name!r}, at {place}",
                 why=f"it is {bad_number(value[tuple(place)])}",
-                fix="look at where it comes from; asac.check(env) looks at an environment",
+                fix="find out where it comes from; asac.check(env) checks an environment",
             )
 
 

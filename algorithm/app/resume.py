@@ -117,7 +117,7 @@ def _refuse_other_kind(run: RunDir, *, is_learner: bool) -> None:
     raise UsageError(
         f"run {run.name!r} was trained by {by}",
         where=run.shown(run.path),
-        why="it can be resumed only as it was begun",
+        why="it can be resumed only in the same way",
         fix=run.training_command("-n", run.name, "--resume"),
     )
 
@@ -170,16 +170,16 @@ def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evalua
         "nothing is left to do",
         where=run.shown(saved.path),
         why=", and ".join(why for why, _ in ends.values()),
-        fix=f"{going_on(run, *further)}    (train on)",
+        fix=f"{going_on(run, *further)}    (train longer)",
     )
 
 
 def _never_saved(run: RunDir) -> StorageError:
     return StorageError(
-        "there is nothing to go on from",
+        "there is nothing to resume from",
         where=run.shown(run.checkpoints),
         why=f"the run ended before its first checkpoint ({RUN_BLOCK}.save_model_per_step)",
-        fix=f"begin another one:\n{run.beginning(run.free_name)}",
+        fix=f"start a new run:\n{run.beginning(run.free_name)}",
     )
 
 

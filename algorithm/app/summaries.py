@@ -59,7 +59,7 @@ def start_screen(
         f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"
     )
     device = next(iter(agents.values())).inputs.device
-    left = " (--device cuda takes the GPU)" if device.type == "cpu" and torch.cuda.is_available() else ""
+    left = " (--device cuda uses the GPU)" if device.type == "cpu" and torch.cuda.is_available() else ""
     threads, wanted = torch.get_num_threads(), loaded.config.run.matmul_precision
     sections: list[tuple[str, Rows]] = [
         (
@@ -125,7 +125,7 @@ def show_finish(
     rows.append(("time", shares_text(training.watch.seconds)))
     rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
     commands = [
-        ("go on", _longer(run, outcome)),
+        ("resume", _longer(run, outcome)),
         *playing_commands(run, render_modes, display=has_display(), in_python=in_notebook()).items(),
         ("curves", f"{run.in_python}.metrics" if in_notebook() else _curves(run)),
         ("report", run.shown(run.report)),

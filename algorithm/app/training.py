@@ -98,8 +98,8 @@ def train(
     """Train one new run to its end. name: of the run, instead of ``base_config.name``."""
     if options.ckpt is not None:
         raise UsageError(
-            "--ckpt chooses what to go on from, or what to play with",
-            why="a new training starts from nothing",
+            "--ckpt chooses the checkpoint to resume or play",
+            why="new training starts without a checkpoint",
             fix="add --resume, --run or --eval N, or leave --ckpt out",
         )
     with new_run(loaded, name=name, models=options.directory, argument=options.env) as run:
@@ -220,7 +220,7 @@ def _show_start(inputs: RunInputs, parts: RunParts, console: Console) -> None:
         else:
             console.message(text)
     if resumed and not parts.notices:
-        console.message("resumed exactly: everything goes on as if it had never stopped")
+        console.message("resumed exactly: the run continues as if it had never stopped")
 
 
 def train_repeatedly(
@@ -267,7 +267,7 @@ def _check_evaluations(loaded: LoadedConfig) -> None:
     """Raise UsageError for ``--evaluations`` where there are none on the way."""
     if loaded.config.eval_config.per_step == -1:
         raise UsageError(
-            "--evaluations needs evaluations on the way",
+            "--evaluations needs evaluations during training",
             where=f"{loaded.source}: eval_config.per_step",
             why="they are switched off",
             fix="-o eval_config.per_step=2000, or leave --evaluations out",

@@ -22,9 +22,9 @@ _ADVICE = {
     errno.EROFS: "the file system is read-only: train from a folder that can be written to",
     errno.EACCES: "give yourself write permission there, or train from another folder",
     errno.EPERM: "give yourself write permission there, or train from another folder",
-    errno.ENOTDIR: "a file stands where a folder is needed: move it away",
+    errno.ENOTDIR: "there is a file where a folder is needed: move it away",
     errno.ENAMETOOLONG: "choose a shorter name, or a folder with a shorter path",
-    errno.EEXIST: "a file stands where a folder is needed: move it away",
+    errno.EEXIST: "there is a file where a folder is needed: move it away",
 }
 
 
@@ -41,7 +41,7 @@ def described(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception as second:
-        text = f"its text cannot be had, __str__ raised {type(second).__name__}"
+        text = f"its text is not available, __str__ raised {type(second).__name__}"
     return f"{type(error).__name__}: {text}"
 
 
@@ -54,9 +54,8 @@ def explain(what: str, *, where: str, why: str, fix: str) -> str:
 
 
 GYMNASIUM = (
-    "write `import gymnasium as gym`, which has taken the place of gym\n"
-    "reset(self, *, seed=None, options=None) returns observation and info\n"
-    "step(self, action) returns observation, reward, terminated, truncated and info"
+    "write `import gymnasium as gym`, which replaces gym\nreset(self, *, seed=None, options=None) returns "
+    "observation and info\nstep(self, action) returns observation, reward, terminated, truncated and info"
 )
 """Changes that an environment for gym needs."""
 

@@ -44,7 +44,7 @@ def to_whole(value: object) -> object:
 
 def _limit(value: int) -> int:
     if value == 0:
-        raise PydanticCustomError("limit", "0 would allow nothing at all; no limit is written -1")
+        raise PydanticCustomError("limit", "0 would allow nothing; write -1 for no limit")
     if value < -1:
         raise PydanticCustomError("limit", "only -1 (no limit) is allowed below 1")
     return value
@@ -87,7 +87,7 @@ def _named(entry: object) -> object:
     if isinstance(entry, str):
         return {entry: None}
     if isinstance(entry, dict) and len(entry) != 1:
-        raise PydanticCustomError("entry", "every name has an entry of its own, in their order")
+        raise PydanticCustomError("entry", "every name needs its own entry, in order")
     return entry
 
 

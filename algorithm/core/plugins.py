@@ -101,7 +101,7 @@ class Plugin:
             for part in filter(None, attribute.split(".")):
                 found = getattr(found, part)
         except (Exception, SystemExit) as error:
-            where = "it is looked for in the task's folder, and where python finds modules from here"
+            where = "it is searched for in the task's folder and on Python's module path"
             raise self.error("cannot be loaded", described(error), self._mend(where)) from error
         return found
 
@@ -113,7 +113,7 @@ class Plugin:
         """
         make = self.load()
         if not callable(make):
-            fix = "its entry point has to name a function or a class"
+            fix = "its entry point must name a function or a class"
             raise self.error("has no maker", f"{self.value} is {make!r}", fix)
         if why := accepts(make, *given, **kwargs):
             takes = [str(one) for one in inspect.signature(make).parameters.values()][len(given) :]
@@ -123,16 +123,16 @@ class Plugin:
             made = make(*given, **kwargs)
         except (Exception, SystemExit) as error:
             raise self.refused(error, "cannot be made") from error
-        return self._of_kind(kind, made, "has returned", "its maker has to return an")
+        return self._of_kind(kind, made, "has returned", "its maker must return an")
 
     def instance(self, kind: type[_Kind]) -> _Kind:
         """Return the ``kind`` that it names. Raises UsageError for anything else, and as :meth:`load`."""
-        return self._of_kind(kind, self.load(), "is", "it has to name an")
+        return self._of_kind(kind, self.load(), "is", "it must name an")
 
     def _of_kind(self, kind: type[_Kind], value: object, verb: str, must: str) -> _Kind:
         if not isinstance(value, kind):
             fix = f"{must} {kind.__module__}.{kind.__name__}"
-            raise self.error(f"is no {self.group.noun}", f"{self.value} {verb} {value!r}", fix)
+            raise self.error(f"is not a valid {self.group.noun}", f"{self.value} {verb} {value!r}", fix)
         return value
 
     def error(self, what: str, why: str, fix: str) -> UsageError:
@@ -156,9 +156,7 @@ class Plugin:
         """Return what to do about it; own: where it is a person's own."""
         if not self.package:
             return own
-        return (
-            f"{_INSTALL} install --upgrade {self.package}; where that is no help, its author has to mend it"
-        )
+        return f"{_INSTALL} install --upgrade {self.package}; if that does not help, its author must fix it"
 
     @property
     def top(self) -> str:
@@ -211,7 +209,7 @@ def find(group: Group, name: str) -> Plugin | None:
             f"the {group.noun} `{name}` is built in",
             where=group.key,
             why=f"{group.key} is for those of other packages",
-            fix=f"it has keys of its own: {group.instead[name.lower()]}",
+            fix=f"it has its own keys: {group.instead[name.lower()]}",
         )
     if not plugins:
         raise unknown(group, name)
@@ -226,8 +224,8 @@ def _fault(group: Group, name: str, plugins: Sequence[Plugin]) -> UsageError | N
         return UsageError(
             f"the plug-in `{name}` of {describe(plugins)} is refused",
             where=group.key,
-            why=f"the {group.noun} `{own}` is built in, and a name stands for one thing",
-            fix=f"{_INSTALL} uninstall {remove}; its author has to choose another name",
+            why=f"the {group.noun} `{own}` is built in, and names must be unique",
+            fix=f"{_INSTALL} uninstall {remove}; its author must choose another name",
         )
     if len(plugins) > 1:
         return UsageError(
@@ -253,8 +251,8 @@ def unknown(group: Group, name: str, *, files: Sequence[str] | None = None, why:
         f"there is no {group.noun} `{name}`",
         where=group.key,
         why=why or "it is neither built in nor a plug-in of an installed package",
-        fix=f"{meant}{own}installed plug-ins: {', '.join(installed(group)) or 'none'}\n"
-        f"{_INSTALL} install PACKAGE brings those of a package, which a run's manifest.json names",
+        fix=f"{meant}{own}installed plug-ins: {', '.join(installed(group)) or 'none'}\n{_INSTALL} install "
+        "PACKAGE adds a package's plug-ins; a run's manifest.json names the package",
     )
 
 

@@ -41,12 +41,12 @@ def open_plain(path: Path, limit: int, *, follow: bool = False) -> BinaryIO:
         if error.errno == errno.ELOOP:
             raise ValueError("it is a symbolic link") from error
         if error.errno == errno.ENXIO:  # a socket
-            raise ValueError("it is no plain file") from error
+            raise ValueError("it is not a regular file") from error
         raise
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode):
         os.close(handle)
-        raise ValueError("it is no plain file")
+        raise ValueError("it is not a regular file")
     if found.st_size > limit:
         os.close(handle)
         raise ValueError(f"it has {found.st_size:,} bytes, far too many")
@@ -63,11 +63,11 @@ def check_zip(stream: BinaryIO, limit: int) -> None:
     tail = stream.read().rjust(_ZIP_END, b"\0")
     locator, record = tail[56:76], tail[76:]
     if record[:4] != b"PK\5\6" or record[-2:] != b"\0\0":
-        raise BadZipFile("it is no zip, or was cut short")
+        raise BadZipFile("it is not a zip file, or it is cut off")
     size = int.from_bytes(record[12:16], "little")
     if locator[:4] == b"PK\6\7":  # sizes beyond 4 GiB, or more than 65,535 members
         if tail[:4] != b"PK\6\6" or int.from_bytes(locator[8:16], "little") != end - _ZIP_END:
-            raise BadZipFile("its directory is not where it says")
+            raise BadZipFile("its directory is not at the stated position")
         size = int.from_bytes(tail[40:48], "little")
     if size > limit:
         raise ValueError(f"its directory has {size:,} bytes, far too many")
@@ -135,7 +135,7 @@ def read_lines(path: Path, limit: int = TEXT) -> list[str]:
 
 
 def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _finite(text: str) -> float:
@@ -154,7 +154,7 @@ def _whole(text: str) -> int:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key appears twice in one object")
     return value
 
 

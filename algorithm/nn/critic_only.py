@@ -75,7 +75,7 @@ def seen_by_policy(spec: AgentSpec, hidden: Sequence[str]) -> AgentSpec:
         raise UsageError(
             f"{others[0]!r} cannot be for critics only" if others else "the policy would see nothing",
             where=key,
-            why="it is no vector of numbers" if others else "all observations are listed",
+            why="it is not a vector of numbers" if others else "all observations are listed",
             fix="leave it out",
         )
     if len(set(hidden)) < len(hidden):

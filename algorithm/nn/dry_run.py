@@ -170,8 +170,8 @@ def _check_acting(rep: Rep, spec: AgentSpec, where: str, state_size: int) -> Non
         raise ModelError(
             "ModelRep.initial_carry is not all zeros",
             where=where,
-            why="zeros stand for an episode's start in the replay and wherever agents are reset",
-            fix="leave the method out; what shall be learned of the start can be added in forward",
+            why="zeros mark an episode's start in the replay and wherever agents are reset",
+            fix="leave the method out; learn the start in forward instead",
         )
     obs, action = _halves(spec, 2, 1), torch.zeros(2, 1, spec.action.size)
     with blame("ModelRep", "forward", where):
@@ -206,8 +206,8 @@ def _check_padding(rep: Rep, spec: AgentSpec, where: str) -> None:
         raise ModelError(
             "ModelRep.forward lets tokens that do not exist change the states of others",
             where=where,
-            why="windows begin before an episode's first step and end behind its last one",
-            fix="hand `valid` on to the memory: m.GRU, m.LSTM and m.Attention take care of it",
+            why="windows can begin before an episode's first step and end after its last",
+            fix="pass `valid` on to the memory: m.GRU, m.LSTM and m.Attention handle it",
         )
 
 
@@ -220,7 +220,7 @@ def check_q(q: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
     """Raise :class:`ModelError` if a critic does not return [B, N]."""
     q.eval()
     outputs = f"{RUN_BLOCK}.value_head has {spec.action.values} outputs for each value"
-    fix = f"take m.q_size(spec.action) for the width of the last layer: {outputs}" * (spec.action.values > 1)
+    fix = f"use m.q_size(spec.action) as the width of the last layer: {outputs}" * (spec.action.values > 1)
     for batch, _ in _LEADS:
         inputs = torch.zeros(batch, state_size), torch.zeros(batch, spec.action.continuous)
         shape_of(q, inputs, (batch, q_size(spec.action)), name="ModelQ", where=where, fix=fix)

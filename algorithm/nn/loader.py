@@ -128,7 +128,7 @@ def _with_context(given: Mapping[str, Any], seq_encoder: Memory | None, context:
     if "context" in given:
         raise ModelError(
             "nn_config.rep.context cannot be set",
-            why="with attention it is burn_in_step + 1, in training as while acting",
+            why="with attention it is burn_in_step + 1, in training and acting",
             fix=f"change {RUN_BLOCK}.burn_in_step",
         )
     return {"context": context, **given}
@@ -234,7 +234,7 @@ def _check_names(module: ModuleType, file: Path, known: Sequence[str]) -> None:
             f"unknown model class {name}",
             where=file,
             why="only classes with a known name are used, this one would be ignored",
-            fix=f"{hint} A helper class may have any name that does not begin with Model.",
+            fix=f"{hint} A helper class may have any name that does not start with Model.",
         )
 
 

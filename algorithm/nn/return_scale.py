@@ -225,10 +225,8 @@ class FirstReturnScale(ReturnScale):
         low, high = ORDINARY
         if not self.decided:
             first = f"the first {self._steps:,} steps"
-            return (
-                f"as they come, unless returns of {first} spread by less than {low:g} or more than {high:g}"
-            )
-        how = "as they come" if self.factor == 1.0 else f"multiplied by {self.factor:.3g}"
+            return f"unscaled, unless returns of {first} spread by less than {low:g} or more than {high:g}"
+        how = "unscaled" if self.factor == 1.0 else f"multiplied by {self.factor:.3g}"
         return f"{how}: returns of random actions spread by {self.spread:.3g}"
 
 

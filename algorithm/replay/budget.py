@@ -67,7 +67,7 @@ class MemoryBudget:
             self._promised[whose] = needed
             return
         others = sum(self._promised.values())
-        why = f"{SPARE:.0%} of the memory that was free at the start are kept for everything else"
+        why = f"{SPARE:.0%} of the memory that was free at the start are reserved for everything else"
         if others:
             why += f", {format_bytes(others)} for the replays of {', '.join(self._promised)}"
         raise UsageError(

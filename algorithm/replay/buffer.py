@@ -227,7 +227,7 @@ class ReplayBuffer:
         fits = slots.shape == weight.shape == (self.batch_size,)
         if not (fits and self._storage.is_transition(slots).all()):
             raise UsageError(
-                f"{self._sampler} has to return {self.batch_size} slots of transitions, and their weights",
+                f"{self._sampler} must return {self.batch_size} slots of transitions, and their weights",
                 where=f"{type(self._sampler).__module__}, its method sample",
                 why=f"it has returned arrays {list(slots.shape)} and {list(weight.shape)}",
                 fix="draw from the slots of which self.storage.is_transition is true",
@@ -253,7 +253,7 @@ class ReplayBuffer:
         slots = ids % self.capacity
         known = (self._storage.ids_in(slots) == ids) & self._storage.is_transition(slots)
         if not known.all():
-            raise ValueError(f"replay: no transitions stand under the ids {ids[~known].tolist()}")
+            raise ValueError(f"replay: there are no transitions with the ids {ids[~known].tolist()}")
         return self._windows.read(slots, np.ones(len(ids), np.float32), places)
 
     def alive(self, ids: Int) -> Bool:

@@ -19,14 +19,14 @@ from algorithm.core.fields import (
     option,
 )
 
-_NEW_PRIORITIES = "free: for priorities that are set from now on"
-_NEW_WINDOWS = "free: for the windows that are sampled from now on"
+_NEW_PRIORITIES = "free: for priorities set from now on"
+_NEW_WINDOWS = "free: for windows sampled from now on"
 
 
 def _new_capacity(old: AnyConfig, new: AnyConfig) -> str:
     """Return the effect of another ``capacity``: a larger one holds every stored row."""
     if new.replay_config.capacity < old.replay_config.capacity:
-        return "fixed: the rows that are stored would not all fit; a larger one is possible"
+        return "fixed: the stored rows would not all fit; it can only grow"
     return "free"
 
 
@@ -52,12 +52,12 @@ class ReplayConfig(Block):
         "Initial exponent of the importance-sampling weights. Grows to 1.",
         ge=0,
         le=1,
-        resume="fixed: it says where beta began, which has grown since",
+        resume="fixed: beta started from it and has grown since",
     )
     beta_increment_per_sampling: NotNegative | None = option(
         None,
         "Added to beta per sampled batch. null: linear, reaching 1 at max_step; constant without a max_step.",
-        resume="free: a number: from where beta is; null: as if so from the start",
+        resume="free: a number applies from the current beta, null as if set from the start",
     )
     td_error_min: Finite = option(
         0.01,
@@ -69,9 +69,9 @@ class ReplayConfig(Block):
 
     sampler: SamplerEntry | None = option(
         None,
-        "Your sampler, module:Class or {module:Class: {kwargs}}, or a package's (docs/parts.md). "
-        "null: as use_priority says.",
-        resume="fixed: what it knows of the stored rows is its own",
+        "Your sampler, module:Class or {module:Class: {kwargs}}, or a package's (docs/parts.md). null: by "
+        "use_priority.",
+        resume="fixed: another sampler cannot use its data on stored rows",
         names="sampler",
         examples=["module:Class", {"module:Class": {"argument": "value"}}],
     )

@@ -263,7 +263,7 @@ class FifoSampler(Sampler):
         waiting: Int = np.concatenate([np.empty(0, np.int64), *chunks]) - shift
         waiting = waiting[waiting >= storage.oldest]
         if not ((waiting < storage.next_id) & storage.is_transition(waiting % storage.capacity)).all():
-            raise ValueError(f"replay state: not all of the {waiting.size} transitions that wait are stored")
+            raise ValueError(f"replay state: not all of the {waiting.size} waiting transitions are stored")
         self._ready, self._young = np.empty(0, np.int64), [waiting]
 
     def _settle(self) -> None:

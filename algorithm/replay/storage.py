@@ -36,7 +36,7 @@ class Storage:
         Raises ValueError for a capacity below 2 (a transition needs two rows) or above 2^29 − 1.
         """
         if not 2 <= capacity <= MAX_CAPACITY:
-            raise ValueError(f"replay capacity must lie in 2 … {MAX_CAPACITY} rows, got {capacity}")
+            raise ValueError(f"replay capacity must be in 2 … {MAX_CAPACITY} rows, got {capacity}")
         self.spec = spec
         self.capacity = capacity
         self.carry_shape = carry_shape or (0,)

@@ -8,7 +8,7 @@ from pydantic import Strict
 
 from algorithm.core.fields import Block, Whole, option
 
-_OTHER_RUN = "free: another run of W&B begins, with all rows so far"
+_OTHER_RUN = "free: a new W&B run starts, with all rows so far"
 
 
 class CheckpointConfig(Block):
@@ -22,7 +22,7 @@ class CheckpointConfig(Block):
     milestones: Annotated[tuple[Whole, ...], Strict(False)] = option(
         (),
         "Environment steps whose checkpoints are kept forever.",
-        resume="free: those that were kept for ever so far stay",
+        resume="free: checkpoints kept so far stay",
     )
 
 

@@ -24,12 +24,12 @@ def copy_run(run: RunDir, folder: Path, *, replace: bool, notice: Callable[[str]
         return
     holds_run = (folder / "manifest.json").is_file() and (folder / "checkpoints").is_dir()
     if folder.exists() and not (replace and holds_run):
-        why = "it holds no run" if replace else "replace is False"
+        why = "it is not a run" if replace else "replace is False"
         fix = "give another name"
-        raise UsageError("there is something of that name already", where=folder, why=why, fix=fix)
+        raise UsageError("the name is already taken", where=folder, why=why, fix=fix)
     if target.is_relative_to(whole) or whole.is_relative_to(target):
         raise UsageError(
-            "a run and its copy cannot lie in one another", where=folder, fix="name another place"
+            "a run and its copy cannot be inside each other", where=folder, fix="choose another place"
         )
     with RunLock(run.lock, notice=notice):
         try:

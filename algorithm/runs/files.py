@@ -141,20 +141,20 @@ def _appending(path: Path) -> int:
     handle = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     if not stat.S_ISREG(os.fstat(handle).st_mode):  # a pipe would be waited for, a device take anything
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is no plain file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return handle
 
 
 def refuse_taken(path: Path, *, replace: bool) -> None:
     """Raise UsageError if an export must not be written there."""
-    fix = "give another name, or move it away"
+    fix = "choose another name, or move it away"
     if path.is_dir():
         why = "it is a folder"
     elif path.parent.is_file():
         why = f"{path.parent} is a file, and a folder is needed"
     elif path.exists() and not replace:
-        why = "there is a file of that name already, and an export replaces none unless it is told to"
-        fix = f"give another name, or {said('add --replace', 'say replace=True')}"
+        why = "there is a file of that name already, and an export does not replace it by default"
+        fix = f"choose another name, or {said('add --replace', 'pass replace=True')}"
     else:
         return
     raise UsageError("the export cannot be written", where=path, why=why, fix=fix)

@@ -146,13 +146,13 @@ class RunLock:
             raise StorageError(
                 "the run cannot be locked",
                 where=self._path,
-                why=f"{error}: no process has put it there",
-                fix="look at it, and move it away",
+                why=f"{error}: no process has created it",
+                fix="check it, and move it away",
             ) from error
         if stale is not None:
             whose = Holder.read(stale)
-            who = f"it was that of {whose}" if whose else "nobody can read it"
-            self._notice(f"the run was not ended properly, its lock is taken over; {who}")
+            who = f"it belonged to {whose}" if whose else "it cannot be read"
+            self._notice(f"the run did not end properly, taking over its lock; {who}")
         return self
 
     def __exit__(
@@ -186,13 +186,13 @@ class RunLock:
                 return
             if found is None and folder.stat().st_ino == self._folder:  # only run.lock was removed
                 return
-            why = "another folder stands in its place" if found is None else "another process has taken it"
+            why = "another folder is in its place" if found is None else "another process has taken it"
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
         raise StorageError(
-            "the run's folder is not there any more",
+            "the run's folder no longer exists",
             where=folder,
-            why=f"{why}: it was moved or removed while the run was at work",
+            why=f"{why}: it was moved or removed during the run",
             fix="move it back and resume it; nothing more was written to it",
         )
 
@@ -259,9 +259,9 @@ def _refusal(path: Path, holder: Holder | None, left: Sequence[Path]) -> UsageEr
     else:
         fix = "wait for it or end it there" if holder else "wait for it: its lock ends with it"
         if left:
-            fix += f"; if it is gone, and all that it started:\n{shlex.join(['rm', *map(str, left)])}"
+            fix += f"; if it and all that it started are gone:\n{shlex.join(['rm', *map(str, left)])}"
     return UsageError(
-        "another process is at work on this run",
+        "another process is using this run",
         where=path,
         why=str(holder) if holder else "it is not named there",
         fix=f"{fix}\nor train another run with -n",

@@ -100,7 +100,7 @@ def check_name(name: str) -> None:
             where="the name of a run or environment",
             why="it must be one folder name of at most 200 bytes, not start with . or -, not end with . or a "
             "space, not be a device of Windows such as con or nul, "
-            'and have none of / \\ { } < > : " | ? * and nothing that cannot be seen',
+            'and have none of / \\ { } < > : " | ? * and no invisible characters',
             fix='choose another name, such as -n "test_{time}"',
         )
 
@@ -167,7 +167,7 @@ def check_directory(models: Path) -> None:
         return
     text = str(models)
     hidden = visible(text) != text or "\n" in text or "\t" in text
-    why = "it has characters that cannot be seen" if hidden else ""
+    why = "it has invisible characters" if hidden else ""
     try:
         file = next((path for path in (models, *models.parents) if path.is_file()), None)
         why = why or (f"{shown(file.absolute())} is a file" if file else "")

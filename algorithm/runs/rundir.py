@@ -331,8 +331,8 @@ class RunDir:
             raise StorageError(
                 "a JSON file is damaged",
                 where=self.manifest,
-                why="`resumed` is no list of objects",
-                fix="fix that entry, or take it out",
+                why="`resumed` is not a list of objects",
+                fix="fix that entry, or remove it",
             )
         return manifest, resumed
 
@@ -402,22 +402,28 @@ def _taken(run: RunDir) -> UsageError:
     beside, free = {one.name for one in run.path.parent.iterdir()}, run.free_name
     what, why = f"a run named {run.name!r} exists already", "training again there would mix two runs"
     resume, play = run.training_command("-n", run.name, "--resume"), run.command("-n", run.name, "--run")
-    fix = f"{resume}    (go on with it)\n{play}    (use what it learned)\n"
+    fix = f"{resume}    (continue it)\n{play}    (use what it learned)\n"
     other = run.beginning(free)
     if (run.path / POPULATION).exists():
         members = sum(bool(re.fullmatch(rf"{re.escape(run.name)}_\d+", one)) for one in beside)
-        what, why = f"a population named {run.name!r} exists already", "a name stands for one of them"
+        what, why = (
+            f"a population named {run.name!r} exists already",
+            "a run, a population or a study needs its own name",
+        )
         words = [f"--num_learners={members}", "-n"]
-        fix = f"{run.command(*words, run.name, '--resume', role='evolver')}    (go on with it)\n"
+        fix = f"{run.command(*words, run.name, '--resume', role='evolver')}    (continue it)\n"
         other = run.command(*words, free, role="evolver")
     elif (run.path / STUDY).exists():
-        what, why = f"a study named {run.name!r} exists already", "a name stands for one of them"
-        fix = f"{run.command('--tune', run.name, '--resume')}    (go on with it)\n"
+        what, why = (
+            f"a study named {run.name!r} exists already",
+            "a run, a population or a study needs its own name",
+        )
+        fix = f"{run.command('--tune', run.name, '--resume')}    (continue it)\n"
         other = run.command("--tune", free)
     elif not run.config.exists():
         return _no_run(run, free)
     elif run.of_object:
-        fix = f"{run.in_python}.resume()    (go on with it)\n"
+        fix = f"{run.in_python}.resume()    (continue it)\n"
     return UsageError(what, where=shown(run.path), why=why, fix=f"{fix}{other}    (train another one)")
 
 
@@ -426,19 +432,19 @@ def _no_run(run: RunDir, free: str) -> UsageError:
 
     free: a name for another run
     """
-    what = f"there is something else under the name {run.name!r}"
+    what = f"there is something else with the name {run.name!r}"
     fix = f"{run.beginning(free)}    (train another one)"
     saved = [file.parent for file in sorted(run.checkpoints.glob("step_*/manifest.json"))]
     if holder := holder_of(run.lock):
-        what, why = f"a run named {run.name!r} is at work already", str(holder)
+        what, why = f"a run named {run.name!r} is already active", str(holder)
     elif saved:
         what, why = f"the run {run.name!r} has lost its config.yaml", "its checkpoints are still there"
         newest = shown(saved[-1])
         fix = (
-            f"bring a copy of that file back to go on with it, or begin with its networks:\n"
-            f"{run.beginning(free, init_from=newest)}\n{fix}"
+            "restore a copy of that file to continue it, or start from its "
+            f"networks:\n{run.beginning(free, init_from=newest)}\n{fix}"
         )
     else:
-        why = "it is no run, for it has no config.yaml: a start is under way, or was cut off"
-        fix = f"{fix}\nif none is under way, look at the folder and put it aside"
+        why = "it is not a run, since it has no config.yaml: a run is starting, or its start was cut off"
+        fix = f"{fix}\nif none is starting, check the folder and move it away"
     return UsageError(what, where=shown(run.path), why=why, fix=fix)

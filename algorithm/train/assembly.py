@@ -262,9 +262,9 @@ def check_eval_spaces(
                 what,
                 where="eval_config.wrappers",
                 why=why,
-                fix="repeat those of base_config.wrappers that change observations or actions",
+                fix="repeat the base_config.wrappers that change observations or actions",
             )
-        raise EnvError(what, why=why, fix="every start of the environment has to bring the same spaces")
+        raise EnvError(what, why=why, fix="the environment must have the same spaces at every start")
 
 
 def fitted(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> LoadedConfig:

@@ -80,14 +80,14 @@ class Training:
         the value is not a number or the name is not valid.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            fix = "take letters, digits and . _ - / between them"
-            raise UsageError("no metric can have that name", where=f"training.log({name!r:.80})", fix=fix)
+            fix = "use letters, digits and . _ - / between them"
+            raise UsageError("a metric cannot have that name", where=f"training.log({name!r:.80})", fix=fix)
         try:
             number = as_number(value, name)
         except SpaceMismatchError as error:
             fix = "log a number: an int, a float, or an array or tensor with one"
             raise UsageError(
-                "a metric is no number", where=f"training.log({name!r})", why=str(error), fix=fix
+                "a metric is not a number", where=f"training.log({name!r})", why=str(error), fix=fix
             ) from None
         self._counters.log(name, number)
 
@@ -196,7 +196,7 @@ class Callbacks:
                     f"{owner}.{point} raised an error",
                     where=_place(error),
                     why=described(error),
-                    fix="mend it and go on: the run is saved; train.log has the traceback",
+                    fix="fix it and resume: the run is saved; train.log has the traceback",
                 ) from error
 
 
@@ -212,14 +212,16 @@ def load_callbacks(entries: Sequence[Mapping[str, Mapping[str, Any] | None]], fo
 def _make(name: str, kwargs: Mapping[str, Any], folder: Path) -> Callback:
     source, colon, wanted = resolve_env_id(name, folder, key=_KEY).rpartition(":")
     if not colon:
-        raise _unusable(name, "it names no module", "write module:Class or file.py:Class")
+        raise _unusable(name, "it does not name a module", "write module:Class or file.py:Class")
     try:
         with others_modes():
             found = getattr(import_source(source), wanted)
             made = found(**kwargs)
     except (Exception, SystemExit) as error:
         why = described(error)
-        fix = "module:Class and file.py:Class lie in the task's folder, or where python finds them from here"
+        fix = (
+            "module:Class and file.py:Class are searched for in the task's folder and on Python's module path"
+        )
         raise _unusable(name, why, advice(error, fix)) from error
     return _checked(made, name)
 
@@ -229,14 +231,14 @@ def _checked(one: object, name: str = "") -> Callback:
     if not isinstance(one, Callback):
         kind = one.__name__ if isinstance(one, type) else type(one).__name__
         function = callable(one) and not isinstance(one, type)
-        fix = "hand a function in as on_step=…, or derive it from asac.Callback"
+        fix = "pass a function as on_step=…, or derive it from asac.Callback"
         if not function:
-            fix = "derive it from asac.Callback" + ", and hand in an instance" * isinstance(one, type)
-        raise _unusable(name or kind, f"{kind} is no Callback", fix)
+            fix = "derive it from asac.Callback" + ", and pass an instance" * isinstance(one, type)
+        raise _unusable(name or kind, f"{kind} is not a Callback", fix)
     owner = type(one)
     for method in dir(owner):
         if method.startswith("on_") and method not in _POINTS and callable(getattr(owner, method)):
-            why = f"{method} is no point of a training and would never be called"
+            why = f"{method} is not a method of callbacks and would never be called"
             fix = f"rename {owner.__name__}.{method}; {suggest_name(method, [*_POINTS])}"
             raise _unusable(name or owner.__name__, why, fix)
     return one

@@ -73,7 +73,7 @@ class Checkpointer:
             self._failures += 1
             if self._failures == FAILURES:
                 raise self._given_up(error) from error
-            self._console.warn(f"{error.line} · training goes on and tries again at the next save")
+            self._console.warn(f"{error.line} · training continues and tries again at the next save")
             return False
         return True
 

@@ -27,8 +27,8 @@ from algorithm.train.state import fitting
 _SHOWN = 8  # tensors that do not fit
 
 _OTHER_UNITS = (
-    "the values taken over are of rewards on another scale, and have to be learned anew: set "
-    "sac_config.reward_scaling as there, and take the part normaliser, too"
+    "the loaded values are for rewards on another scale and must be relearned: set "
+    "sac_config.reward_scaling as in that run, and load the part normaliser, too"
 )
 
 
@@ -46,7 +46,7 @@ def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) 
             if not load_replay(saved.path, replays, behaviour_file(name, store), replay)
         ]
     owners = ("its" if name == DEFAULT_BEHAVIOUR else f"{name}'s" for name in missing)
-    return [f"{its} replay was not saved (checkpoint_config.replay): it begins empty" for its in owners]
+    return [f"{its} replay was not saved (checkpoint_config.replay): it starts empty" for its in owners]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def networks_of(inputs: RunInputs, warn: Callable[[str], None], *, resumed: bool
     if base.init_parts and not resumed:
         raise UsageError(
             "base_config.init_parts is set without init_from",
-            why="there are no networks whose parts could be taken",
+            why="there are no networks to take parts from",
             fix="set base_config.init_from to the name of a run, or leave init_parts out",
         )
     return None
@@ -127,10 +127,10 @@ def foreign_networks(
         there = (folder / MANIFEST).is_file()
     if not there:
         raise UsageError(
-            "there are no networks to begin with",
+            "there are no networks to start from",
             where=f"init_from: {text:.200}",
             why=f"it is neither the name of a run nor the folder of a checkpoint: it has no {MANIFEST}",
-            fix="give one, such as NAME, NAME:best or models/TASK/NAME/checkpoints/step_000100000",
+            fix="pass one, such as NAME, NAME:best or models/TASK/NAME/checkpoints/step_000100000",
         )
     return ForeignNetworks(load_checkpoint(folder), keep, parts, str(folder))
 
@@ -143,7 +143,7 @@ def _checkpoint(at: str, text: str) -> Ckpt | None:
     if at.isdecimal() or not at:
         return int(at) if at else None
     raise UsageError(
-        f"{at!r} is no checkpoint",
+        f"{at!r} is not a checkpoint",
         where=f"init_from: {text:.200}",
         why="it is neither a number of steps, nor latest or best",
         fix="write NAME:STEP, NAME:best, or NAME for the newest one",
@@ -159,7 +159,7 @@ def load_foreign_replays(
     Raises StorageError as :func:`load_replays`.
     """
     if "replay" not in foreign.keep:
-        return ["base_config.evolver_keep does not name the replay: it begins empty"]
+        return ["base_config.evolver_keep does not name the replay: it starts empty"]
     if foreign.replay is None:
         return load_replays(agents, own, replays)
     lines = load_replays(agents, replace(own, path=foreign.saved.path), foreign.replay)
@@ -247,5 +247,5 @@ def _misfit(foreign: ForeignNetworks, why: str) -> StorageError:
         "the networks do not fit this agent",
         where=foreign.saved.path,
         why=why,
-        fix="give a checkpoint of the same networks, or name the parts that fit: base_config.init_parts",
+        fix="pass a checkpoint of the same networks, or name the parts that fit: base_config.init_parts",
     )

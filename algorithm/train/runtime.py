@@ -129,7 +129,7 @@ def chosen_runtime(loaded: LoadedConfig, runtime: type[Runtime], *, greedy: bool
     if is_offline(loaded):
         if runtime.remote:
             raise UsageError(
-                "actors step environments, and offline none is stepped",
+                "actors step environments, and offline training steps none",
                 where="demonstrations.offline",
                 why="a learner's updates follow the steps of its actors",
                 fix="train without a learner and actors",
@@ -139,8 +139,8 @@ def chosen_runtime(loaded: LoadedConfig, runtime: type[Runtime], *, greedy: bool
         return runtime
     if greedy:
         raise UsageError(
-            "--disable_sample is for one process",
-            why="the processes that train take samples of the policy",
+            "--disable_sample works with one process only",
+            why="the training processes sample from the policy",
             fix="leave it out, or set num_processes: 1",
         )
     of_processes: type[Runtime] = extra("AsyncRuntime")
@@ -155,7 +155,7 @@ def num_processes(loaded: LoadedConfig) -> int:
             "behaviours of one environment are trained by different numbers of processes",
             where=f"{loaded.source}: ma_config",
             why=f"they are {' and '.join(map(str, sorted(numbers)))}",
-            fix="give all behaviours, and the top level, the same algorithm and num_processes",
+            fix="set for all behaviours, and the top level, the same algorithm and num_processes",
         )
     return numbers.pop()
 
@@ -173,7 +173,7 @@ def check_together(loaded: LoadedConfig, behaviours: Iterable[str]) -> None:
             "some behaviours of one environment learn offline, and others do not",
             where=f"{loaded.source}: ma_config",
             why="no environment is stepped offline, so the others would have nothing to learn from",
-            fix="give all behaviours the same demonstrations.offline",
+            fix="set the same demonstrations.offline for all behaviours",
         )
 
 

@@ -25,7 +25,9 @@ class StoppedError(Exception):
     """A signal before anything was done that would have to be saved."""
 
     def __init__(self, number: signal.Signals) -> None:
-        super().__init__(f"{number.name}: ended while the environments were made; nothing was begun")
+        super().__init__(
+            f"{number.name}: stopped while the environments were being made; nothing was started"
+        )
         self.exit_code = 128 + number
 
 
@@ -70,7 +72,7 @@ class StopRequest:
     @property
     def text(self) -> str:
         """Line to print after the first signal."""
-        return self._why or f"{self.reason}: saving and ending; once more ends at once"
+        return self._why or f"{self.reason}: saving and stopping; repeat to stop at once"
 
     @property
     def reason(self) -> str:

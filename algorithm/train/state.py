@@ -183,7 +183,7 @@ class TrainState:
         if draws_on:
             return []
         it, its = ("it", "its") if name == DEFAULT_BEHAVIOUR else (name, f"{name}'s")
-        return [f"{it} was trained on another kind of device: {its} random numbers begin anew"]
+        return [f"{it} was trained on another kind of device: {its} random numbers start over"]
 
 
 def lessons_of(config: Config, saved: Checkpoint) -> Mapping[str, str] | None:

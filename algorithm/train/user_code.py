@@ -52,7 +52,7 @@ def nn_file(config: Config, folder: Path) -> NnFile | None:
             "networks are taken only from the task's folder, or the run's own",
             where=f"{RUN_BLOCK}.nn: {name!r}",
             why=f"that is a file outside of {folder}, and it would be executed",
-            fix="put a file there and name it; it may import what it needs from an installed package",
+            fix="put a file there and name it; it can import from installed packages",
         )
     return file if file.exists() else _nn_of_plugin(name, folder)
 
@@ -80,8 +80,8 @@ def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:
     plugin = find(NETWORKS, name)
     module = plugin.load() if plugin else None
     if plugin and not isinstance(module, ModuleType):
-        fix = "its entry point has to name a module, such as my_package.nn"
-        raise plugin.error("is no module", f"{plugin.value} is {module!r}", fix)
+        fix = "its entry point must name a module, such as my_package.nn"
+        raise plugin.error("is not a module", f"{plugin.value} is {module!r}", fix)
     return module
 
 

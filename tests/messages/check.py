@@ -91,7 +91,7 @@ def printed(width: int | None, *, quiet: bool = False) -> str:
         CheckResult(
             group="rewards",
             title="finite",
-            findings=(error("it is \x1b[31mnan", why="it is", fix="mend it", trace="one\n  two"),),
+            findings=(error("it is \x1b[31mnan", why="it is", fix="fix it", trace="one\n  two"),),
         ),
     ]
     printer = CheckPrinter(quiet=quiet, stream=stream, width=width)  # not entered: no progress line

@@ -23,7 +23,7 @@ from algorithm.core.wording import clock_time, counted, duration, format_bytes, 
 LAST, BEST = Evaluation(12_000, -150.5, 12.0, 10), Evaluation(10_000, -140.25, 12.0, 10)
 SUMMARY = [("evaluation", "-1 [red]"), ("steps", "20,000")]
 COMMANDS = [
-    ("go on", "python main.py gym/pendulum -n a --resume"),
+    ("resume", "python main.py gym/pendulum -n a --resume"),
     ("use it", "python main.py x " + "y" * 70),
 ]
 LESSONS = {"wall_height": "low", "gravity": "[red]"}

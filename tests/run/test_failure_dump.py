@@ -159,9 +159,7 @@ def test_there_are_never_more_than_a_few_and_none_is_written_over(tmp_path, monk
 
 
 def test_why_there_is_none_is_said(tmp_path):
-    assert "does not say which episode it was" in record(
-        FailureDumps(tmp_path / "faults", CONFIG, env="gym/pendulum")
-    )
+    assert "the episode is unknown" in record(FailureDumps(tmp_path / "faults", CONFIG, env="gym/pendulum"))
     (tmp_path / "taken").write_text("")
     said = record(FailureDumps(tmp_path / "taken", CONFIG, env="task"), trace=TRACE)
-    assert said.startswith("no dump: ") and "a file stands where a folder is needed" in said
+    assert said.startswith("no dump: ") and "there is a file where a folder is needed" in said

@@ -131,7 +131,7 @@ DAMAGE = {
     ),
     "manifest.json.*no JSON .*1e999": lambda path: (path / "manifest.json").write_text('{"step": 1e999}'),
     "manifest.json.*the step is True": lambda path: edit_manifest(path, step=True),
-    "manifest.json.*no size": lambda path: edit_manifest(
+    "manifest.json.*not a size": lambda path: edit_manifest(
         path, files={"state.json": {"bytes": 1.5, "sha256": ""}}
     ),
     "state.json.*far too many": lambda path: edit_manifest(
@@ -217,7 +217,7 @@ def test_an_unknown_step_lists_those_there_are(tmp_path):
     for step in (100, 1_000_000_000):
         path = save(tmp_path, step)
     assert find_checkpoint(path.parent, warn=never).path.name == "step_1000000000"
-    with pytest.raises(StorageError, match="steps there: 100, 1000000000") as caught:
+    with pytest.raises(StorageError, match="available steps: 100, 1000000000") as caught:
         find_checkpoint(path.parent, 5, warn=never)
     assert caught.value.exit_code == 6
 

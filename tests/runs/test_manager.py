@@ -200,7 +200,7 @@ def test_what_cannot_be_removed_is_a_warning(tmp_path, monkeypatch):
         assert "step_000000001" in warning and "busy" in warning
         patch.setattr(Path, "rename", rename)
         save(kept, 3, replay=rows)
-        assert "1 segments of replays that nobody needs" in warnings[1]
+        assert "1 segments of replays that are no longer needed" in warnings[1]
     save(kept, 4, replay=rows)
     assert steps(tmp_path) == [4] and no_litter(tmp_path), "it is tried again"
 
@@ -299,7 +299,7 @@ def test_resume_finds_the_best_anew_where_its_file_says_nothing(tmp_path, text):
     ("text", "said"),
     [
         (None, "no checkpoint is known as the best one"),
-        ('{"step": 7, "folder": "step_000000007"}', "step 7, which is not there"),
+        ('{"step": 7, "folder": "step_000000007"}', "step 7, which does not exist"),
         ('{"step": "../1"}', "does not name a step"),
         ("{", "Expecting"),
     ],

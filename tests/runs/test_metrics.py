@@ -252,7 +252,7 @@ def test_rows_that_cannot_be_written_wait_and_are_never_halved(opened, tmp_path,
         assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0"]
         assert len(warned) == 1
     write(opened, 5)
-    assert warned[1:] == ["metrics are written again, no row is missing"]
+    assert warned[1:] == ["metrics are written again, no row was lost"]
     rows = [(step, float(step)) for step in range(1, 6)]
     assert lines(tmp_path / "metrics.csv") == ["step,loss/q", *(f"{step},{value}" for step, value in rows)]
     assert [json.loads(line)["step"] for line in lines(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5]

@@ -103,7 +103,7 @@ def test_a_path_that_no_folder_can_have_is_refused(here, name):
 @pytest.mark.parametrize(
     ("file", "told"),
     [
-        ("train.log", "put it aside"),
+        ("train.log", "move it away"),
         (POPULATION, "--num_learners=1 "),
         ("checkpoints/step_000000200/manifest.json", "--init_from models/e/x/checkpoints/step_000000200"),
         ("run.lock", "process {pid} on"),

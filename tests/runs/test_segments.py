@@ -265,7 +265,7 @@ FORGED = {
     "priorities for 12 rows": {
         "arrays": {"priority": {"file": "seg_000000001_priority.npy", "dtype": "<f8", "shape": [2**60]}}
     },
-    "it is no index": {"rows": [{"file": "seg_000000001.npy"}]},
+    "it is not an index": {"rows": [{"file": "seg_000000001.npy"}]},
     "() priorities for 12 rows": {
         "arrays": {"priority": {"file": "seg_000000001_priority.npy", "dtype": "<f8", "shape": []}}
     },

@@ -127,7 +127,7 @@ def loses_its_reader(program: Program) -> None:
     with Path(PIPE).open() as reader:
         reader.readline()
     program.end()
-    assert "the reader of the output is gone" in LOG.read_text()
+    assert "the reader of the output has exited" in LOG.read_text()
 
 
 def waits_for_its_reader(program: Program) -> None:

@@ -82,7 +82,7 @@ def test_failing_again_and_again_ends_the_run_with_the_last_good_one(parts):
     for training.counters.step in range(1, 7):
         outcomes.append(saver.save())
     assert outcomes == [True, False, False, True, False, False] and disk.saved == [1, 4]
-    assert said.warnings == [f"{FULL.line} · training goes on and tries again at the next save"] * 4
+    assert said.warnings == [f"{FULL.line} · training continues and tries again at the next save"] * 4
     training.counters.step = 7
     with pytest.raises(StorageError, match="the last good one is step_4"):
         saver.save()

@@ -42,7 +42,7 @@ def test_who_learns_nothing_takes_none_of_them(flag, mode, capsys):
     with pytest.raises(SystemExit) as left:
         parse_args(["task", "-n=a", mode, flag])
     assert left.value.code == 2
-    assert f"{flag.split('=')[0]} is for a training" in capsys.readouterr().err
+    assert f"{flag.split('=')[0]} is for training" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_resumed_run_begins_with_other_networks(task, begun, capsys, keep, kep
     assert same(moments(first), moments(own)) if kept else not any(map(torch.any, moments(first).values()))
     said = capsys.readouterr().out
     assert "resumed, not bit-exact: the networks are those of" in said
-    assert ("evolver_keep does not name the replay: it begins empty" in said) != kept
+    assert ("evolver_keep does not name the replay: it starts empty" in said) != kept
     assert result(task / "a")["steps"] == 140
     index = json.loads((newest(task / "a") / "replay.json").read_text())
     assert index[""]["meta"]["next_id"] >= rows

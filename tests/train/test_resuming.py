@@ -277,7 +277,7 @@ def test_changes_that_do_not_fit_are_refused_all_at_once(stopped, capsys):
             "ends as truncated",
             id="nothing of the environment repeats",
         ),
-        pytest.param(("-o", "checkpoint_config.replay=never"), (), "begins empty", id="replay not saved"),
+        pytest.param(("-o", "checkpoint_config.replay=never"), (), "starts empty", id="replay not saved"),
     ],
 )
 def test_what_does_not_go_on_exactly_is_told(task, capsys, before, after, notice):
@@ -290,7 +290,7 @@ def test_what_does_not_go_on_exactly_is_told(task, capsys, before, after, notice
     assert result(task / "a")["steps"] >= 130
 
 
-@pytest.mark.parametrize(("ckpt", "said"), [((), "resumed exactly"), (("--ckpt=200",), "begins empty")])
+@pytest.mark.parametrize(("ckpt", "said"), [((), "resumed exactly"), (("--ckpt=200",), "starts empty")])
 def test_an_earlier_checkpoint_can_be_gone_on_from(task, capsys, ckpt, said):
     """Only the last one has a replay."""
     a = trained("a", "--seed=1", "-o", "checkpoint_config.replay=last")

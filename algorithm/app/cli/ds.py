@@ -47,10 +47,10 @@ _NAMES: Mapping[Role, str] = {
     "evolver": "the role evolver",
 }
 _OTHERS_WORK: Mapping[Role, str] = {
-    "learner": "Ray places and counts",
-    "actor": "an actor does what the learner says",
-    "cluster": "a cluster trains, and it finds the learner's address by itself",
-    "evolver": "a population trains, and it finds the learners' addresses by itself",
+    "learner": "only these roles start actors",
+    "actor": "an actor gets this from the learner",
+    "cluster": "a cluster always trains, and finds the learner's address itself",
+    "evolver": "a population always trains, and finds the learners' addresses itself",
 }
 """Role -> reason for refusing the flags of other roles."""
 
@@ -146,10 +146,9 @@ def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
 def distributed_parser() -> Parser:
     """Return the parser of ``main_ds.py``."""
     text = (
-        "Train one agent with a learner and any number of actors, each in its own process, or a\n"
-        "population of agents.\n"
-        "[ROLE, ROLE] after a flag: only these roles take it.\n"
-        "--agents has no effect on a learner that trains."
+        "Train one agent with a learner and any number of actors, each in its own process, or "
+        "a\npopulation of agents.\n[ROLE, ROLE] after a flag: only these roles have it.\n--agents has no "
+        "effect on a learner that trains."
     )
     parser = Parser("main_ds.py", text, _EXAMPLES)
     parser.add_argument("env", help=ENV_HELP)
@@ -176,15 +175,15 @@ def _refuse_for_role(parser: Parser, given: Mapping[str, object], role: Role) ->
         leave(
             cannot(
                 "evolver needs --num_learners N, at least 2",
-                "the best of a population make its next generation",
+                "the best members of a population make its next generation",
                 as_typed("add --num_learners 4, or train alone: python main.py"),
             )
         )
     if role == "cluster" and (not given["num_actors"]) == (given["scale"] is None):
         leave(
             cannot(
-                "cluster needs --num_actors N, or --scale N for one that is running",
-                "it places a learner and N actors",
+                "cluster needs --num_actors N, or --scale N for a running one",
+                "it starts a learner and N actors",
                 "add --num_actors N",
             )
         )

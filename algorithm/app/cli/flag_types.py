@@ -76,7 +76,7 @@ def device(text: str) -> str:
     """Return ``cpu``, ``auto``, ``cuda`` or ``cuda:N``; ``gpu`` is read as ``cuda``."""
     name = text.lower().replace("gpu", "cuda")
     if not re.fullmatch(r"cpu|auto|cuda(:\d+)?", name):
-        raise argparse.ArgumentTypeError(f"{text} is none of cpu, cuda, cuda:N, gpu, auto")
+        raise argparse.ArgumentTypeError(f"{text} is not one of cpu, cuda, cuda:N, gpu, auto")
     return name
 
 

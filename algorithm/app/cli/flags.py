@@ -106,7 +106,7 @@ class Parser(argparse.ArgumentParser):
             fix = remedy(words, unknown, known.env, self._option_string_actions, self._program)
             if unknown:
                 self.error(f"unrecognized arguments: {' '.join(unknown)}", fix)
-            self.no_env(f"{known.env} is no environment, and there are no commands", fix)
+            self.no_env(f"{known.env} is not an environment, and there are no subcommands", fix)
         return {key: tuple(value) if isinstance(value, list) else value for key, value in vars(known).items()}
 
     @property

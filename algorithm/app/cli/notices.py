@@ -28,12 +28,12 @@ def notices(options: TrainOptions, config: Config | None) -> list[str]:
         )
     if base.max_step_each_iter > 0 or base.reset_on_iteration:
         texts.append(
-            "a reset is one of a whole Unity player: max_step_each_iter and reset_on_iteration end the "
+            "a reset applies to a whole Unity player: max_step_each_iter and reset_on_iteration end the "
             "episodes of all its agents"
         )
     if base.unity_args.listen == "all":
         texts.append(
-            "unity_args.listen: all: whoever reaches this machine can pose as the player; there is neither a "
-            "password nor encryption"
+            "unity_args.listen: all: anyone who can reach this machine can pose as the player; there is no "
+            "password and no encryption"
         )
     return texts

@@ -29,7 +29,7 @@ examples:
   python main.py gym/pendulum --algorithm PPO
   # turn an ML-Agents trainer configuration into a task
   python main.py unity/balance --from_mlagents 3DBall.yaml
-  # change single settings, whatever the file says
+  # override single settings of the file
   python main.py gym/pendulum -o sac_config.learning_rate=1e-3 -o sac_config.n_step=3
   # resume a run that was stopped or killed, exactly from its newest checkpoint
   python main.py gym/pendulum -n NAME --resume
@@ -102,7 +102,7 @@ def add_said(parser: Parser) -> argparse._ArgumentGroup:
     return group
 
 
-_ALONE = ("it says something of that alone", "add it, or leave it out")
+_ALONE = ("it has no effect otherwise", "add it, or leave it out")
 _EXPORT = "-n FILE.zip or -n hf://OWNER/NAME, which name an export"
 
 _OF_ONE_RUN = ("ckpt", "render", "use_env_nn", "disable_sample", "logger_in_file", "quiet", "port", "editor")
@@ -111,26 +111,26 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
     (
         lambda given: given.record and not (given.run or given.eval),
         "--record needs --run or --eval",
-        "only what is played is kept",
+        "it records played episodes",
         "add one of them",
     ),
     (
         lambda given: given.lesson and not given.plays,
         "--lesson needs --run, --eval or --video",
-        "a training begins with the first lesson and decides by itself",
+        "training starts with the first lesson and advances by itself",
         "add one of them, or leave it out",
     ),
     (
         lambda given: given.failure and not given.check,
         "--from needs --check",
-        "it is a file for the check to replay",
+        "it names a file for the check to replay",
         "add --check",
     ),
     (
         lambda given: given.names_export and not (given.plays or given.exports_graph),
         "{name} names an export, not a run",
-        "an export has neither optimiser nor replay, and a run has no such name",
-        "play it (--run, --eval N, --video), take its policy (--export FILE.onnx), or name a run",
+        "an export has no optimizer and no replay, and a run cannot have such a name",
+        "play it (--run, --eval N, --video), export its policy (--export FILE.onnx), or name a run",
     ),
     (lambda given: given.trust and not given.names_export, f"--trust needs {_EXPORT}", *_ALONE),
     (
@@ -143,38 +143,38 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
     (
         lambda given: given.exports_graph and given.push is not None,
         "--push needs the whole run",
-        "a graph is only its policy",
+        "an ONNX graph holds only the policy",
         "name the file FILE.zip, or leave --push out",
     ),
     (
         lambda given: given.shares and (_changes(given) or given.config is not None),
-        "a run is shared as it is",
-        "-c and -o would change its settings",
+        "an export cannot change a run's settings",
+        "the run is exported unchanged, and -c and -o change settings",
         "leave them out",
     ),
     (
         lambda given: given.from_mlagents and (given.overrides or given.config is not None),
-        "a file of ML-Agents is translated as it is",
-        "-c and -o are for a training",
-        "leave them out, and give them with the task that comes of it",
+        "--from_mlagents takes no settings",
+        "the file is translated unchanged, and -c and -o change settings",
+        "leave them out, and use them with the new task",
     ),
     (lambda given: given.export_best and given.tune is None, "--export_best needs --tune NAME", *_ALONE),
     (
         lambda given: given.tune is not None and given.resume + given.dry_run + given.export_best > 1,
         "--tune can do one thing at a time",
-        "--resume goes on, --dry_run estimates, --export_best prints",
+        "--resume continues, --dry_run estimates, --export_best prints",
         "leave all but one out",
     ),
     (
         lambda given: given.tune is not None and any(vars(given)[flag] for flag in _OF_ONE_RUN),
-        "--tune takes no flags of a single run",
-        f"its runs are many, and take none of {', '.join(f'--{flag}' for flag in _OF_ONE_RUN)}",
+        "--tune cannot be combined with flags of a single run",
+        f"it starts many runs; these flags are for one: {', '.join(f'--{flag}' for flag in _OF_ONE_RUN)}",
         "leave them out",
     ),
     (
         lambda given: given.tune is not None and given.config and (given.resume or given.export_best),
         "-c is for a new study",
-        "one that was begun has its own section",
+        "an existing study has its own section",
         "leave -c out",
     ),
     (
@@ -185,8 +185,8 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
     ),
     (
         lambda given: given.repeat > 1 and given.resume,
-        "--repeat and --resume cannot go together",
-        "one run is resumed",
+        "--repeat and --resume cannot be combined",
+        "--resume continues a single run",
         "leave one out",
     ),
 )
@@ -223,8 +223,8 @@ def refuse_mixed(options: TrainOptions) -> None:
         cannot(what.format(name=options.name), why, fix) for holds, what, why, fix in _RULES if holds(options)
     ]
     if len(chosen) > 1:
-        what = f"{' and '.join(chosen[:2])} cannot go together"
-        problems.insert(0, cannot(what, "each is another command", "leave one out"))
+        what = f"{' and '.join(chosen[:2])} cannot be combined"
+        problems.insert(0, cannot(what, "each is a separate command", "leave one out"))
     of_training = [
         f"--{name}"
         for name in ("evaluations", "init_from", "init_parts", "profile")
@@ -233,7 +233,7 @@ def refuse_mixed(options: TrainOptions) -> None:
     of_training += ["--repeat"] * (options.repeat > 1)
     if of_training and chosen not in ([], ["--resume"]):
         problems.append(
-            cannot(f"{of_training[0]} is for a training", "nothing is learned here", "leave it out")
+            cannot(f"{of_training[0]} is for training", "this command does not train", "leave it out")
         )
     if problems:
         leave(*problems)

@@ -26,7 +26,7 @@ from algorithm.app.cli.flag_types import (
 from algorithm.app.cli.flags import EVERY_ROLE, Role, flag
 from algorithm.runs.names import MODELS, Ckpt
 
-HOW, SAID = "how to run", "what to say"
+HOW, SAID = "how to run", "output"
 _what = partial(flag, group="what to run")
 _how = partial(flag, group=HOW)
 _networks = partial(flag, group="which networks")
@@ -93,7 +93,7 @@ class TrainOptions:
         roles=_LEARNER,
         metavar="NAME[:CKPT]",
         help="start from the networks of a run of ENV or a checkpoint folder; with --resume, "
-        "base_config.evolver_keep says what else stays",
+        "base_config.evolver_keep sets what else stays",
     )
     init_parts: tuple[str, ...] = _what(
         "--init_parts",
@@ -101,7 +101,7 @@ class TrainOptions:
         default=(),
         type=names,
         metavar="PART,PART",
-        help="with --init_from: take only these parts, such as rep,policy",
+        help="with --init_from: load only these parts, such as rep,policy",
     )
     profile: bool = _what(
         "--profile",
@@ -205,7 +205,7 @@ class TrainOptions:
     run: bool = _how("--run", roles=_LEARNER, default=False, help="run a trained agent")
     render: bool = _how("--render", roles=_LEARNER, default=False, help="show the environment in a window")
     disable_sample: bool = _how(
-        "--disable_sample", default=False, help="take the most likely actions, without sampling"
+        "--disable_sample", default=False, help="choose the most likely actions, without sampling"
     )
     lesson: tuple[str, ...] = _how(
         "--lesson",
@@ -224,7 +224,7 @@ class TrainOptions:
         "--unity_port",
         roles=EVERY_ROLE,
         type=port_number,
-        help="UNITY: port of the first player, and no other one",
+        help="UNITY: port of the first player; no other is tried",
     )
     editor: bool = _how("--editor", roles=EVERY_ROLE, default=False, help="UNITY: train in the Unity Editor")
     device: str = _networks(

@@ -122,7 +122,7 @@ class RunLog(logging.Handler):
             self._left_out += 1
             if self._left_out == 1:  # counted before: a warning may be logged as well
                 why = StorageError.of(error, what="the log cannot be written", where=self._file.path)
-                self.warn(f"{why.line} · training goes on")
+                self.warn(f"{why.line} · training continues")
         else:
             self._left_out = 0
 

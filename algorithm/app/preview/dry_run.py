@@ -138,13 +138,13 @@ def speed_text(speed: Speed, *, compiled: bool) -> str:
     text = f"{1 / speed.step:,.0f} steps/s"
     if not math.isnan(speed.update):
         text += f", {1 / speed.update:,.{0 if speed.update < 0.1 else 1}f} updates/s"
-    return f"{text}, uncompiled; compiled it takes less" if compiled else text
+    return f"{text}, uncompiled; faster when compiled" if compiled else text
 
 
 def time_text(speed: Speed, steps: int | None, repeat: int) -> str:
     """Format the time of a training and its parts."""
     if steps is None:
-        return "no limit is set (max_step, max_iter): it goes on until it is stopped"
+        return "no limit is set (max_step, max_iter): it runs until it is stopped"
     updates = planned_updates(speed, steps)
     acting, learning = run_seconds(speed, steps)
     parts = f"{steps:,} steps {clock_time(acting)}, {updates:,} updates {clock_time(learning)}"
@@ -170,7 +170,7 @@ def memory_text(sizes: Sizes, steps: int | None, warn: Callable[[str], None]) ->
     saving = 2 * sizes.checkpoint  # a copy of the tensors, and the file made of them
     free = free_memory()
     if replay + saving > free:
-        warn(f"memory may not suffice: {format_bytes(replay + saving)} more are needed")
+        warn(f"memory may run out: {format_bytes(replay + saving)} more is needed")
     now, more, peak = map(format_bytes, (sizes.process, replay, sizes.process + replay + saving))
     return (
         f"at most {peak}: {now} now, {more} more for {rows:,} rows of replay, {format_bytes(saving)} while "
@@ -189,7 +189,7 @@ def disk_text(config: Config, sizes: Sizes, steps: int, models: Path, warn: Call
     free = shutil.disk_usage(existing).free
     if checkpoints + replay > free:
         warn(
-            "the disk may not suffice: keep fewer checkpoints, or set checkpoint_config.replay to last or "
+            "the disk may fill up: keep fewer checkpoints, or set checkpoint_config.replay to last or "
             f"never ({format_bytes(checkpoints + replay)} of {format_bytes(free)})"
         )
     return (

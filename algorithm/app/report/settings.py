@@ -123,7 +123,7 @@ def _laid(one: Laid) -> str:
     """Return what became of a section, for a person."""
     whose = "" if one.behaviours in ((), (DEFAULT_BEHAVIOUR,)) else f"{', '.join(one.behaviours)}: "
     if one.why_not:
-        return f"{whose}{one.name} is left out and the defaults hold: {one.why_not}"
+        return f"{whose}{one.name} does not apply, the defaults stay: {one.why_not}"
     why = f", since {MEANING[one.name]}. {REASON[one.name]}" if one.behaviours else ""
     return f"{whose}{one.name}{why}" + f". The task itself sets {', '.join(one.overridden)}" * bool(
         one.overridden

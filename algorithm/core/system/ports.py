@@ -32,7 +32,7 @@ def port_error(hosts: Iterable[str], port: int) -> UsageError:
         return UsageError(
             f"port {port} may not be used",
             where=f"port {port}",
-            why=f"{why.strerror}: ports below 1024 are the system's",
+            why=f"{why.strerror}: ports below 1024 are reserved for the system",
             fix="choose another port, such as 5005",
         )
     return UsageError(

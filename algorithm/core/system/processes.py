@@ -102,10 +102,10 @@ def refuse_unguarded(code: int | None, alternative: str = "") -> None:
     """Raise UsageError if this is the exit code of a process that :func:`leave_import` has ended."""
     if code == _IMPORTS_ONLY:
         raise UsageError(
-            "this script begins its work wherever it is imported",
+            "this script does its work even when it is only imported",
             where=getattr(sys.modules["__main__"], "__file__", ""),
-            why="a new process imports it first, for the classes that it has",
-            fix=f'indent what it does below `if __name__ == "__main__":`{alternative}',
+            why="a new process imports it to get its classes",
+            fix=f'move its work below `if __name__ == "__main__":`{alternative}',
         ) from None
 
 

@@ -50,8 +50,8 @@ class Lasting:
             return
         what = f"the output cannot be written any more ({error.strerror})"
         if isinstance(error, BrokenPipeError):
-            what = "the reader of the output is gone"
-        _LOGGER.warning("%s; the run goes on, its log is train.log", what)
+            what = "the reader of the output has exited"
+        _LOGGER.warning("%s; the run continues, its log is train.log", what)
 
 
 def mend_streams() -> None:

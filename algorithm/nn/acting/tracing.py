@@ -85,7 +85,7 @@ def trace(function: Function, inputs: Sequence[Tensor], known: Container[str]) -
     if after[:2] != before[:2]:
         raise RefusalError("forward changes an attribute")
     if after != before:
-        raise RefusalError("forward draws random numbers of its own")
+        raise RefusalError("forward draws its own random numbers")
     if not first.same_as(second):
         raise RefusalError("forward does not do the same each time")
     return second

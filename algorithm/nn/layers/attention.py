@@ -229,9 +229,7 @@ def _check_choice(size: int, context: int, depth: int, heads: int, positions: st
             f"Attention: {heads} heads cannot share a size of {size}. Make size a positive multiple of heads."
         )
     if context < 2:
-        raise ValueError(
-            f"Attention: with a context of {context} a token has no past to see. Make it at least 2."
-        )
+        raise ValueError(f"Attention: with a context of {context} a token sees no past. Make it at least 2.")
     if depth < 1:
         raise ValueError(f"Attention: depth must be at least 1 layer, got {depth}")
 

@@ -48,7 +48,7 @@ class ImageEncoder(nn.Module):
         if name not in layouts:
             index = obs.names.index(name)
             raise ModelError(
-                f"the observation {name!r} is no image",
+                f"the observation {name!r} is not an image",
                 why=f"it is {obs.dtypes[index]} of shape {obs.shapes[index]}",
                 fix=f"give it to VectorEncoder. Images: {', '.join(layouts) or 'none'}.",
             )

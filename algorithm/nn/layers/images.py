@@ -220,6 +220,6 @@ def conv(layout: ImageLayout, kind: str | None = None, *, where: str = "") -> Co
             f"images of {layout.height} × {layout.width} pixels are too small for the convolution {kind}",
             where=where,
             why=f"{kind} needs at least {smallest} pixels on each side",
-            fix=f"take {' or '.join(fitting)}" if fitting else "flatten them with VectorEncoder",
+            fix=f"use {' or '.join(fitting)}" if fitting else "flatten them with VectorEncoder",
         )
     return Conv(layout, layers(layout.channels))

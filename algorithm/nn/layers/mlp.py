@@ -186,14 +186,14 @@ def hidden_layers(
     if block == "plain":
         return mlp(in_size, widths, out_size, ACTIVATIONS[activation], linear, norm)
     if block == "inverted" and norm != "batch_first":
-        raise ValueError("inverted blocks have batch norms in front of activations; set norm: batch_first")
+        raise ValueError("inverted blocks have batch norms before activations; set norm: batch_first")
     if block == "residual" and norm is not None:
         batch = ", or set block: inverted with norm: batch_first" if norm.startswith("batch") else ""
-        raise ValueError(f"residual blocks have a layer norm of their own; leave norm: {norm} out{batch}")
+        raise ValueError(f"residual blocks have their own layer norm; leave norm: {norm} out{batch}")
     if linear is not nn.Linear:
         raise ValueError(f"{block} blocks have no noisy layers; leave noisy out")
     if not widths or len(set(widths)) > 1:
-        raise ValueError(f"{block} blocks need one width of them all, not {list(widths)}")
+        raise ValueError(f"{block} blocks need the same width for all layers, not {list(widths)}")
     make = residual_mlp if block == "residual" else inverted_mlp
     return make(in_size, widths[0], len(widths), out_size, ACTIVATIONS[activation])
 

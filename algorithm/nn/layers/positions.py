@@ -42,7 +42,7 @@ class Rotary(nn.Module):
         if size // heads % 2:
             raise ValueError(
                 f"Attention: rotary positions turn pairs, but each head has {size // heads} channels. Make "
-                f"size / heads even, for example size={2 * size}, or take positions='sinusoidal'."
+                f"size / heads even, for example size={2 * size}, or use positions='sinusoidal'."
             )
         self.heads = heads
         self.frequency: Tensor

@@ -181,7 +181,7 @@ def load_replay(path: Path, replays: Path, level: str, replay: ReplayBuffer) -> 
     try:
         read_replay(replays.absolute(), level, index[level], manifest.segments, replay)
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise damaged(path / INDEX, f"it is no index ({described(error)})") from error
+        raise damaged(path / INDEX, f"it is not an index ({described(error)})") from error
     return True
 
 

@@ -149,7 +149,8 @@ class CheckpointManager:
             return
         if left:
             self._warn(
-                f"{len(left)} segments of replays that nobody needs cannot be removed, such as {left[0]}"
+                f"{len(left)} segments of replays that are no longer needed cannot be removed, such as "
+                f"{left[0]}"
             )
 
     def _recall_best(self, steps: list[int]) -> None:
@@ -159,7 +160,7 @@ class CheckpointManager:
         try:
             best = read_json(pointer)
         except StorageError as error:
-            self._warn(f"{error.line} · the best checkpoint is found anew")
+            self._warn(f"{error.line} · the best checkpoint is searched again")
             best = {}
         step, mean = best.get("step"), best.get("mean")
         if type(step) is int and step in steps and (type(mean) is int or type(mean) is float):
@@ -176,12 +177,14 @@ class CheckpointManager:
                 load_checkpoint(path)
                 check_replay(path, self._replays)
             except StorageError as error:
-                self._warn(f"{_wrong(error)} · it is called {set_aside(path).name} from now on")
+                self._warn(f"{_wrong(error)} · it was renamed to {set_aside(path).name}")
                 continue
             remove_checkpoint(path)
             removed.append(step)
         if removed:
-            self._warn(f"training goes on before them: checkpoints removed of steps {_listed(removed)}")
+            self._warn(
+                f"training continues from before them: removed the checkpoints of steps {_listed(removed)}"
+            )
 
     def _try(self, act: Callable[[Path], None], path: Path) -> None:
         try:
@@ -224,8 +227,8 @@ def intact_checkpoints(root: Path, *, warn: Callable[[str], None]) -> Iterator[C
         raise StorageError(
             "there is no complete checkpoint",
             where=root,
-            why=f"those of steps {_listed(steps)} are damaged, each as told above",
-            fix="bring back a copy of one of them, or train another run with -n",
+            why=f"those of steps {_listed(steps)} are damaged, see above",
+            fix="restore a copy of one of them, or train another run with -n",
         )
     raise _missing("there is no checkpoint", root, [], flag="")
 
@@ -248,11 +251,11 @@ def _folder_of(root: Path, which: Ckpt, flag: str) -> Path:
     else:
         where = root / f"{which}.json"
         if not where.exists():
-            raise _missing(f"no checkpoint is known as the {which} one", where, steps, flag)
+            raise _missing(f"no checkpoint is recorded as the {which} one", where, steps, flag)
         named = read_json(where).get("step")
         if type(named) is not int:
             raise StorageError("a JSON file is damaged", where=where, why="it does not name a step")
-        step, lacks = named, f"it names the checkpoint of step {named}, which is not there"
+        step, lacks = named, f"it names the checkpoint of step {named}, which does not exist"
     if step not in steps:
         raise _missing(lacks, where, steps, flag)
     return checkpoint_of(root, step)
@@ -271,6 +274,6 @@ def _missing(what: str, where: Path, steps: list[int], flag: str) -> StorageErro
     return StorageError(
         what,
         where=where,
-        why=f"steps there: {_listed(steps)}" if steps else "the run ended before it saved one",
+        why=f"available steps: {_listed(steps)}" if steps else "the run ended before it saved one",
         fix=f"use one of them: {flag}{steps[-1]}" if steps else "choose another run, or train one, with -n",
     )

@@ -58,7 +58,7 @@ class Entry:
         """Parse JSON. Raises KeyError, TypeError, ValueError."""
         nbytes, sha256 = value["bytes"], value["sha256"]
         if type(nbytes) is not int or nbytes < 0 or not isinstance(sha256, str):
-            raise TypeError(f"{value!r:.80} is no size and SHA-256")
+            raise TypeError(f"{value!r:.80} is not a size and SHA-256")
         return cls(nbytes, sha256)
 
     @property
@@ -134,7 +134,7 @@ def parsed(file: Path, data: bytes) -> Any:  # noqa: ANN401 -- JSON
     try:
         return parse_json(data)
     except ValueError as error:
-        raise damaged(file, f"it is no JSON ({error})") from error
+        raise damaged(file, f"it is not JSON ({error})") from error
 
 
 def listed_blocks(

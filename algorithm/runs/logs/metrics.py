@@ -215,7 +215,7 @@ class MetricsLogger:
         self._report_failure()
         missing = [f"{file.waiting} in {file.path}" for file in self._files if file.waiting]
         if missing:
-            self._warn(f"rows of metrics are missing for ever: {', '.join(missing)}")
+            self._warn(f"rows of metrics are lost: {', '.join(missing)}")
         if self._upload:
             self._upload.close()
 
@@ -273,9 +273,9 @@ class MetricsLogger:
         found = (*(file.error for file in self._files), self._table_error)
         error = next((error for error in found if error is not None), None)
         if error and not self._failing:
-            self._warn(f"{error.line} · training goes on, the rows wait in memory")
+            self._warn(f"{error.line} · training continues, the rows wait in memory")
         if self._failing and not error:
-            self._warn("metrics are written again, no row is missing")
+            self._warn("metrics are written again, no row was lost")
         self._failing = error is not None
 
 

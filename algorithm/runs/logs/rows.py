@@ -89,10 +89,10 @@ def parse_row(line: str) -> dict[str, float]:
     """Parse a line of JSON into values, ``step`` among them; null is NaN. Raises ValueError."""
     row = parse_json(line)
     if not isinstance(row, dict) or type(row.get("step")) is not int:
-        raise ValueError("no object with a step")
+        raise ValueError("not an object with a step")
     for name, value in row.items():
         if type(value) not in (int, float, type(None)):
-            raise ValueError(f"{name} is no number")
+            raise ValueError(f"{name} is not a number")
     return {name: math.nan if value is None else value for name, value in row.items()}
 
 
@@ -128,7 +128,7 @@ def cut_back(path: Path, last: int, warn: Callable[[str], None]) -> None:
     try:
         lines = read_bytes(path, MOST).decode("utf-8", "replace").split("\n")[:-1]
     except FileNotFoundError:
-        warn(f"{path} is gone; it begins anew, and metrics.csv with it")
+        warn(f"{path} is gone; starting a new one, and a new metrics.csv")
         lines = []
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
