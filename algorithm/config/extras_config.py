@@ -44,7 +44,7 @@ class TuneConfig(Block):
         "Search space: {key: {in: [...]}} or {key: {truncated: [lo, hi], log: true, step: s}}.",
         names="parameters",
     )
-    trials: Whole = option(30, "Trials of a study.", ge=1)
+    trials: Whole = option(30, "Trials per study.", ge=1)
     sampler: Literal["tpe", "random", "grid"] = option(
         "tpe", "tpe: learns from earlier trials. grid: all combinations."
     )

@@ -106,7 +106,10 @@ class BaseConfig(EnvConfig):
         "lanes",
     ] = option(
         AUTO,
-        "Settings that the task's own override (docs/learners.md). auto: by the spaces. plain: plain SAC.",
+        (
+            "Named settings, which the task's own override (docs/learners.md). auto: by the spaces. plain: "
+            "plain SAC."
+        ),
         resume="fixed: its settings are in the run's config.yaml, key by key",
     )
     update_sac_bak_per_step: Whole = option(
@@ -158,7 +161,7 @@ class BaseConfig(EnvConfig):
     )
     init_parts: Annotated[tuple[InitPart, ...], Strict(False)] | None = option(
         None,
-        "Take only these parts from init_from. null: all.",
+        "Load only these parts of init_from. null: all.",
         min_length=1,
         resume="free: of networks that the run is resumed with",
     )
@@ -188,7 +191,7 @@ class BaseConfig(EnvConfig):
         ge=1,
     )
 
-    max_actors_each_learner: Limit = option(-1, "Most actors per learner. -1: no limit.")
+    max_actors_each_learner: Limit = option(-1, "Maximum number of actors per learner. -1: no limit.")
     noise_increasing_rate: Finite = option(
         0,
         "Actor k (from 0) adds noise of k times this. 0: use action_noise.",
@@ -215,7 +218,9 @@ class BaseConfig(EnvConfig):
     episode_sender_process_num: Whole = option(5, "Sender streams per actor.", ge=1, le=64)
     batch_queue_size: Whole = option(5, "Batches that may wait for an update.", ge=1)
     batch_generator_process_num: Whole = option(
-        5, "Most learner threads that prefetch batches. Never more than CPU cores minus one.", ge=1
+        5,
+        "Maximum number of learner threads that prefetch batches. Never more than CPU cores minus one.",
+        ge=1,
     )
 
     @property
@@ -277,7 +282,7 @@ class NetConfig(Block):
         "Folder of token and certificates.",
         min_length=1,
     )
-    insecure: bool = option(False, "No encryption between machines. The token can be read on the way.")
+    insecure: bool = option(False, "No encryption between machines. The token can be read in transit.")
     synchronous: bool = option(
         False,
         "One actor waits for the learner after each step. Results equal one process bit for bit.",

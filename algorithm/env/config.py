@@ -59,7 +59,7 @@ class UnityArgs(Block):
     num_areas: Whole = option(1, "Training areas per player, if the scene supports it.", ge=1)
     time_scale: Finite = option(
         20.0,
-        "Multiple of real time. With --run and --render: 1.",
+        "Speed as a multiple of real time. With --run and --render: 1.",
         gt=0,
         le=100,
     )

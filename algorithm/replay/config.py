@@ -35,7 +35,7 @@ class ReplayConfig(Block):
 
     capacity: Whole = option(
         524288,
-        "Transitions. They must fit in nine tenths of the free memory.",
+        "Transitions to store. They must fit in nine tenths of the free memory.",
         ge=2,
         le=2**29 - 1,
         resume=_new_capacity,

@@ -14,7 +14,7 @@ _OTHER_RUN = "free: a new W&B run starts, with all rows so far"
 class CheckpointConfig(Block):
     """Retention of checkpoints."""
 
-    keep: Whole = option(3, "Newest checkpoints to keep.", ge=1)
+    keep: Whole = option(3, "Number of newest checkpoints to keep.", ge=1)
     best: bool = option(True, "Also keep the one with the best evaluation.")
     replay: Literal["always", "last", "never"] = option(
         "always", "Which checkpoints include the replay buffer."

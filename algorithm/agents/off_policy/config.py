@@ -59,7 +59,7 @@ class OffPolicyConfig(RunConfig):
     )
     start_repeat_d: Finite = option(
         4.0,
-        "The same for random discrete actions.",
+        "Mean steps to hold a random discrete action of start_step. 1: no holding.",
         ge=1,
         shared=True,
         resume="free: for random actions from now on",
@@ -75,7 +75,7 @@ class OffPolicyConfig(RunConfig):
     )
 
     ensemble_q_num: Whole = option(
-        2, "Critics. Usual: 2; REDQ: 10.", ge=1, resume=OTHER_NETWORKS, shared=True
+        2, "Number of critics. Usual: 2; REDQ: 10.", ge=1, resume=OTHER_NETWORKS, shared=True
     )
     ensemble_q_sample: Whole = option(
         2, "Target critics drawn for each update, which ensemble_q_reduce combines.", ge=1
@@ -88,7 +88,7 @@ class OffPolicyConfig(RunConfig):
     )
 
     learn_step: Whole = option(
-        1, "Learned steps per window, after the burn-in. With memory: 10 to 40.", ge=1, shared=True
+        1, "Steps per window to learn from, after the burn-in. With memory: 10 to 40.", ge=1, shared=True
     )
     refresh_carry: bool = option(
         False,
@@ -125,7 +125,7 @@ class OffPolicyConfig(RunConfig):
     )
 
     v_lambda: Finite = option(1.0, "V-trace: factor on the trace coefficients c.", ge=0, le=1)
-    v_rho: Finite = option(1.0, "V-trace: clips the ratio in front of a step's TD error.", gt=0)
+    v_rho: Finite = option(1.0, "V-trace: clips the ratio that weights a step's TD error.", gt=0)
     v_c: Finite = option(1.0, "V-trace: clips the ratio in the trace. At most v_rho.", ge=0)
     clip_epsilon: Finite = option(
         0.0,
@@ -139,7 +139,7 @@ class OffPolicyConfig(RunConfig):
         shared=True,
     )
     quantile_num: Whole = option(25, "Quantiles per value.", ge=1, resume=OTHER_NETWORKS, shared=True)
-    quantile_drop: Whole = option(2, "Largest quantiles dropped from a target, per critic.", ge=0)
+    quantile_drop: Whole = option(2, "Number of largest quantiles dropped from a target, per critic.", ge=0)
     categorical_num: Whole = option(101, "Bins of the histogram.", ge=2, resume=OTHER_NETWORKS, shared=True)
     categorical_range: Finite = option(
         5.0,

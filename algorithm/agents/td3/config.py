@@ -25,7 +25,7 @@ class Td3Config(Block):
         resume="free: for actions from now on",
     )
     target_noise: Finite = option(0.2, "Standard deviation of the target policy's noise.", ge=0)
-    target_noise_clip: Finite = option(0.5, "Clips that noise.", ge=0)
+    target_noise_clip: Finite = option(0.5, "Clip range of that noise.", ge=0)
 
 
 def td3_block(config: AnyConfig) -> Td3Config:
