@@ -394,7 +394,7 @@ def test_a_kind_that_makes_all_its_environments_itself(tmp_path):
         make_vec_env("OURS", "short", **{**asked, "env_args": {"made": lambda request: None}})
     assert "the plug-in OURS of theirs 1.0 makes no environments" in caught.value.what
     loaded = load_config("Pendulum-v1", overrides=["base_config.env_type=OURS"])
-    with pytest.raises(UsageError, match="OURS environments are no Gymnasium environments"):
+    with pytest.raises(UsageError, match="OURS environments are not Gymnasium environments"):
         list(check_single(loaded, CheckLimits()))
 
 

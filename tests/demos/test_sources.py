@@ -153,7 +153,7 @@ def test_teams_of_one_behaviour_share_recordings(tmp_path, spec, here, there):
 def test_a_name_that_no_behaviour_has_is_told_and_matched_by_its_spaces(tmp_path, spec):
     found = load(tmp_path, spec, behaviour="Ball?team=0")
     assert len(found.episodes) == 2
-    assert found.notices == ["a.npz: recorded as the behaviour default, taken for Ball"]
+    assert found.notices == ["a.npz: recorded as the behaviour default, used as Ball"]
     other = AgentSpec(spec.obs, ActionSpec((2,)))
     said = refusal(tmp_path, other, behaviour="Ball")
     assert "episode 0, action" in said and "as the behaviour 'default', not 'Ball'" in said
@@ -165,8 +165,8 @@ def test_a_name_that_no_behaviour_has_is_told_and_matched_by_its_spaces(tmp_path
 
 
 @pytest.mark.parametrize(("path", "why"), [
-    ("b.npz", "is no file, and matches none"),
-    ("none/*.npz", "is no file, and matches none"),
+    ("b.npz", "is not a file, and matches none"),
+    ("none/*.npz", "is not a file, and matches none"),
     ("empty", f"holds no {' or '.join(READERS)} file"),
     ("a.txt", "a.txt ends in .txt; recordings end in"),
     ("a.t*", "a.txt ends in .txt; recordings end in"),
@@ -204,7 +204,7 @@ def test_observations_are_renamed_before_they_are_checked(tmp_path, spec):
 
 
 @pytest.mark.parametrize(("rename", "says"), [
-    ({"sen": "obs"}, "expected the observations obs, got seen; up to here nothing is called sen, which rename names"),
+    ({"sen": "obs"}, "expected the observations obs, got seen; so far nothing is called sen, which rename names"),
     ({"sen": "other", "seen": "obs"}, "it names sen; theirs are seen"),
     ({"seen": "other"}, "b.npz, episode 0\n  why    expected the observations obs, got other\n  to do  set demonstrations.rename: {name in"),
     ({}, "expected the observations obs, got seen\n  to do  if they are the same, set demonstrations.rename: {seen: obs}"),
@@ -218,7 +218,7 @@ def test_what_is_renamed_in_a_later_source_is_not_taken_for_the_cause(tmp_path, 
     recorded_as(tmp_path, "b.npz", obs="seen")
     rewrite(tmp_path / "a.npz", tmp_path / "bad.npz", **{"0__reward": np.array([np.nan, 0], np.float32)})
     said = refusal(tmp_path, spec, ("bad.npz", "b.npz"), rename={"seen": "obs"})
-    assert "bad.npz, episode 0, reward" in said and "not finite; up to here nothing is called seen" in said
+    assert "bad.npz, episode 0, reward" in said and "not finite; so far nothing is called seen" in said
 
 
 @given(st.data())

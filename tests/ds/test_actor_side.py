@@ -95,7 +95,7 @@ def test_a_person_is_told_when_it_begins_and_ends_but_not_too_often():
     away(2.0, 10.0)
     expected = [
         "no answer from the learner (connection refused): trying again",
-        "the learner is back after 12 s · 3,400 steps given up",
+        "the learner is back after 12 s · 3,400 steps dropped",
     ]
     assert actor.lines == expected
     link.close("done")
@@ -160,7 +160,7 @@ def test_a_learner_started_anew_is_greeted_and_joined_again():
     learner.said.clear()
     actor.link.beat()
     assert [type(m) for m in learner.said if not isinstance(m, WeightRequest)] == [Beat, Hello, Join]
-    assert actor.lines == ["the learner was started anew (run r)"] * 2 and learner.joined == {"a1"}
+    assert actor.lines == ["the learner was restarted (run r)"] * 2 and learner.joined == {"a1"}
     learner.known.clear(), learner.joined.clear()  # it was stopped for long, and the same learner forgot it
     assert [actor.link.deliver(MESSAGE).state for _ in range(2)] == ["unknown", "taken"]
     assert len(actor.lines) == 2

@@ -131,7 +131,7 @@ def test_actors_come_back_and_are_scaled_until_a_stop(begin: Callable[..., Life]
     life.wait(lambda: life.events("connected"))
     life.host(1).signal.remote(int(signal.SIGKILL))
     life.wait(lambda: len(life.events("connected")) == 2)
-    assert "actor 0: killed by SIGKILL; starts again in 0.01 s" in life.said
+    assert "actor 0: killed by SIGKILL; restarts in 0.01 s" in life.said
     (target,) = life.targets()
     target.set.remote(3)
     life.wait(lambda: len(life.events("connected")) == 4)

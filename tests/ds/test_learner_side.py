@@ -105,7 +105,7 @@ def test_ever_so_many_who_come_and_leave_fill_neither_log_nor_memory(monkeypatch
     side.beat("honest")
     side.hello("later")
     (line,) = side.actors.news()
-    assert line.endswith("has come, in slot 1 (1,937 more like this before)")
+    assert line.endswith("has connected, in slot 1 (1,937 more like this before)")
     assert [one.actor for one in side.actors.state().members] == ["honest", "later"]
     for number in range(MAX_DEPARTED + 10):
         side.come(f"{number}").bye(f"{number}")

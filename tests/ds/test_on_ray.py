@@ -105,7 +105,7 @@ def test_a_training_on_ray(start: Callable[..., Command], how: signal.Signals, c
     assert ray is not None
     os.kill(actors[0], signal.SIGKILL)
     first.wait_for(r"actor \d+ connected", 3)
-    assert "killed by SIGKILL; starts again" in first.said
+    assert "killed by SIGKILL; restarts" in first.said
 
     first.save()
     os.kill(first.wait_for("learner .* fresh")[0], signal.SIGKILL)
@@ -193,7 +193,7 @@ def test_what_was_on_a_dead_node_comes_back_on_another(network: None, start: Cal
     command.save()
     kill_all(SPACES[OTHER])
     command.wait(lambda: not there())
-    command.wait(lambda: "4 of 4 actors run" in command.said.split("died; starts again")[-1])
+    command.wait(lambda: "4 of 4 actors run" in command.said.split("died; restarts")[-1])
     assert bool(command.events("learner .* resumed")) == ("learner" in before)
     (command.folder / "finish").touch()
     assert command.process.wait(LIMIT) == 0, command.said

@@ -102,7 +102,7 @@ def test_a_wrapper_may_lie_beside_the_task(beside, name, workers):
 
 @pytest.mark.parametrize(("entry", "said"), [
     ({"ClipRewards": None}, "did you mean ClipReward?"),
-    ({"Zzz": None}, "no subclass of gymnasium.Wrapper in gymnasium.wrappers"),
+    ({"Zzz": None}, "not a subclass of gymnasium.Wrapper in gymnasium.wrappers"),
     ({"no.such:Thing": None}, "No module named 'no'"),
     ({"tests.toys:Endless": None}, "no wrapper 'tests.toys:Endless'"),
     ({}, "has 0 names"),

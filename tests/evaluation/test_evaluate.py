@@ -160,7 +160,7 @@ def test_nobody_waits_for_agents_that_never_come(monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 4)
     seen: list[Any] = []
     script = ["."] * 9 + ["T"] + ["."] * 9
-    with pytest.raises(EnvError, match=r"do not come: 'b' \(0 of 1\)"):
+    with pytest.raises(EnvError, match=r"do not appear: 'b' \(0 of 1\)"):
         evaluate(both(script, ["."] * 20), players(), 1, callback=Noting(seen))
     assert len(seen) == 1 + 10 + 3 + 1, "the step that ended the last episode is the first one of the wait"
 

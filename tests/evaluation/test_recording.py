@@ -110,10 +110,10 @@ def test_a_data_set_of_minari_is_refused_where_it_could_not_hold_what_is_played(
     """Of several behaviours, and of an environment that is none of Gymnasium's."""
 
     def make_env():
-        raise UsageError("UNITY environments are no Gymnasium environments")
+        raise UsageError("UNITY environments are not Gymnasium environments")
 
     spec = Guests(["T"], {0}).specs[DEFAULT_BEHAVIOUR]
-    for names, says in (("ab", "these are 'a', 'b'"), ("a", "UNITY environments are no")):
+    for names, says in (("ab", "these are 'a', 'b'"), ("a", "UNITY environments are not")):
         with pytest.raises(UsageError) as error:
             open_target(
                 "minari:own/x-v0", dict.fromkeys(names, spec), make_env, algorithm="SAC", description=""
@@ -143,7 +143,7 @@ def test_an_evaluation_on_the_way_goes_on_where_nothing_can_be_kept(tmp_path):
     (kept,) = kept_recordings({DEFAULT_BEHAVIOUR: "file"}, tmp_path, warn=told.append)(40)
     assert evaluate(Guests(script, {0}), ONE, 4, callback=kept) == alone is not None
     (warning,) = told
-    assert "the recording cannot be written" in warning and "all else goes on" in warning
+    assert "the recording cannot be written" in warning and "everything else continues" in warning
     assert not kept._open and [file.name for file in tmp_path.iterdir()] == ["file"]
 
 

@@ -131,5 +131,5 @@ def test_a_segment_that_does_not_fit_is_named_and_changes_nothing(named, change)
 @pytest.mark.parametrize("sizes", [(1, 0, 1, 1), (2**29, 0, 1, 1), (4, -1, 1, 1), (4, 0, 0, 1), (4, 0, 1, 0)])
 def test_sizes_have_bounds(sizes):
     capacity, burn_in, learn, n_step = sizes
-    with pytest.raises(ValueError, match=r"capacity must lie|windows need"):
+    with pytest.raises(ValueError, match=r"capacity must be|windows need"):
         WindowReader(Storage(VECTOR, capacity), burn_in=burn_in, learn=learn, n_step=n_step)

@@ -41,7 +41,7 @@ def test_the_page_of_a_finished_run():
         "machine box, Linux, 2 processors",
         "versions python 3.11.0, torch 2.0",
         "program commit abcdef, with changes that were not committed",
-        "time went into update 75%, step 25%",
+        "time spent on update 75%, step 25%",
         "python main.py ./task -n run --resume --max_step=520",
         "python main.py ./task -n run --eval=100 Watch",
         "python main.py ./task -n run --video",

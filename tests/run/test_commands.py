@@ -52,14 +52,14 @@ def test_the_commands_that_a_screen_offers_work(runs, capsys, monkeypatch):
         monkeypatch.setattr(f"algorithm.app.{place}.has_display", lambda: True)
     assert main(["./task", *runs, "-n", "a", "--seed=1", "--device=cpu"]) == 0
     commands = shown(capsys)
-    assert commands.keys() == {"go on", "evaluate", "curves", "report", "watch", "film"}
+    assert commands.keys() == {"resume", "evaluate", "curves", "report", "watch", "film"}
     for purpose in commands.keys() - {"curves", "report"}:
         assert shlex.split(commands[purpose])[3:5] == runs
     page = Path("all runs/task/a/report.html")
     assert "--video" in page.read_text() and "--watch" in page.read_text()
     assert main(shlex.split(commands["evaluate"])[2:]) == 0
     assert shown(capsys).keys() == {"watch"}
-    assert main([*shlex.split(commands["go on"])[2:], "--quiet"]) == 0
+    assert main([*shlex.split(commands["resume"])[2:], "--quiet"]) == 0
     assert "step 80" in capsys.readouterr().out
     assert main(["./task", *runs, "--report", "a"]) == main(["./task", *runs, "--report", "*"]) == 0
     pages = [page, page.parents[1] / "compare_a.html", page.parents[1] / "compare_a.png"]
@@ -136,7 +136,7 @@ class MuteError(Exception):
         (OSError(36, "File name too long", "x" * 300), 6, "a file or folder cannot be used"),
         (OSError(28, "No space left on device"), 6, "free some disk space"),
         (ConnectionResetError(104, "reset by peer"), 1, "ConnectionResetError: [Errno 104] reset by peer"),
-        (MuteError(), 1, "MuteError: its text cannot be had, __str__ raised LookupError"),
+        (MuteError(), 1, "MuteError: its text is not available, __str__ raised LookupError"),
         (ValueError("\x1b[2Jred\x9b"), 1, r"ValueError: \x1b[2Jred\x9b"),
         (EnvError("\x1b[2Jred", why="\udc9b"), 4, r"\x1b[2Jred"),
     ],

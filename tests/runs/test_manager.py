@@ -298,7 +298,7 @@ def test_resume_finds_the_best_anew_where_its_file_says_nothing(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "no checkpoint is known as the best one"),
+        (None, "no checkpoint is recorded as the best one"),
         ('{"step": 7, "folder": "step_000000007"}', "step 7, which does not exist"),
         ('{"step": "../1"}', "does not name a step"),
         ("{", "Expecting"),

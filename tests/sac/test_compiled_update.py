@@ -327,7 +327,7 @@ def test_what_cannot_be_compiled_goes_on_as_it_is(monkeypatch):
         batch = random_batch(8, 1, seed=step)
         plain.update(batch)
         other.update(batch)
-    assert said[-1] == "the update is not compiled, the training goes on without that: no compiler"
+    assert said[-1] == "the update cannot be compiled, training continues without that: no compiler"
     assert len(said) == 2
     for name, value in weights(plain).items():
         assert torch.equal(value, weights(other)[name]), name

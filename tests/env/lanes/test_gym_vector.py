@@ -213,7 +213,7 @@ def made(vector: type, fails: str) -> GymVectorEnv:
     ("make", "message"),
     [
         (lambda: adapt(partial(Atlas, tell=False)), "without its last action mask"),
-        (lambda: adapt(lambda: Wrong("first")), r"has shape \(4,\), its space says \(2, 4\)"),
+        (lambda: adapt(lambda: Wrong("first")), r"has shape \(4,\), its space has \(2, 4\)"),
         (lambda: adapt(lambda: Wrong("undefined")), "terminations are NaN"),
         (lambda: adapt(lambda: Wrong("final_obs")), r"final_obs.* of environment 0: observation 'obs' has"),
         (lambda: adapt(lambda: Wrong("rewards")), r"rewards have shape \(\) instead of \(2,\)"),

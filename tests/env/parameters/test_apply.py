@@ -37,7 +37,7 @@ def test_each_way_into_an_environment_through_its_wrappers() -> None:
         ("model.wind", "it is ndarray", "an item of an array"),
         ("model.name", "it is str", "a number"),
         ("gravity.1", "no '1'", "not an array"),
-        ("what", "no 'what' in Weighed", "numbers: gravity"),
+        ("what", "no 'what' in Weighed", "numeric attributes: gravity"),
         ("close", "it is method", "a method of one argument"),
     ],
 )

@@ -301,8 +301,8 @@ def test_a_hang_ends_the_process_where_nobody_can_be_told(tmp_path):
 
 
 UNTRUE = {
-    "shape": "observation 'speed' has shape (3,), its space says (2,)",
-    "broadcast": "observation 'camera' has shape (1, 2), its space says (2, 2)",
+    "shape": "observation 'speed' has shape (3,), its space has (2,)",
+    "broadcast": "observation 'camera' has shape (1, 2), its space has (2, 2)",
     "text": "observation 'speed' is <U4, its space has real numbers",
     "complex": "observation 'speed' is complex128, its space has real numbers",
     "object": "observation 'speed' is object, its space has real numbers",

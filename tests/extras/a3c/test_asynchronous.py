@@ -377,7 +377,7 @@ def test_a_run_survives_a_killed_worker_and_leaves_nothing(loaded: LoadedConfig)
         everybody, memory = program.children(), memory_of(program.pid)
         assert len(memory) == 1
         next(one for one in everybody if any("spawn_main" in word for word in one.cmdline())).kill()
-        program.until(lambda: "killed by SIGKILL · started anew" in program.said)
+        program.until(lambda: "killed by SIGKILL · restarted" in program.said)
         everybody += program.children()
         at = len(program.said)
         program.until(lambda: program.said.find("step=", at) >= 0)

@@ -185,7 +185,7 @@ FAULTS = {
     "no bounds": ({"spaces": PENDULUM | {"action_space": Box(-np.inf, np.inf, (1,))}}, "", "has no finite bounds"),
     "not finite": ({"rewards": [0.0, np.nan, 0.0, 0.0]}, "episode 0, reward", "not finite"),
     "beyond the bounds": ({"actions": np.array([[0.0], [0.0], [2.1], [0.0]])}, "episode 0, action", "continuous actions in [-1, 1]"),
-    "an observation too few": ({"observations": np.zeros((4, 3))}, "episode 0", "has shape (4, 3), its space says (5, 3)"),
+    "an observation too few": ({"observations": np.zeros((4, 3))}, "episode 0", "has shape (4, 3), its space has (5, 3)"),
     "an action too few": ({"actions": np.zeros((3, 1))}, "episode 0", "the action is float64 [3, 1], not numbers [4, 1]"),
     "rewards of another shape": ({"rewards": np.zeros((4, 1))}, "episode 0", "expected one reward for each step, got float64 [4, 1]"),
     "an end in the middle": ({"terminations": [False, True, False, False]}, "episode 0, terminated", "true before the last step"),
@@ -204,7 +204,7 @@ def test_what_does_not_fit_is_named_with_data_set_episode_and_field(minari, tmp_
 def test_a_data_set_that_is_not_here_or_none_or_damaged_is_told(minari, tmp_path, spec, monkeypatch):
     assert f"minari download {ID}" in refusal(tmp_path, spec)
     for name in ("own/data", "/tmp/x-v0", "../x-v0", "a b-v0", ""):
-        assert "is no id of Minari" in refusal(tmp_path, spec, f"minari:{name}")
+        assert "is not a Minari id" in refusal(tmp_path, spec, f"minari:{name}")
     built(minari)
     file = tmp_path / "sets" / ID / "data" / "main_data.hdf5"
     whole = file.read_bytes()

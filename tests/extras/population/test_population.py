@@ -131,7 +131,7 @@ def test_lines_that_cannot_be_used_are_named_and_the_rest_is_shown():
         "lineage.jsonl, line 5 is left out: member is",
         "lineage.jsonl, line 6 is left out: its JSON is",
         "lineage.jsonl, line 8: member 2 appears twice in generation 1; the later line counts",
-        "lineage.jsonl, line 9 is left out: Infinity is no number of JSON",
+        "lineage.jsonl, line 9 is left out: Infinity is not a JSON number",
         "pop_1 1, elite -10",
         "pop_2 2 -77",
     ):

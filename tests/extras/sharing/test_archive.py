@@ -86,11 +86,11 @@ REFUSED = {
     "is compressed": zipped(whole({**FILES, "model.safetensors": bytes(10**6)}), zipfile.ZIP_DEFLATED),
     "1,005 members": zipped(whole({**FILES, **{f"plots/{i}.png": b"" for i in range(archive.MOST)}})),
     "its directory has": zipped(whole({**FILES, **{f"plots/{i:0190}.png": b"" for i in range(2500)}})),
-    "content cannot be read: result.json holds no object": zipped(whole({**FILES, "result.json": b"[]"})),
+    "content cannot be read: result.json is not an object": zipped(whole({**FILES, "result.json": b"[]"})),
     "manifest.json has": zipped(whole(FILES, spaces={f"{i:09}": [] for i in range(20_000)})),
     "are no names": zipped(whole(FILES, env="a/../b")),
     "its manifest.json is none": zipped({**FILES, MANIFEST: b"[]"}),
-    "True are no names and step": zipped(whole(FILES, step=True)),
+    "True are not valid names and step": zipped(whole(FILES, step=True)),
     "it is format 2 of version 0.1.0": zipped(
         {**FILES, MANIFEST: manifest_of(FILES).replace(b'"format": 1', b'"format": 2')}
     ),

@@ -158,7 +158,7 @@ def test_a_study_stops_with_its_runs_and_goes_on_with_them(made: Make) -> None:
     assert [one.state for one in study.optimiser().trials] == ["complete", "complete", "running"]
     (study.run.path / "wait_trial_003").unlink()
     assert study.search() == expected
-    assert study.begun.count("trial_003 resumed") == 1 and "trial 3 goes on" in study.said
+    assert study.begun.count("trial_003 resumed") == 1 and "trial 3 continues" in study.said
 
 
 def test_a_trial_without_values_of_the_metric_fails(made: Make) -> None:

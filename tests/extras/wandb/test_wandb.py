@@ -164,8 +164,8 @@ def test_the_variable_of_wandb_says_how(log, monkeypatch, variable, mode):
     [
         (Package(fails="init"), "W&B has not started · no init today"),
         (Package(key=False), "W&B has not started · no API key: run `wandb login`"),
-        (Package(fails="log"), "W&B takes no rows any more · no log today"),
-        (Package(fails="finish"), "W&B has not got everything · no finish today"),
+        (Package(fails="log"), "W&B no longer accepts rows · no log today"),
+        (Package(fails="finish"), "W&B has not received everything · no finish today"),
     ],
 )
 def test_a_failure_is_warned_of_once_and_the_run_goes_on(opened, tmp_path, package, says):
