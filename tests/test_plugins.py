@@ -171,7 +171,7 @@ def test_ppo_takes_the_bonus_and_the_loss_and_refuses_what_it_would_not_use(site
     assert main([*ppo, "-n", "p"]) == 0
     assert "plugin/surprise/loss/surprise" in (there / "models/task/p/metrics.csv").read_text()
     install(there, MAKERS)
-    for maker, said in (("shrinking", "the extension Shrink is not for"), ("asking", "values of actions")):
+    for maker, said in (("shrinking", "the extension Shrink does not work with"), ("asking", "values of actions")):
         assert main([*ppo, "-o", f"sac_config.extensions=['their_theirs:{maker}']"]) == 2
         assert said in capsys.readouterr().err
     assert main([*ppo, "-n", "q", "-o", "sac_config.extensions=['their_theirs:proposing']"]) == 0
@@ -286,7 +286,7 @@ def made(*entries: object):
         ("their_theirs:absent", "cannot be loaded", "AttributeError: module 'their_theirs' has no"),
         ("their_absent:make", "cannot be loaded", "ModuleNotFoundError: No module named 'their_absent'"),
         ("their_theirs:number", "has no maker", "their_theirs:number is 3"),
-        ("their_theirs:nothing", "is no extension", "has returned None"),
+        ("their_theirs:nothing", "is not a valid extension", "has returned None"),
         ({"their_theirs:nothing": {"strenth": 2}}, "does not take", "unexpected keyword argument 'strenth'"),
         ("their_theirs:failing", "cannot be made", "ZeroDivisionError: no width"),
         ("their_theirs:leaving", "cannot be made", "SystemExit: 3"),
@@ -416,7 +416,7 @@ def problem(there: Path, key: str, value: str):
         ("base_config.env_type", "GRIDWRLD", "did you mean `GRIDWORLD`? built in: UNITY, GYM,"),
         ("base_config.env_type", "GRIDWRLD", f"{sys.executable} -m pip install PACKAGE"),
         ("sac_config.extensions", "[smal]", "did you mean `small`? installed plug-ins: small"),
-        ("sac_config.extensions", "[{Curiosity: null}]", "keys of its own: sac_config.curiosity"),
+        ("sac_config.extensions", "[{Curiosity: null}]", "it has its own keys: sac_config.curiosity"),
         ("sac_config.extensions", "small", "a list such as"),
         ("sac_config.extensions", "[{a: null, b: null}]", "every name needs its own entry"),
     ],
@@ -456,7 +456,7 @@ def test_a_plugin_with_the_name_of_what_is_built_in(there, group, name, own):
     [
         ("nn_wid", "did you mean `nn_wide`?"),
         ("gird", "did you mean `grid`?"),
-        ("thing", "the plug-in thing of theirs 1.0 is no module"),
+        ("thing", "the plug-in thing of theirs 1.0 is not a module"),
     ],
 )
 def test_networks_that_cannot_be_found(there, name, said):

@@ -217,7 +217,7 @@ def test_weights_that_are_announced_and_not_there_are_asked_for_after_a_pause():
     fetcher = WeightFetcher(lambda than: [])
     fetcher.fetch()
     fetcher.announce(5)
-    with pytest.raises(Unreachable, match="not there"):
+    with pytest.raises(Unreachable, match="are missing"):
         fetcher.fetch()
     assert fetcher.take() is None and fetcher.wait_until_behind(0)
 

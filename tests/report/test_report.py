@@ -30,7 +30,7 @@ def page_of(run):
 def test_the_page_of_a_finished_run():
     page = page_of(make_run())
     for text in (
-        "task, run Pendulum-v1 · finished · seed 7 · begun 2026-01-02 03:04 UTC",
+        "task, run Pendulum-v1 · finished · seed 7 · started 2026-01-02 03:04 UTC",
         "last evaluation -2.50 ± 0.50 (Student's 95 %), 5 episodes, step 400",
         "best evaluation -2.50 ± 0.50 (Student's 95 %)",
         "environment steps 400 updates 200 training time 8.0 s 50 steps/s",

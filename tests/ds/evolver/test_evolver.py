@@ -313,7 +313,7 @@ def test_a_population_goes_on_as_it_was_begun(
     for words, learners, why in (
         ([], 3, "the population has 2 members, not 3"),
         (["--seed=2"], 2, "the population's seed is 1, not 2"),
-        (["--num_actors=1"], 2, "was begun with 0 actors for each member"),
+        (["--num_actors=1"], 2, "was started with 0 actors for each member"),
         (["-o", "base_config.evolver_mode=copy"], 2, "was started with evolver_mode cem"),
         (["-o", "sac_config.random_params.tau={std: 0.001}"], 2, "not sac_config.learning_rate"),
     ):

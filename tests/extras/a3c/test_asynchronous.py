@@ -202,7 +202,7 @@ def test_what_workers_do_adds_up_and_a_lost_one_is_replaced(crew: Any) -> None:
         assert first == shared.updates(DEFAULT_BEHAVIOUR)[1] - 1, "of the other one"
         workers[1].lost = True
         collector.step()
-        assert workers[1].starts == 2 and "started anew" in console.lines[0]
+        assert workers[1].starts == 2 and "restarted" in console.lines[0]
         collector.step()
         assert collector.steps == 465 and agent.updates == int(shared.updates(DEFAULT_BEHAVIOUR).sum())
         workers[0].lost = True

@@ -74,8 +74,8 @@ OUTSIDE = ("../evil.py", "/etc/passwd.py", "plots/../../evil.py")
 UNKNOWN = ("plots//a.png", "bin/sh", "sitecustomize.pth", "a/b/model.safetensors")
 LACKS_CARD = {name: data for name, data in FILES.items() if name != "README.md"}
 REFUSED = {
-    **{f"'{name}' is no file": zipped(whole({**FILES, name: b"x"})) for name in OUTSIDE + UNKNOWN},
-    "it has no 'manifest.json'": zipped({"README.md": b"hello"}),
+    **{f"'{name}' is not a file": zipped(whole({**FILES, name: b"x"})) for name in OUTSIDE + UNKNOWN},
+    "it lacks 'manifest.json'": zipped({"README.md": b"hello"}),
     "README.md is missing": zipped({**LACKS_CARD, MANIFEST: manifest_of(FILES)}),
     "notes.py is missing": zipped({**FILES, "notes.py": b"", MANIFEST: manifest_of(FILES)}),
     "it lacks config.yaml": zipped(whole({"README.md": b"", "model.safetensors": b""})),
@@ -88,8 +88,8 @@ REFUSED = {
     "its directory has": zipped(whole({**FILES, **{f"plots/{i:0190}.png": b"" for i in range(2500)}})),
     "content cannot be read: result.json is not an object": zipped(whole({**FILES, "result.json": b"[]"})),
     "manifest.json has": zipped(whole(FILES, spaces={f"{i:09}": [] for i in range(20_000)})),
-    "are no names": zipped(whole(FILES, env="a/../b")),
-    "its manifest.json is none": zipped({**FILES, MANIFEST: b"[]"}),
+    "are not valid names": zipped(whole(FILES, env="a/../b")),
+    "its manifest.json is invalid": zipped({**FILES, MANIFEST: b"[]"}),
     "True are not valid names and step": zipped(whole(FILES, step=True)),
     "it is format 2 of version 0.1.0": zipped(
         {**FILES, MANIFEST: manifest_of(FILES).replace(b'"format": 1', b'"format": 2')}
