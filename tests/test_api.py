@@ -195,7 +195,7 @@ def test_callbacks_may_stand_in_the_configuration(tmp_path):
         ({"nothing.py:Count": {}}, "there is no file nothing.py"),
         ({"json:JSONDecoder": {}}, "is not a Callback"),
         ({"json:Nothing": None}, "has no attribute"),
-        ({"Count": {}}, "names no module"),
+        ({"Count": {}}, "does not name a module"),
         ({"nowhere:Count": {}}, "No module named"),
         ({"math:sqrt": {"x": 0}}, "takes no keyword"),
         ({"leave.py:Leave": {}}, "SystemExit"),

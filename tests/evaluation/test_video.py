@@ -171,5 +171,5 @@ def test_an_environment_without_pictures_is_refused_before_anything_is_trained(t
         def render(self):
             return None
 
-    with pytest.raises(EnvError, match="no pictures"):
+    with pytest.raises(EnvError, match="no images"):
         video_recorders(Unseen(["T"], {0}), tmp_path, warn=print)

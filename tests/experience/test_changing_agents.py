@@ -132,7 +132,7 @@ class Says(Guests):
 @pytest.mark.parametrize(("event", "altered", "said"), [
     ("t", {"terminated": np.zeros(1, bool)}, r"agents \[0\] left with neither terminated nor truncated"),
     ("t", {"final": None}, r"agents \[0\] left with no final observation"),
-    (".", {"ids": np.zeros(2, np.int64)}, "an id of 'default' stands twice"),
+    (".", {"ids": np.zeros(2, np.int64)}, "an id of 'default' appears twice"),
 ])  # fmt: skip
 def test_results_that_contradict_themselves_are_refused(event, altered, said):
     player = Attentive()

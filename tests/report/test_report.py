@@ -118,7 +118,7 @@ def test_the_same_training_again():
     arguments = [*line.split(), "--env_args", "g=9.8,name=a b", "--nn=other"]
     arguments += ["-o", "sac_config.tau=2e-2", "--seed=1"]
     page = page_of(make_run(arguments=arguments, overrides=("sac_config.tau=2e-2",)))
-    (command,) = re.findall(r"under a new name (.*?) Go on", page.shown)
+    (command,) = re.findall(r"under a new name (.*?) Continue it", page.shown)
     before = parse_args(arguments[1:])
     # The seed is that of this run, not of the first of three.
     assert parse_args(shlex.split(command)[2:]) == replace(before, seed=7, name=None, repeat=1, quiet=False)
@@ -141,7 +141,7 @@ def test_the_same_training_again():
 )
 def test_what_a_resume_changed_is_told_once(arguments, overrides, again):
     page = page_of(make_run(arguments=["main.py", "./task", *arguments], overrides=overrides))
-    assert f"under a new name python main.py ./task {again} --seed=7 Go on" in page.shown
+    assert f"under a new name python main.py ./task {again} --seed=7 Continue it" in page.shown
 
 
 @pytest.mark.parametrize("arguments", [["pytest", "-q", "tests"], [], [1, 2]])

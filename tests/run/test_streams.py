@@ -53,7 +53,7 @@ def test_no_output_ends_a_program(tmp_path):
         assert (int(out) if gone else process.returncode) == 7, (redirection, err)
         assert b"Traceback" not in err
         assert not file.exists() or file.read_bytes() == b""
-        assert (b"the reader of the output is gone" in err) == gone
+        assert (b"the reader of the output has exited" in err) == gone
         if not redirection:
             assert out.splitlines()[0] == rb"1 \xb7 2 \xb1 3" and rb"\u03b1" in out
 

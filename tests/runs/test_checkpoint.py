@@ -118,18 +118,18 @@ DAMAGE = {
     "optim.safetensors.*No such file": lambda path: (path / "optim.safetensors").unlink(),
     "manifest.json.*No such file": lambda path: (path / "manifest.json").unlink(),
     "manifest.json.*not a manifest": lambda path: (path / "manifest.json").write_text("{}"),
-    "manifest.json.*no JSON": lambda path: (path / "manifest.json").write_bytes(b"\xff\x00"),
-    "manifest.json.*no JSON .*nested too deeply": lambda path: (path / "manifest.json").write_text(
+    "manifest.json.*not JSON": lambda path: (path / "manifest.json").write_bytes(b"\xff\x00"),
+    "manifest.json.*not JSON .*nested too deeply": lambda path: (path / "manifest.json").write_text(
         "[" * 100_000
     ),
     "manifest.json.*not a manifest .*list": lambda path: (path / "manifest.json").write_text("[]"),
     "manifest.json.*far too many": longer,
     "manifest.json.*SHA-256 is not that of its content": flip_a_bit,
     "manifest.json.*of step 3, and its folder is called": lambda path: edit_manifest(path, step=3),
-    "manifest.json.*no JSON .*Infinity": lambda path: (path / "manifest.json").write_text(
+    "manifest.json.*not JSON .*Infinity": lambda path: (path / "manifest.json").write_text(
         '{"schema": 5, "step": Infinity}'
     ),
-    "manifest.json.*no JSON .*1e999": lambda path: (path / "manifest.json").write_text('{"step": 1e999}'),
+    "manifest.json.*not JSON .*1e999": lambda path: (path / "manifest.json").write_text('{"step": 1e999}'),
     "manifest.json.*the step is True": lambda path: edit_manifest(path, step=True),
     "manifest.json.*not a size": lambda path: edit_manifest(
         path, files={"state.json": {"bytes": 1.5, "sha256": ""}}
@@ -138,14 +138,14 @@ DAMAGE = {
         path, files={"state.json": {"bytes": 2**60, "sha256": ""}}
     ),
     "state.json.*not hold an object": lambda path: rewrite(path, "state.json", b"[]"),
-    "state.json.*stands twice": lambda path: rewrite(path, "state.json", b'{"a": 1, "a": 2}'),
+    "state.json.*appears twice": lambda path: rewrite(path, "state.json", b'{"a": 1, "a": 2}'),
     "state.json.*64 levels": lambda path: rewrite(path, "state.json", b'{"a":' * 65 + b"1" + b"}" * 65),
     "schema 99": lambda path: edit_manifest(path, schema=99),
     r"points outside of the folder, to \.\./x": lambda path: list_also(path, "../x.safetensors"),
     "points outside of the folder, to /etc": lambda path: list_also(path, "/etc/x.safetensors"),
     "not list state.json": lambda path: edit_manifest(path, files={}),
     "model.*content cannot be read": lambda path: rewrite(path, "model.safetensors", b"\xff" * 20),
-    "state.json.*no JSON": lambda path: rewrite(path, "state.json", b"{"),
+    "state.json.*not JSON": lambda path: rewrite(path, "state.json", b"{"),
 }
 
 

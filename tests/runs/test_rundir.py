@@ -118,7 +118,7 @@ def test_a_folder_that_is_no_run_is_not_called_one_and_stays(here, file, told):
             find("e", "x")
         message = str(caught.value)
         assert told.format(pid=os.getpid()) in message and "-n x_2" in message and "--run" not in message
-        assert "rm " not in message and ("aside" in message) == (file == "train.log")
+        assert "rm " not in message and ("move it away" in message) == (file == "train.log")
 
 
 def test_a_name_that_a_player_left_goes_to_one_of_two_that_begin_at_once(here, monkeypatch):
