@@ -171,7 +171,10 @@ def test_ppo_takes_the_bonus_and_the_loss_and_refuses_what_it_would_not_use(site
     assert main([*ppo, "-n", "p"]) == 0
     assert "plugin/surprise/loss/surprise" in (there / "models/task/p/metrics.csv").read_text()
     install(there, MAKERS)
-    for maker, said in (("shrinking", "the extension Shrink does not work with"), ("asking", "values of actions")):
+    for maker, said in (
+        ("shrinking", "the extension Shrink does not work with"),
+        ("asking", "action values"),
+    ):
         assert main([*ppo, "-o", f"sac_config.extensions=['their_theirs:{maker}']"]) == 2
         assert said in capsys.readouterr().err
     assert main([*ppo, "-n", "q", "-o", "sac_config.extensions=['their_theirs:proposing']"]) == 0

@@ -154,7 +154,7 @@ def test_more_failures_than_the_budget_end_the_run_with_the_environments_traceba
 def test_spaces_that_change_with_a_restart_are_refused(tmp_path, workers, fault):
     with closing(Faulty(tmp_path, fault, n=1, workers=workers, wide=True)) as run:
         run.env.reset()
-        with pytest.raises(EnvError, match="other spaces") as caught:
+        with pytest.raises(EnvError, match="different spaces") as caught:
             for _ in range(4):
                 run.step()
     assert "obs 3 float32" in str(caught.value)
@@ -340,7 +340,7 @@ def test_what_a_space_does_not_allow_ends_the_run_where_it_is_first_seen(how, at
     with closing(env), pytest.raises(EnvError, match=f"Untrue-v0 failed in {call}") as caught:
         env.reset()
         step(env, 2)
-    assert UNTRUE[how] in caught.value.why and "a restart would fail alike" in caught.value.fix
+    assert UNTRUE[how] in caught.value.why and "a restart would fail in the same way" in caught.value.fix
     assert f"environment 0, episode 0, seed {SEEDS(0, 0)}, step {at} of the episode" in caught.value.where
     assert not faults
 

@@ -106,7 +106,7 @@ def test_a_build_is_started_stepped_and_ended_and_leaves_nothing_behind(tmp_path
         ("crash@start", "ended", "SIGSEGV", OPEN_S),
         ("exit@reset", "ended", "exit code 1", OPEN_S),
         ("crash@step:5", "ended", "SIGSEGV", OPEN_S),
-        ("quit@step:5", "goodbye", "goodbye", OPEN_S),
+        ("quit@step:5", "goodbye", "it closed the connection, with status", OPEN_S),
         ("short@step:5", "garbled", "cannot reshape", OPEN_S),
         # The interpreter has to start in that time as well.
         ("hang@step:3", "hangs", "no message for 3 s", 3.0),
