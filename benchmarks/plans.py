@@ -68,14 +68,19 @@ class Plan:
         try:
             said = yaml.safe_load(path.read_text("utf-8"))
             suites = {name: _suite(**of) for name, of in said["suites"].items()}
+            sides = said.get("sides") or {}
+            peers = {name: of for name, of in sides.items() if "library" in of}
+            ours = {name: of["set"] for name, of in sides.items() if name not in peers}
         except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
             raise WorkerError(f"{path} is no plan as evidence.yaml explains it: {error}") from error
         names = [task for suite in suites.values() for task in suite.tasks]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise WorkerError(f"{path}: there are two tasks {', '.join(twice)}; a name is taken once")
-        sides = said.get("sides", {})
-        peers = {name: of for name, of in sides.items() if "library" in of}
-        return cls(peers, {name: of["set"] for name, of in sides.items() if name not in peers}, suites)
+        if taken := ours.keys() & {BARE, *presets()}:
+            raise WorkerError(
+                f"{path}: {', '.join(sorted(taken))} has a meaning already: name the side otherwise"
+            )
+        return cls(peers, ours, suites)
 
     def task(self, cell: Cell) -> Task:
         """Return the task of a cell."""

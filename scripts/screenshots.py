@@ -82,12 +82,14 @@ def _filmed(folder: str) -> list[Text]:
     reader, writer = pty.openpty()
     fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", LIVE_HEIGHT, LIVE_WIDTH, 0, 0))
     command = [sys.executable, "-m", "asac", *LIVE]
-    with subprocess.Popen(command, cwd=folder, env=environment, stdout=writer, stderr=writer):
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=writer, stderr=writer) as training:
         os.close(writer)
         said = b""
         while part := _read(reader):
             said += part
     os.close(reader)
+    if training.returncode:
+        raise SystemExit(said.decode("utf-8", "replace"))
     first, *panels = _REDRAWN.split(said.decode("utf-8", "replace").replace("\r\n", "\n"))
     begun = first[first.rindex("\x1b[36m╭") :] if "╭" in first else first
     every = [begun, *panels]

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ("api.md", "configuration.md", "metrics.md")
 """Pages of ``docs/`` that are written by a script."""
 
-CODE = re.compile(r"^(?P<fence>`{3,})[^\n`]*\n.*?^(?P=fence) *$", re.M | re.S)
+CODE = re.compile(r"^ *(?P<fence>`{3,})[^\n`]*\n.*?^ *(?P=fence) *$", re.M | re.S)
 TABLE = re.compile(r"^ *\|.*\n?", re.M)
 COMMENT = re.compile(r"<!--.*?-->", re.S)
 TARGET = re.compile(r"(?<=\])\([^)\s]+(?: \"[^\"]*\")?\)")

@@ -96,7 +96,7 @@ class RunConfig(Block):
         1000,
         "Steps with uniformly random actions before learning. 0: learn once there is a batch.",
         ge=0,
-        resume="fixed: pending updates are counted from it",
+        resume="free: for random actions from now on; updates stay owed as they were",
     )
     gamma: Finite = option(
         0.99,

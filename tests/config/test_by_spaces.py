@@ -204,6 +204,14 @@ def test_the_widths_of_each_layer_stand_for_their_size(task):
     assert dict(loaded.config.nn_config.q) == {"hidden": [400, 300], "norm": "batch"}
 
 
+def test_learning_from_recordings_needs_no_densities(task):
+    task(PENDULUM)
+    keys = ["demonstrations.path=a.npz", "demonstrations.share=0.5"]
+    sac = laid(RUNNER, *keys).config.sac_config
+    assert (sac.n_step, sac.ensemble_q_reduce, sac.use_target_network) == (1, "min", False)
+    assert laid(RUNNER, *keys, "sac_config.n_step=3").config.sac_config.n_step == 3
+
+
 @pytest.mark.parametrize(
     ("keys", "random"),
     [
@@ -235,7 +243,7 @@ def test_step_sizes_fall_unless_they_shall_not(task, key, schedule, end):
     task(PENDULUM)
     sac = laid(RUNNER, key).config.sac_config
     assert (sac.learning_rate_schedule, sac.learning_rate_end, sac.adam_beta_1) == (schedule, end, 0.5)
-    assert sac.learning_rate_hold == (10_000 if schedule != "constant" else 0)
+    assert sac.learning_rate_hold == (10_000 if "schedule" not in key else 0)
 
 
 @pytest.mark.parametrize(

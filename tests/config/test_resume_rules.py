@@ -17,7 +17,7 @@ sac_config.quantile_num sac_config.categorical_num sac_config.categorical_range
 base_config.env_type base_config.env_name base_config.env_args base_config.wrappers
 base_config.reward_scale nn_config.rep nn_config.policy nn_config.q replay_config.alpha replay_config.beta
 replay_config.sampler
-sac_config.nn sac_config.seed sac_config.use_replay_buffer sac_config.use_priority sac_config.start_step
+sac_config.nn sac_config.seed sac_config.use_replay_buffer sac_config.use_priority
 sac_config.ensemble_q_num sac_config.seq_encoder sac_config.init_log_alpha sac_config.use_auto_alpha
 sac_config.discrete_dqn_like sac_config.siamese sac_config.use_normalization sac_config.critic_observations
 sac_config.reward_scaling sac_config.use_prediction sac_config.curiosity sac_config.use_rnd
@@ -152,9 +152,9 @@ def test_with_another_algorithm_nothing_else_is_told(loaded):
 def test_what_says_nothing_with_the_algorithm_may_change(task):
     """What another family's runs cannot change: the default section was edited since."""
     ppo = "ppo:\n  algorithm: PPO\n"
-    task(PENDULUM + "  sac_config: {start_step: 100}\n" + ppo)
+    task(PENDULUM + "  sac_config: {use_priority: true}\n" + ppo)
     old = load_config("gym/task", "ppo", seed=1)
-    task(PENDULUM + "  sac_config: {start_step: 200}\n  nn_config: {q: {dense_n: 4}}\n" + ppo)
+    task(PENDULUM + "  sac_config: {use_priority: false}\n  nn_config: {q: {dense_n: 4}}\n" + ppo)
     assert changes(old, load_config("gym/task", "ppo", seed=1)) == []
 
 

@@ -154,8 +154,8 @@ class OffPolicyConfig(RunConfig):
 
     use_n_step_is: bool | Literal["sampled"] = option(
         True,
-        "Correct n-step targets with V-trace. sampled: the same on average, from one state of the n. "
-        "false: plain n-step sums. No effect if n_step is 1.",
+        "Correct n-step targets with V-trace. sampled: the same on average, with v_rho and v_c 1, from "
+        "one of the n states. false: plain n-step sums. No effect if n_step is 1.",
     )
 
     use_add_with_td: bool = option(

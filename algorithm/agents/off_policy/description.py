@@ -103,6 +103,10 @@ def notices(
             f"{''.join(moot[:1])} has no effect: there are no target networks",
         ),
         (
+            keys.n_step > 1 and keys.use_n_step_is == "sampled" and (keys.v_rho, keys.v_c) != (1.0, 1.0),
+            "v_rho and v_c have no effect: use_n_step_is is sampled, which cuts ratios off at 1",
+        ),
+        (
             keys.noise_repeat > 1 and not spec.action.continuous,
             "noise_repeat has no effect: there is no continuous action",
         ),

@@ -165,6 +165,12 @@ class _Layering:
             return config, []
         leaves = dict(shipped().children[name].leaves()) if name in shipped().children else {}
         values = {path: leaf.value for path, leaf in leaves.items()}
+        # Recordings of others have no probabilities of their actions, which several steps would need.
+        values |= (
+            {(RUN_BLOCK, "n_step"): 1, (RUN_BLOCK, "ensemble_q_reduce"): "min"}
+            if config.demonstrations.learned_from
+            else {}
+        )
         if config.demonstrations.without_random:
             values.pop(_RANDOM, None)
         elif config.base_config.max_step > 0 and _RANDOM in values:
@@ -184,12 +190,13 @@ class _Layering:
             self._is_set(("replay_config", key)) for key in _OF_PRIORITIES
         ):
             return True
-        stays = self._config.sac_config.learning_rate_schedule == "constant"
         if (
-            path[-1] in ("learning_rate_hold", "learning_rate_end")
-            and stays
-            and self._is_set((RUN_BLOCK, "learning_rate_schedule"))
-        ):
+            path[-1] == "learning_rate_hold"
+            or (
+                path[-1] == "learning_rate_end"
+                and self._config.sac_config.learning_rate_schedule == "constant"
+            )
+        ) and self._is_set((RUN_BLOCK, "learning_rate_schedule")):
             return True
         dotted, raw = ".".join(path), self.loaded.raw
         prefix = f"ma_config.{self.part}." if self.part else ""
