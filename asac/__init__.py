@@ -15,10 +15,9 @@ from algorithm.core.lazy import lazy
 
 if TYPE_CHECKING:
     from algorithm.app.agent import HeldAgent as Agent
-    from algorithm.app.api import check, load, make_env, train
+    from algorithm.app.api import check, from_mlagents, load, make_env, train
     from algorithm.app.policy import TrainedPolicy as Policy
     from algorithm.app.run import Run
-    from algorithm.app.translation import from_mlagents
     from algorithm.config.errors import ConfigError
     from algorithm.core.errors import EnvError, ModelError, NumericalError, StorageError, UsageError
     from algorithm.env.outputs import SpaceMismatchError
@@ -34,7 +33,7 @@ _PLACES = {
     "Policy": "algorithm.app.policy:TrainedPolicy",
     "make_env": "algorithm.app.api:make_env",
     "check": "algorithm.app.api:check",
-    "from_mlagents": "algorithm.app.translation:from_mlagents",
+    "from_mlagents": "algorithm.app.api:from_mlagents",
     "Callback": "algorithm.train.callbacks:Callback",
     "CallbackError": "algorithm.train.callbacks:CallbackError",
     "Training": "algorithm.train.callbacks:Training",

@@ -153,6 +153,8 @@ def _prose(value: object) -> str:
 
 def _as_list(block: str) -> str:
     """Return a paragraph with its lines ``name: meaning`` as a list."""
+    if block.startswith(">>> "):
+        return _code(re.sub(r"^(>>>|\.\.\.) ", "", block, flags=re.M))
     text = _FIELD.sub(lambda found: f"\n- `{found['names']}`: ", block)
     head, _, rest = text.partition("\n- ")
     if not rest:

@@ -12,51 +12,63 @@ from numpy.typing import NDArray
 from torch import nn
 from typing_extensions import Self, override
 
-from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.flag_types import is_export, is_graph
-from algorithm.app.given import EnvLike, as_object, with_keys
+from algorithm.app.given import AlgorithmName, Device, EnvLike, as_object, check_order, with_keys
 from algorithm.app.policy import PolicyState, TrainedPolicy
-from algorithm.app.run import Run, Which
+from algorithm.app.run import Run
 from algorithm.app.start import TrainingPlan
 from algorithm.config.resolve import Overrides
+from algorithm.config.schema import Preset
 from algorithm.core.errors import UsageError
 from algorithm.evaluation.evaluate import Performance
 from algorithm.runs.checkpoints.checkpoint import checkpoint_steps
-from algorithm.runs.names import MODELS
+from algorithm.runs.names import MODELS, Ckpt
 from algorithm.train.callbacks import CallbackLike, Training, Until, all_callbacks
 from algorithm.train.signals import OnSignal
 
-_NEVER = {"base_config.stop_at_return": None}
-"""``learn`` says how many steps there are; success alone does not end them."""
+_NEVER = {"base_config.stop_at_return": None}  # learn says how many steps there are, not success
 
 
 class HeldAgent:
-    """An agent and its environment. Each call of ``learn`` continues the training.
+    """An agent and its environment. Each call of learn continues the training.
 
-    algorithm: ``SAC``, ``TD3``, ``PPO`` and so on; None: as in the configuration
-    env:       a name or an object; for this and the rest see :func:`train`
+    algorithm: "SAC", "TD3", "PPO", "A2C", "A3C", "ACKTR", "ACER" or module:NAME; None: of the configuration
+    env:       a task by name, an environment, its class, or a function that returns one, as for asac.train
+    eval_env:  environment of evaluations, beside an object; default: another one like env
+    config:    section or file of a configuration; default: the task's section "default"
+    overrides: key → value, such as {"base_config.n_envs": 4}, or ["base_config.n_envs=4"]
+    preset:    named settings; default: "auto", those that fit the spaces; "plain" is plain SAC
+    name:      name of the run; default: the time
+    seed:      of all random numbers, at least 0; default: a new one
+    device:    "auto", "cpu", "cuda" or "cuda:1"; "auto" takes a GPU where it is faster
+    directory: folder of all runs; default: models, in the current folder
+    quiet:     print only warnings; default: progress and result, too
+    keys:      configuration keys without their block, such as learning_rate=1e-4
 
-    What needs the networks first, ``learn`` or ``predict``, creates the folder of the run, ``agent.run``.
-    Raises ConfigError and UsageError.
+    >>> import asac
+    >>> agent = asac.Agent("SAC", "Pendulum-v1", seed=1)
+    >>> agent.learn(5_000).evaluate(episodes=10).mean
+
+    The first learn or predict creates the folder of the run, agent.run. Raises ConfigError and UsageError.
     """
 
     def __init__(
         self,
-        algorithm: str | None,
+        algorithm: AlgorithmName | str | None,
         env: EnvLike,
         *,
         eval_env: EnvLike | None = None,
         config: str | None = None,
         overrides: Overrides | None = None,
-        preset: str | None = None,
+        preset: Preset | None = None,
         name: str | None = None,
         seed: int | None = None,
-        device: str = "auto",
-        directory: str | Path = MODELS,
+        device: Device | str = "auto",
+        directory: str | Path = str(MODELS),
         quiet: bool = False,
         **keys: object,
     ) -> None:
-        _check_order(algorithm, env)
+        check_order(algorithm, env)
         task, given = TrainingPlan.named(env, eval_env)
         flags = {"algorithm": algorithm, "base_config.preset": preset, "base_config.name": name}
         plan = TrainingPlan(
@@ -71,8 +83,7 @@ class HeldAgent:
             directory=directory,
             quiet=quiet,
         )
-        loaded = plan.load()
-        self._plan: TrainingPlan | None = replace(plan, seed=loaded.seed)
+        self._plan: TrainingPlan | None = replace(plan, seed=plan.load().seed)
         self._given = given
         self._device = device
         self._quiet = quiet
@@ -87,18 +98,26 @@ class HeldAgent:
         env: EnvLike | None = None,
         *,
         eval_env: EnvLike | None = None,
-        device: str = "auto",
+        device: Device | str = "auto",
         quiet: bool = False,
         trust: bool = False,
         overrides: Overrides | None = None,
         **keys: object,
     ) -> Self:
-        """Load the agent of a run, or what :meth:`save` has written.
+        """Load the agent of a run, or what agent.save has written.
 
-        path:  folder of a run, which can learn on; or an export, which can only act and be evaluated
-        env:   as in the constructor; needed if it was an object
-        trust: see :class:`Run`
-        overrides, keys: of the configuration, to learn on with; as in the constructor
+        path:      folder of a run, which can learn on; or an export, which can only act and be evaluated
+        env:       environment to learn in; needed if it was an object; default: the run's own
+        eval_env:  environment of evaluations, beside an object; default: another one like env
+        device:    "auto", "cpu", "cuda" or "cuda:1"; default: as before
+        quiet:     print only warnings; default: progress and result, too
+        trust:     run the code that comes with an export; default: refuse it
+        overrides: key → value to learn on with, such as {"sac_config.learning_rate": 1e-4}
+        keys:      the same without their block, such as learning_rate=1e-4
+
+        >>> import asac
+        >>> asac.Agent("SAC", "Pendulum-v1", quiet=True).learn(1_000).save("mine", replace=True)
+        >>> agent = asac.Agent.load("mine", quiet=True).learn(1_000)
 
         Raises UsageError if the environment has other observations or actions, ConfigError.
         """
@@ -115,7 +134,14 @@ class HeldAgent:
 
     @override
     def __repr__(self) -> str:
-        return f"Agent({self._run!r}, step={self.step:,})" if self._run else "Agent(has not learned)"
+        config = (self._run.configured() if self._run else self._fresh.load()).config
+        return f"Agent({config.algorithm}, {config.base_config.env_name}, {self.step:,} steps)"
+
+    @property
+    def _fresh(self) -> TrainingPlan:
+        """The plan of an agent without a run."""
+        assert self._plan is not None, "what was loaded has a run"
+        return self._plan
 
     @property
     def run(self) -> Run:
@@ -139,7 +165,7 @@ class HeldAgent:
 
     @property
     def networks(self) -> nn.Module:
-        """A copy of all current networks, with ``state_dict()``. Changing it does not change the agent."""
+        """A copy of all current networks, with state_dict(). Changing it does not change the agent."""
         return self.policy.networks
 
     def learn(
@@ -151,13 +177,16 @@ class HeldAgent:
         on_signal: OnSignal = "raise",
         **keys: object,
     ) -> Self:
-        """Train for this many more steps; return this agent. on_signal: as in :func:`train`.
+        """Train for this many more steps; return this agent.
 
-        keys: of the configuration, from now on
+        steps:     environment steps, at least 1
+        callbacks: one or several, called after those of the configuration
+        on_step:   function to call with the training after each step, instead of a callback class
+        on_signal: "raise" raises KeyboardInterrupt at Ctrl-C once it is saved; "return" returns the agent
+        keys:      configuration keys from now on, such as learning_rate=1e-4
 
-        Each call ends with a checkpoint, and the next one resumes exactly from it: calls of 1,000 and 2,000
-        steps learn the same as one of 3,000. Schedules run until ``base_config.max_step``: a call beyond it
-        moves their end to its own. Raises like :func:`train`; what was learned is kept.
+        Calls of 1,000 and 2,000 steps learn the same as one of 3,000. Schedules run until
+        base_config.max_step, or the end of a call beyond it. Raises like asac.train; all learned is kept.
         """
         if steps < 1:
             raise UsageError(
@@ -166,8 +195,7 @@ class HeldAgent:
         until = self.step + steps
         changes = with_keys(self._changes, keys)
         if self._run is None:
-            assert self._plan is not None, "what was loaded has a run"
-            self._plan = replace(self._plan, overrides={**self._plan.overrides, **changes})
+            self._plan = replace(self._fresh, overrides={**self._fresh.overrides, **changes})
             self._begin(until, callbacks, on_step, on_signal=on_signal, quiet=self._quiet)
             return self
         end = self._run.config.base_config.max_step
@@ -194,10 +222,9 @@ class HeldAgent:
         quiet: bool,
     ) -> None:
         """Train a new run until a step, 0 for its first checkpoint alone."""
-        assert self._plan is not None, "what was loaded has a run"
-        end = self._plan.load().config.base_config.max_step
+        end = self._fresh.load().config.base_config.max_step
         made: list[Path] = []
-        plan = replace(self._plan, quiet=quiet)
+        plan = replace(self._fresh, quiet=quiet)
         try:
             plan.begin(
                 until if 0 < end < until else None,
@@ -220,28 +247,36 @@ class HeldAgent:
     ) -> tuple[Any, PolicyState]:
         """Return the action for an observation, and the state to pass with the next one.
 
-        For the arguments, see :meth:`Policy.act`.
+        obs:           as the environment returns it, or a batch of N, each leaf [N, ...]
+        state:         returned by the step before; None at the start of an episode
+        episode_start: [N], true where an episode begins with this observation
+        deterministic: take the mode of the policy; false: sample
+        info:          the environment's info, if it holds an action_mask
         """
         return self.policy.act(obs, state, deterministic, info, episode_start)
 
     def evaluate(
-        self, env: EnvLike | None = None, episodes: int = 10, checkpoint: Which = "latest"
+        self, env: EnvLike | None = None, episodes: int = 10, checkpoint: Ckpt = "latest"
     ) -> Performance:
         """Play episodes with the deterministic policy; return their returns and lengths.
 
-        env: any environment with the same spaces; default: the evaluation environment
+        env:        any environment with the same spaces; default: the evaluation environment
+        episodes:   number of episodes
+        checkpoint: "latest", "best" by evaluation, or the step of one
         """
         return self.run.evaluate(episodes, checkpoint, env=env)
 
     def set_env(self, env: EnvLike, *, eval_env: EnvLike | None = None) -> None:
         """Continue in another environment. Open episodes are truncated.
 
+        env:      a name or an object, as for asac.train
+        eval_env: environment of evaluations, beside an object; default: another one like env
+
         Raises UsageError if it has other observations or actions.
         """
         if self._run is None:
-            assert self._plan is not None, "what was loaded has a run"
             task, given = TrainingPlan.named(env, eval_env)
-            self._plan = replace(self._plan, task=task, given=given)
+            self._plan = replace(self._fresh, task=task, given=given)
             self._given = given
             return
         given = as_object(env, eval_env)
@@ -252,23 +287,14 @@ class HeldAgent:
     def save(self, path: str | Path, *, replace: bool = False) -> Path:
         """Save the current agent, and return the path.
 
-        path: ``FILE.zip`` for networks and configuration, ``FILE.onnx`` for the policy, or a folder for a
-              copy of the whole run, which can learn on after :meth:`load`
+        path:    FILE.zip for networks and configuration, FILE.onnx for the policy, or a folder for a copy of
+                 the whole run, which can learn on after Agent.load
+        replace: overwrite what is there; default: refuse to
 
-        Raises UsageError if the path exists, unless ``replace``; StorageError if it cannot be written.
+        Raises UsageError if the path exists and is not replaced, StorageError if it cannot be written.
         """
         run, target = self.run, Path(path)
         if is_export(str(path)) or is_graph(str(path)):
             return run.export(target, "latest", replace=replace)
         run.copy(target, replace=replace)
         return target
-
-
-def _check_order(algorithm: object, env: object) -> None:
-    """Raise UsageError for an environment in the place of the algorithm."""
-    if not isinstance(algorithm, str | None) or (isinstance(env, str) and env in FAMILIES):
-        raise UsageError(
-            "the algorithm comes first, and then the environment",
-            where=f"Agent({algorithm!r:.60}, {env!r:.60})",
-            fix='write asac.Agent("SAC", env)',
-        )

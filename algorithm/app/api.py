@@ -9,52 +9,62 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from algorithm.app.given import EnvLike, is_name, played_in, with_keys
+from algorithm.app.given import AlgorithmName, Device, EnvLike, is_name, played_in, with_keys
 from algorithm.app.policy import TrainedPolicy, make_gym_env
-from algorithm.app.run import Run, Which
+from algorithm.app.run import Run
 from algorithm.app.start import TrainingPlan
 from algorithm.config.resolve import Overrides
+from algorithm.config.schema import Preset
 from algorithm.core.extras import extra
-from algorithm.runs.names import MODELS
+from algorithm.runs.names import MODELS, Ckpt
 from algorithm.train.callbacks import CallbackLike, Training
 from algorithm.train.signals import OnSignal
+
+_CHECK = "from algorithm.app.command import run; run()"
 
 
 def train(  # noqa: PLR0913 - flags of the command, by keyword
     task: EnvLike,
     *,
-    algorithm: str | None = None,
+    algorithm: AlgorithmName | str | None = None,
     eval_env: EnvLike | None = None,
     config: str | None = None,
     overrides: Overrides | None = None,
-    preset: str | None = None,
+    preset: Preset | None = None,
     name: str | None = None,
     max_step: int | None = None,
     seed: int | None = None,
-    device: str = "auto",
-    directory: str | Path = MODELS,
+    device: Device | str = "auto",
+    directory: str | Path = str(MODELS),
     callbacks: CallbackLike = (),
     on_step: Callable[[Training], object] | None = None,
     on_signal: OnSignal = "raise",
     quiet: bool = False,
     **keys: object,
 ) -> Run:
-    """Train like ``asac TASK``, and return the run.
+    """Train an agent, and return the run.
 
-    task:      a folder, a Gymnasium id, ``module:Id`` or ``file.py:Id``; or an environment, its class, a
+    task:      folder of a task, Gymnasium id, module:Id or file.py:Id; or an environment, its class, a
                function that returns one, or a vector environment
-    algorithm: ``SAC``, ``TD3``, ``PPO`` and so on
-    eval_env:  evaluation environment for an object; default: a new one of its class, or of an instance
-               another one of its ``spec`` or a deep copy
-    config:    section or file; default: the section ``default``
-    overrides: key → value, such as ``{"base_config.n_envs": 4}``, or ``["base_config.n_envs=4"]``
-    directory: folder of all runs
+    algorithm: "SAC", "TD3", "PPO", "A2C", "A3C", "ACKTR", "ACER" or module:NAME; default: "SAC"
+    eval_env:  environment of evaluations, beside an object; default: another one like task
+    config:    section or file of a configuration; default: the task's section "default"
+    overrides: key → value, such as {"base_config.n_envs": 4}, or ["base_config.n_envs=4"]
+    preset:    named settings; default: "auto", those that fit the spaces; "plain" is plain SAC
+    name:      name of the run; default: the time
+    max_step:  environment steps to train for; default: 100,000, or what the task says
+    seed:      of all random numbers, at least 0; default: a new one
+    device:    "auto", "cpu", "cuda" or "cuda:1"; "auto" takes a GPU where it is faster
+    directory: folder of all runs; default: models, in the current folder
     callbacks: one or several, called after those of the configuration
-    on_step:   a function to call after each step, instead of a callback class
-    on_signal: after a signal such as Ctrl-C the run is saved. Then ``"raise"`` does what your program does at
-               that signal, by default KeyboardInterrupt or SystemExit, and ``"return"`` returns the run
-    quiet:     print only warnings
-    keys:      configuration keys without their block, such as ``n_envs=4``; they win over ``overrides``
+    on_step:   function to call with the training after each step, instead of a callback class
+    on_signal: "raise" raises KeyboardInterrupt at Ctrl-C, once the run is saved; "return" returns the run
+    quiet:     print only warnings; default: progress and result, too
+    keys:      configuration keys without their block, such as n_envs=4; they win over overrides
+
+    >>> import asac
+    >>> run = asac.train("Pendulum-v1", algorithm="TD3", max_step=5_000, seed=1)
+    >>> run.evaluate(10, "latest").mean
 
     Raises ConfigError, UsageError, EnvError, StorageError and NumericalError like the command, and
     CallbackError if a callback raises.
@@ -76,18 +86,26 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
 
 def load(
     run: Run | str | Path,
-    checkpoint: Which = "best",
+    checkpoint: Ckpt = "best",
     *,
     env: EnvLike | None = None,
-    device: str = "cpu",
+    device: Device | str = "cpu",
     trust: bool = False,
     behavior: str | None = None,
 ) -> TrainedPolicy:
-    """Load the policy of a run: ``load("models/CartPole-v1/NAME").act(obs)``.
+    """Load the policy of a run, which acts on observations.
 
     run:        a run, its folder, or an export
-    env, trust: see :class:`Run`
+    checkpoint: "best" by evaluation, "latest", or the step of one
+    env:        environment to read the spaces from; default: the run's own
+    device:     "cpu", "cuda", "cuda:1" or "auto"
+    trust:      run the code that comes with an export; default: refuse it
     behavior:   of a Unity run, needed if it has several
+
+    >>> import asac
+    >>> run = asac.train("CartPole-v1", max_step=10_000, quiet=True)
+    >>> policy, env = asac.load(run.folder, "latest"), asac.make_env("CartPole-v1")
+    >>> action, state = policy.act(env.reset(seed=0)[0])
 
     The checkpoint is verified. The environment is built once to read its spaces, but for Unity: its policies
     act on dictionaries of sensors and start no player. Raises UsageError if the folder is not a run,
@@ -98,24 +116,53 @@ def load(
 
 
 def make_env(task: EnvLike, *, config: str | None = None, overrides: Overrides | None = None) -> Any:  # noqa: ANN401 - gymnasium leaves an environment's types open
-    """Return the wrapped environment that a training steps."""
+    """Return the wrapped environment that a training steps.
+
+    task:      a name or an object, as for asac.train
+    config:    section or file of a configuration; default: the task's section "default"
+    overrides: key → value, such as {"base_config.wrappers": []}, or a list of KEY=VALUE
+
+    >>> import asac
+    >>> env = asac.make_env("CartPole-v1")
+    >>> obs, info = env.reset(seed=0)
+    """
     label, given = (os.fspath(task), None) if is_name(task) else ((one := played_in(task)).label, one)
     plan = TrainingPlan(task=label, given=given, config=config, overrides=with_keys(overrides, {}), seed=0)
     return make_gym_env(plan.load(), "train", given=given)
 
 
 def check(task: EnvLike, *, config: str | None = None, quiet: bool = False) -> bool:
-    """Check an environment for problems, like ``--check``; return whether there are no errors.
+    """Check an environment for problems; return whether there are no errors.
 
-    task: a name or an object; an instance is copied first
+    task:   a name or an object, as for asac.train; an instance is copied first
+    config: section or file of a configuration; default: the task's section "default"
+    quiet:  print only warnings and errors
 
-    The check runs in a new process and prints what it finds.
+    >>> import asac
+    >>> if not asac.check("walk.py:Walk"):
+    ...     print("fix the errors first")
+
+    The check runs in a new process, takes up to a minute, and prints what it finds.
     """
     if not is_name(task):
         plan = TrainingPlan(task=(given := played_in(task)).label, given=given, config=config, seed=0)
         return not extra("check_object")(plan.load(), given.train, quiet=quiet)
-    words = [sys.executable, "-m", "asac", os.fspath(task), "--check"]
-    words += [] if config is None else ["-c", config]
-    words += ["--quiet"] * quiet
+    flags = ["--check", *([] if config is None else ["-c", config]), *["--quiet"] * quiet]
     paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.run(words, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}).returncode == 0
+    words, own = (
+        [sys.executable, "-c", _CHECK, os.fspath(task), *flags],
+        {"PYTHONPATH": os.pathsep.join(paths)},
+    )
+    return subprocess.run(words, env=os.environ | own).returncode == 0
+
+
+def from_mlagents(file: str | Path) -> str:
+    """Translate an ML-Agents trainer configuration (0.12 or later); return the text of a config.yaml.
+
+    file: path of the trainer configuration
+
+    Comments show the ML-Agents key of each line, and settings without an equivalent. Raises ConfigError with
+    the lines of all unknown keys and wrong values.
+    """
+    text: str = extra("translate")(Path(file)).text
+    return text

@@ -55,8 +55,7 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
             traceback.print_exc()
         # A path that nobody has foreseen; other errors of the system may be anything.
         if isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC):
-            where = error.filename or ""
-            error = StorageError.of(error, what="a file or folder cannot be used", where=where)
+            error = StorageError.of(error, what="a file or folder cannot be used", where=error.filename or "")
         code = getattr(error, "exit_code", None)
         if code is None:
             if not debug:
@@ -175,9 +174,13 @@ def _found(options: TrainOptions) -> EnvFolder:
 def _load(options: TrainOptions, seed: int | None) -> LoadedConfig:
     from algorithm.config.loader import load_config
 
-    flags = config_flags(options)
     return load_config(
-        options.env, options.config, options.overrides, flags, seed=seed, require_runnable=True
+        options.env,
+        options.config,
+        options.overrides,
+        config_flags(options),
+        seed=seed,
+        require_runnable=True,
     )
 
 

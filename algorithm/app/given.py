@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 from typing_extensions import TypeIs
 from yaml import YAMLError
 
+from algorithm.agents.registry import FAMILIES
 from algorithm.config.elsewhere import ARGUMENTS
 from algorithm.config.loader import load_config
 from algorithm.config.resolve import Overrides, parse_override
@@ -31,6 +32,12 @@ EnvLike: TypeAlias = (
     _Name | gym.Env[Any, Any] | VectorEnv | TensorEnv | Callable[..., gym.Env[Any, Any]] | EnvObject
 )
 """A task by name, or an object: an environment, its class, a function that makes it, many at once."""
+
+AlgorithmName: TypeAlias = Literal["SAC", "TD3", "PPO", "A2C", "A3C", "ACKTR", "ACER"]
+"""Families of the package."""
+
+Device: TypeAlias = Literal["auto", "cpu", "cuda"]
+"""Devices without a number."""
 
 
 def is_name(env: EnvLike) -> TypeIs[_Name]:
@@ -126,3 +133,13 @@ def with_keys(overrides: Overrides | None, keys: Mapping[str, object]) -> dict[s
                 fix=f"write {ARGUMENTS.get(key) or (_SCHEDULE if callable(value) else 'one of these')}",
             ) from error
     return changes
+
+
+def check_order(algorithm: object, env: object) -> None:
+    """Raise UsageError for an environment in the place of the algorithm."""
+    if not isinstance(algorithm, str | None) or (isinstance(env, str) and env in FAMILIES):
+        raise UsageError(
+            "the algorithm comes first, and then the environment",
+            where=f"Agent({algorithm!r:.60}, {env!r:.60})",
+            fix='write asac.Agent("SAC", env)',
+        )

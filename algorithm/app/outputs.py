@@ -92,11 +92,10 @@ Scores = dict[str, Performance]
 
 def scores_of(episodes: Sequence[Episode]) -> Scores:
     """Group episodes by behaviour; a behaviour without any is left out."""
-    scores = {}
-    for behaviour in dict.fromkeys(episode.behaviour for episode in episodes):
-        own = [episode for episode in episodes if episode.behaviour == behaviour]
-        scores[behaviour] = performance_of(own)
-    return scores
+    return {
+        behaviour: performance_of([one for one in episodes if one.behaviour == behaviour])
+        for behaviour in dict.fromkeys(one.behaviour for one in episodes)
+    }
 
 
 def scores_json(scores: Scores) -> object:
@@ -156,8 +155,8 @@ class Logged:
             return None
         metrics = read_metrics(self.run.metrics_jsonl)
         level = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}/"
-        found = dict(zip(metrics["step"], metrics.get(f"{level}eval/return_mean", []), strict=False))
-        mean = found.get(float(self.step), math.nan)
+        means = zip(metrics["step"], metrics.get(f"{level}eval/return_mean", []), strict=False)
+        mean = dict(means).get(float(self.step), math.nan)
         return None if math.isnan(mean) else mean
 
     def verdict(self, behaviour: str, performance: Performance) -> str | None:

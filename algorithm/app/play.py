@@ -242,8 +242,7 @@ class _Playing:
             rows += self._write(scores)
         commands = []
         if can_be_watched(self.env.render_modes, display=has_display()):
-            watch = run.command("-n", run.name, "--watch", f"--ckpt={self.step}")  # acting as it was measured
-            commands.append(("watch", watch))
+            commands.append(("watch", run.command("-n", run.name, "--watch", f"--ckpt={self.step}")))
         console.finish(rows, commands)
 
     def _first(self, wanted: int) -> list[Episode]:
@@ -273,8 +272,9 @@ class _Playing:
         try:
             run.path.mkdir(parents=True, exist_ok=True)  # of an export it is not there yet
             lessons = {"lessons": dict(self.lessons)} if self.lessons else {}
-            found = {"step": self.step, "acting": self.acting, **lessons, "behaviours": scores_json(scores)}
-            write_json(path, found)
+            write_json(
+                path, {"step": self.step, "acting": self.acting, **lessons, "behaviours": scores_json(scores)}
+            )
         except (OSError, StorageError) as error:
             self.console.warn(f"the result was not saved, only shown here · {getattr(error, 'line', error)}")
             return ()

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from algorithm.agents.base import Agent
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.console.output import open_console
 from algorithm.app.resume import find_run
-from algorithm.config.locate import EnvFolder
+from algorithm.config.errors import ConfigError
+from algorithm.config.loader import LoadedConfig, load_config_file
+from algorithm.config.locate import EnvFolder, find_env
+from algorithm.config.resolve import Overrides
 from algorithm.core.errors import UsageError
 from algorithm.core.extras import extra
 from algorithm.core.program import said
 from algorithm.core.reading import read_json
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.env.objects import EnvObject
 from algorithm.env.pool.repetition import other_limits, spec_as_json, specs_of
+from algorithm.experience.faults import Faults
 from algorithm.runs.checkpoints.checkpoint import Checkpoint
 from algorithm.runs.checkpoints.manager import find_checkpoint
 from algorithm.runs.names import Ckpt
 from algorithm.runs.rundir import RunDir
+from algorithm.train.assembly import Assembly
 from algorithm.train.state import masked_in
 
 
@@ -63,6 +71,38 @@ class PlayableRun:
             warn(line)
         yield
 
+    def players(
+        self,
+        assembly: Assembly,
+        specs: Mapping[str, AgentSpec],
+        saved: Checkpoint,
+        *,
+        warn: Callable[[str], None],
+    ) -> Mapping[str, Agent]:
+        """Return agents with the networks of a checkpoint. Raises UsageError for an object that does not fit.
+
+        warn: told what else is different in the environment
+        """
+        if assembly.given:
+            self.agree(specs)
+        with self.fitting(specs, warn=warn):
+            return assembly.players(specs, self.run.path, saved)
+
+    @contextmanager
+    def assembly(
+        self,
+        loaded: LoadedConfig,
+        device: str,
+        given: EnvObject | None,
+        lessons: Mapping[str, str] | None = None,
+    ) -> Iterator[Assembly]:
+        """Yield what makes environments and agents, which are closed behind the block; it prints warnings."""
+        with ExitStack() as stack:
+            faults = Faults(stack.enter_context(open_console(quiet=True)))
+            yield Assembly(
+                loaded=loaded, device=device, faults=faults, stack=stack, lessons=lessons, given=given
+            )
+
     def agree(self, specs: Mapping[str, AgentSpec]) -> None:
         """Raise UsageError unless agents see and do in ``specs`` what they were trained with."""
         present = {name: spec_as_json(spec) for name, spec in specs.items()}
@@ -82,6 +122,21 @@ class PlayableRun:
     def task(self, folder: EnvFolder | None) -> EnvFolder:
         """Return the folder whose modules may be imported: the task's, without one the run's."""
         return folder or EnvFolder(self.run.path, self.run.env)
+
+    def configured(
+        self, overrides: Overrides = (), flags: Mapping[str, object] | None = None
+    ) -> LoadedConfig:
+        """Return the configuration with changes. Raises ConfigError.
+
+        Modules are looked for in the task's folder; of a task that is not here in the run's own, of an export
+        in the current one.
+        """
+        folder = None
+        with suppress(ConfigError):
+            folder = find_env(self.run.env)
+        return load_config_file(
+            self.run.config, overrides, flags or {}, env=self.task(folder), require_runnable=True
+        )
 
     def checkpoint(self, which: Ckpt | None, *, warn: Callable[[str], None]) -> Checkpoint:
         """Read a checkpoint, as `find_checkpoint`."""

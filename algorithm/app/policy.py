@@ -55,7 +55,7 @@ class TrainedPolicy:
 
     observation_space, action_space: spaces of the wrapped environment
     step:     environment steps of the checkpoint
-    networks: all networks, a torch module with ``state_dict()``
+    networks: all networks, a torch module with state_dict()
     """
 
     def __init__(self, agent: Agent, adapter: Adapter, step: int, *, masked: bool) -> None:
@@ -83,13 +83,13 @@ class TrainedPolicy:
     ) -> tuple[Any, PolicyState]:
         """Return the action for an observation, and the state to pass with the next one.
 
-        obs:   as the environment returns it, or batched for N environments, each leaf [N, ...]
-        state: returned by the step before; None at the start of an episode
+        obs:           as the environment returns it, or a batch of N, each leaf [N, ...]
+        state:         returned by the step before; None at the start of an episode
         deterministic: take the mode of the policy; false: sample
-        info:  the environment's info, if it holds an ``action_mask``
+        info:          the environment's info, if it holds an action_mask
         episode_start: [N], true where an episode begins with this observation, which resets its state
 
-        The action has the environment's format, batched like ``obs``. Raises SpaceMismatchError for wrong
+        The action has the environment's format, batched like obs. Raises SpaceMismatchError for wrong
         shapes, NumericalError for NaN or infinity, UsageError where the arguments do not go together, and
         for a mask that is missing.
         """
@@ -188,8 +188,9 @@ def interfaces(loaded: LoadedConfig, played: PlayableRun, given: EnvObject | Non
     """
     if given is not None or not loaded.config.base_config.kind.player:
         return {DEFAULT_BEHAVIOUR: interface(loaded, given)}
-    specs = noted_specs(played.spaces, played.run.manifest)
-    return {name: _of_unity(spec, name) for name, spec in specs.items()}
+    return {
+        name: _of_unity(spec, name) for name, spec in noted_specs(played.spaces, played.run.manifest).items()
+    }
 
 
 def one_of(behaviours: Collection[str], wanted: str | None, run: Path) -> str:

@@ -18,6 +18,7 @@ from algorithm.config.resume_rules import changes, refuse
 from algorithm.core.console import Console
 from algorithm.core.data import State
 from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError
+from algorithm.core.program import said
 from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.repetition import specs_of
@@ -170,7 +171,7 @@ def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evalua
         "nothing is left to do",
         where=run.shown(saved.path),
         why=", and ".join(why for why, _ in ends.values()),
-        fix=f"{going_on(run, *further)}    (train longer)",
+        fix=f"{going_on(run, *further, variable=said('', 'run'))}    (train longer)",
     )
 
 

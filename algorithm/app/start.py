@@ -18,10 +18,6 @@ from algorithm.train.run import RunInputs
 from algorithm.train.signals import OnSignal, StopRequest
 
 
-def _ignore(folder: Path) -> None:
-    """Ignore where a run is."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
     """A training that is about to begin; for the fields see :func:`~algorithm.app.api.train`.
@@ -72,7 +68,7 @@ class TrainingPlan:
         on_step: Callable[[Training], object] | None = None,
         *,
         on_signal: OnSignal = "raise",
-        on_folder: Callable[[Path], None] = _ignore,
+        on_folder: Callable[[Path], None] = lambda folder: None,
     ) -> Run:
         """Train a new run to its end. on_folder: called with its folder, before anything can fail there."""
         loaded, stop = self.load(max_step), StopRequest()
@@ -88,5 +84,5 @@ class TrainingPlan:
                 callbacks=all_callbacks(callbacks, on_step),
                 stop=stop,
             )
-            run_training(inputs, screen=Screen(quiet=self.quiet, result=not self.quiet))
+            run_training(inputs, screen=Screen.in_python(inputs.callbacks, quiet=self.quiet))
         return Run(run.path, env=self.given)

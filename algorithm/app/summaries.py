@@ -26,7 +26,7 @@ from algorithm.core.console import Console
 from algorithm.core.errors import RUN_BLOCK, StorageError
 from algorithm.core.extras import install_command
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.core.system.display import has_display, in_notebook
+from algorithm.core.system.display import has_display
 from algorithm.core.timing import shares_text
 from algorithm.core.wording import Rows, counted, info_rows
 from algorithm.env.parameters.config import lessons_by_name
@@ -103,11 +103,18 @@ def _products(wanted: str, device: torch.device) -> str:
 
 
 def show_finish(
-    console: Console, run: RunDir, outcome: Outcome, saved: str, render_modes: Sequence[str]
+    console: Console,
+    run: RunDir,
+    outcome: Outcome,
+    saved: str,
+    render_modes: Sequence[str],
+    *,
+    variable: str = "",
 ) -> None:
     """Show the result, and commands to go on with.
 
     saved: cost of the checkpoints; render_modes: of the environment
+    variable: of the run in Python, for calls instead of commands
     """
     training = outcome.training
     counters, updates, seconds = training.counters, training.updates, training.watch.total
@@ -125,9 +132,9 @@ def show_finish(
     rows.append(("time", shares_text(training.watch.seconds)))
     rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
     commands = [
-        ("resume", _longer(run, outcome)),
-        *playing_commands(run, render_modes, display=has_display(), in_python=in_notebook()).items(),
-        ("curves", f"{run.in_python}.metrics" if in_notebook() else _curves(run)),
+        ("resume", _longer(run, outcome, variable)),
+        *playing_commands(run, render_modes, display=has_display(), variable=variable).items(),
+        ("curves", f"{variable}.metrics" if variable else _curves(run)),
         ("report", run.shown(run.report)),
     ]
     console.finish(rows, commands, doubtful=not updates)
@@ -139,10 +146,13 @@ def _curves(run: RunDir) -> str:
     return command if find_spec("tensorboard") else f"{command}  # first {install_command('tensorboard')}"
 
 
-def _longer(run: RunDir, outcome: Outcome) -> str:
+def _longer(run: RunDir, outcome: Outcome, variable: str) -> str:
     """Return the command that goes on with the run, twice as far after its end."""
-    further = [flag for _, flags in outcome.ends.values() for flag in flags]
-    return going_on(run, *further, in_python=in_notebook())
+    return (
+        "agent.learn(1_000)"
+        if variable == "agent.run"
+        else going_on(run, *[flag for _, flags in outcome.ends.values() for flag in flags], variable=variable)
+    )
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
@@ -226,8 +236,9 @@ def _wrapper(wrapper: Mapping[str, Mapping[str, object] | None]) -> str:
 
 def _performance(step: int, performance: Performance) -> str:
     infos = [f"{name} {text}" for name, text in info_rows(performance.infos)]
-    episodes = counted(len(performance.returns), "episode")
-    return ", ".join([performance.interval.text, *infos, episodes, f"step {step:,}"])
+    return ", ".join(
+        [performance.interval.text, *infos, counted(len(performance.returns), "episode"), f"step {step:,}"]
+    )
 
 
 def _evaluations(counters: Counters, behaviour: str | None = None) -> dict[str, object]:
@@ -259,8 +270,12 @@ def plot_returns(loaded: LoadedConfig, run: RunDir, outcome: Outcome, console: C
     try:
         columns = read_metrics(run.metrics_jsonl)
         bands = lesson_bands(columns, lessons_by_name(loaded.config.parameters))
-        title = f"{loaded.env_label}, {run.name}"
-        plot_curve(run.plots / "return.png", [series_of(columns, label)], title=title, bands=bands)
+        plot_curve(
+            run.plots / "return.png",
+            [series_of(columns, label)],
+            title=f"{loaded.env_label}, {run.name}",
+            bands=bands,
+        )
     except StorageError as error:
         console.warn(error.line)
 

@@ -30,7 +30,7 @@ from algorithm.runs.lock import RunLock
 from algorithm.runs.logs.upload import require_upload
 from algorithm.runs.rundir import RunDir
 from algorithm.train.build import build
-from algorithm.train.callbacks import end_of_learn
+from algorithm.train.callbacks import Callback, end_of_learn
 from algorithm.train.run import RunInputs, RunParts, set_up
 from algorithm.train.runtime import LocalRuntime, Runtime
 from algorithm.train.state import Start
@@ -47,18 +47,27 @@ class Screen:
     result:    and the result at the end
     debug_log: debug lines in ``train.log``
     notices:   warnings about flags without effect
+    variable:  of the run in Python, for calls instead of commands at the end
     """
 
     quiet: bool = False
     result: bool = True
     debug_log: bool = False
     notices: Sequence[str] = ()
+    variable: str = ""
+
+    @classmethod
+    def in_python(cls, callbacks: Sequence[Callback], *, quiet: bool) -> Screen:
+        """Return what a call of ``train`` or ``resume``, or of ``learn`` by its callback, shows."""
+        variable = "run" if end_of_learn(callbacks) is None else "agent.run"
+        return cls(quiet=quiet, result=not quiet, variable=variable)
 
     @classmethod
     def of(cls, options: TrainOptions, loaded: LoadedConfig) -> Screen:
         """Return what a command line asks for."""
-        texts = notices(options, loaded.config)
-        return cls(quiet=options.quiet, debug_log=options.logger_in_file, notices=texts)
+        return cls(
+            quiet=options.quiet, debug_log=options.logger_in_file, notices=notices(options, loaded.config)
+        )
 
 
 @dataclass(frozen=True)
@@ -103,8 +112,9 @@ def train(
             fix="add --resume, --run or --eval N, or leave --ckpt out",
         )
     with new_run(loaded, name=name, models=options.directory, argument=options.env) as run:
-        screen = Screen.of(options, loaded)
-        return run_training(inputs_of(options, loaded, run), runtime=runtime, screen=screen)
+        return run_training(
+            inputs_of(options, loaded, run), runtime=runtime, screen=Screen.of(options, loaded)
+        )
 
 
 @contextmanager
@@ -165,8 +175,9 @@ def run_training(
         try:
             parts = build(inputs, begun, runtime=runtime, console=console, lock=lock, stack=stack)
             if parts.loaded.config.export_config.per_checkpoint:
-                graphs_beside = extra("graphs_beside")
-                parts.saver.beside = graphs_beside(parts.loaded, run, parts.runtime.env.specs, console)
+                parts.saver.beside = extra("graphs_beside")(
+                    parts.loaded, run, parts.runtime.env.specs, console
+                )
             _show_start(inputs, parts, console)
             outcome = parts.trainer.run(end_of_hang)
         except Exception as error:
@@ -176,7 +187,14 @@ def run_training(
         parts.metrics.close()  # before the result, which marks a run as finished
         result = write_outcome(run, outcome, loaded.seed, console)
         if screen.result:
-            show_finish(console, run, outcome, parts.saver.summary, parts.render_modes)
+            show_finish(
+                console,
+                run,
+                outcome,
+                parts.saver.summary,
+                parts.render_modes,
+                variable=screen.variable,
+            )
     return Trained(run, result, inputs.stop.exit_code)
 
 
@@ -259,8 +277,10 @@ def _summarise(options: TrainOptions, runs: Sequence[Trained], title: str) -> No
     picture = first.plots / "repeat.png"
     plot_curve(picture, series, title=f"{title}, {len(runs)} seeds")
     with open_console(quiet=options.quiet) as console:
-        commands = [("picture", first.shown(picture)), ("numbers", first.shown(first.path / "repeat.json"))]
-        console.finish(repeat_rows(results), commands)
+        console.finish(
+            repeat_rows(results),
+            [("picture", first.shown(picture)), ("numbers", first.shown(first.path / "repeat.json"))],
+        )
 
 
 def _check_evaluations(loaded: LoadedConfig) -> None:

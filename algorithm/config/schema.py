@@ -59,6 +59,24 @@ MAX_ENVS = 2**16
 AUTO, PLAIN = "auto", "plain"
 """Values of ``base_config.preset`` that name no section."""
 
+Preset = Literal[
+    "auto",
+    "plain",
+    "continuous",
+    "discrete",
+    "images",
+    "images_discrete",
+    "lean",
+    "cross",
+    "tqc",
+    "simba",
+    "droq",
+    "flash",
+    "flash64",
+    "lanes",
+]
+"""Values of ``base_config.preset``."""
+
 
 def _no_wrappers(kind: EnvKind) -> tuple[str, str]:
     """Return why environments of a kind have no wrappers, and what to do."""
@@ -89,22 +107,7 @@ class BaseConfig(EnvConfig):
         min_length=1,
         resume="ignored",
     )
-    preset: Literal[
-        "auto",
-        "plain",
-        "continuous",
-        "discrete",
-        "images",
-        "images_discrete",
-        "lean",
-        "cross",
-        "tqc",
-        "simba",
-        "droq",
-        "flash",
-        "flash64",
-        "lanes",
-    ] = option(
+    preset: Preset = option(
         AUTO,
         (
             "Named settings, which the task's own override (docs/learners.md). auto: by the spaces. plain: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from typing_extensions import override
 
@@ -14,6 +14,7 @@ from algorithm.config.schema import Config
 from algorithm.core.console import Console
 from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.errors import EnvError
+from algorithm.core.wording import counted, plus_minus
 from algorithm.env.base import VecEnv
 from algorithm.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
 from algorithm.evaluation.statistics import Interval, mean_infos, mean_interval
@@ -21,13 +22,10 @@ from algorithm.experience.collector import LocalCollector
 from algorithm.experience.non_finite import OnNonFinite
 
 PATIENCE = 1000
-"""Steps in a row without an agent of an unfinished behaviour, after which an evaluation gives up.
-
-The same limit holds for steps in a row that cut off its episodes.
-"""
+"""Steps in a row without an agent of an unfinished behaviour, or that cut off its episodes, at most."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Performance:
     """Returns and lengths of the evaluation episodes of one behaviour, in the order in which they began.
 
@@ -37,6 +35,10 @@ class Performance:
     returns: tuple[float, ...]
     lengths: tuple[float, ...]
     infos: Mapping[str, float] = field(default_factory=dict)
+
+    @override
+    def __repr__(self) -> str:
+        return f"Performance({plus_minus(*astuple(self.interval))}, {counted(len(self.returns), 'episode')})"
 
     @property
     def mean(self) -> float:
@@ -93,8 +95,7 @@ def eval_loop(
     num_envs, length_limit, on_non_finite: see :class:`~algorithm.experience.collector.LocalCollector`
     """
     try:
-        found = ((name, callback.recorder(name)) for name in players)
-        recorders = {name: recorder for name, recorder in found if recorder is not None}
+        recorders = {name: one for name in players if (one := callback.recorder(name)) is not None}
         rollout = LocalCollector(
             env,
             players,
@@ -127,8 +128,7 @@ def evaluate(
 
     on_episode: called with each episode that counts
     on_non_finite: policy for episodes with such numbers, which do not count; by default the first one raises
-    Returns None if ``stop`` became true on the way. Raises EnvError if unfinished behaviours had no agents
-    for ``PATIENCE`` steps, or all of their episodes are cut off.
+    Returns None once ``stop`` is true. Raises EnvError after ``PATIENCE`` steps without agents, or cut off.
     """
     counts = {name: _FirstEpisodes(name, episodes) for name in players}
     absent = 0  # steps in a row without an agent of an unfinished behaviour

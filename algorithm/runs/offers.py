@@ -21,17 +21,17 @@ def playing_commands(
     *,
     display: bool = True,
     episodes: int = 10,
-    in_python: bool = False,
+    variable: str = "",
 ) -> dict[str, str]:
     """Return purpose -> command: evaluate, watch and film the run's best networks.
 
     render_modes: of the environment
     display:      a window can be opened
     episodes:     of the evaluation
-    in_python:    a call rather than a command line, of which there is none for an environment's object
+    variable:     of the run in Python, for calls instead of commands; an object's run has calls alone
     """
-    if in_python or run.of_object:
-        return {"evaluate": f"{run.in_python}.evaluate({episodes})"}
+    if variable or run.of_object:
+        return {"evaluate": f"{variable or run.in_python}.evaluate({episodes})"}
     best = ["--ckpt=best"] if (run.checkpoints / "best.json").exists() else []
     flags = {"evaluate": f"--eval={episodes}"}
     if can_be_watched(render_modes, display=display):
@@ -46,10 +46,10 @@ def curves_of(run: RunDir) -> str:
     return shlex.join(["tensorboard", "--logdir", run.shown(run.path.parent)])
 
 
-def going_on(run: RunDir, *flags: str, in_python: bool = False) -> str:
-    """Return the command that goes on with a run; flags: beyond the end that it had; in_python: a call."""
-    if in_python or run.of_object:
-        return f"{run.in_python}.resume({_arguments(flags)})"
+def going_on(run: RunDir, *flags: str, variable: str = "") -> str:
+    """Return the command that goes on with a run; flags: beyond the end that it had; variable: as above."""
+    if variable or run.of_object:
+        return f"{variable or run.in_python}.resume({_arguments(flags)})"
     return run.training_command("-n", run.name, "--resume", *flags)
 
 

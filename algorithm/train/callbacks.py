@@ -74,7 +74,10 @@ class Training:
         return self._counters.episodes
 
     def log(self, name: str, value: float) -> None:
-        """Log a number as the metric ``callback/NAME``.
+        """Log a number as the metric callback/NAME.
+
+        name:  letters, digits and . _ - / between them
+        value: number, or an array or tensor with one
 
         Each row of metrics has the mean since the last row, without NaN and infinity. Raises UsageError if
         the value is not a number or the name is not valid.
@@ -92,7 +95,10 @@ class Training:
         self._counters.log(name, number)
 
     def stop(self, why: str = "a callback has ended the training") -> None:
-        """Stop the training after this step. It is saved and can be resumed."""
+        """Stop the training after this step. It is saved and can be resumed.
+
+        why: reason that the result shows
+        """
         self._stop.set(why)
 
 
@@ -118,7 +124,7 @@ class Callback:
         """After an evaluation, once for each behavior: step, mean, confidence interval, episodes."""
 
     def on_checkpoint(self, training: Training) -> None:
-        """After a checkpoint is written below ``training.folder / "checkpoints"``."""
+        """After a checkpoint is written below training.folder / "checkpoints"."""
 
     def on_end(self, training: Training) -> None:
         """At the end, after the last checkpoint, unless an error ended the training."""

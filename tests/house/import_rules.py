@@ -64,7 +64,6 @@ ORDER = (
     "algorithm.app.outputs",
     "algorithm.app.play",
     "algorithm.app.preview",
-    "algorithm.app.translation",
     "algorithm.app.given",
     "algorithm.app.run",
     "algorithm.app.start",

@@ -139,8 +139,9 @@ def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
     own, cluster = ({field.name: given.pop(field.name) for field, _ in flags_of(kind)} for kind in _KINDS[1:])
     train = TrainOptions(**given)
     refuse_mixed(train)
-    placed = ClusterOptions(**cluster) if role in _ON_RAY else None
-    return DistributedOptions(role=role, train=train, **own, cluster=placed)
+    return DistributedOptions(
+        role=role, train=train, **own, cluster=(ClusterOptions(**cluster) if role in _ON_RAY else None)
+    )
 
 
 def distributed_parser() -> Parser:

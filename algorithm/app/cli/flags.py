@@ -45,8 +45,7 @@ def flag(
     """Declare a field that a flag sets, as `Flag`; one that is false by default is a switch."""
     if default is False:
         argument["action"] = "store_true"
-    declared = Flag(names, group, roles, argument)
-    return dataclasses.field(default=default, metadata={"flag": declared})
+    return dataclasses.field(default=default, metadata={"flag": Flag(names, group, roles, argument)})
 
 
 def flags_of(kind: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Flag]]:
@@ -70,8 +69,9 @@ class Parser(argparse.ArgumentParser):
 
     def group(self, title: str) -> argparse._ArgumentGroup:
         """Return the group of that title, a new one if there is none."""
-        found = (group for group in self._action_groups if group.title == title)
-        return next(found, None) or self.add_argument_group(title)
+        return next(
+            (group for group in self._action_groups if group.title == title), None
+        ) or self.add_argument_group(title)
 
     def add_flags(self, kind: type[Any], *, with_roles: bool) -> None:
         """Add the flags of an options class. with_roles: those of ``main_ds.py``, with their roles."""

@@ -78,8 +78,7 @@ class _PrintSchema(argparse.Action):
 
 def train_parser() -> Parser:
     """Return the parser of ``main.py``."""
-    text = f"Train an agent with {', '.join(FAMILIES)}, or run a trained one."
-    parser = Parser("main.py", text, _EXAMPLES)
+    parser = Parser("main.py", f"Train an agent with {', '.join(FAMILIES)}, or run a trained one.", _EXAMPLES)
     parser.add_argument("env", nargs="?", help=ENV_HELP)
     parser.add_flags(TrainOptions, with_roles=False)
     watch = "watch a trained agent: --run --render --disable_sample"

@@ -189,7 +189,7 @@ class LiveConsole(Console):
             *((name, Text(text)) for name, text in progress.rows),
         ]
         if progress.env_restarts:
-            restarts = f"{counted(progress.env_restarts, 'environment restart')}"
+            restarts = counted(progress.env_restarts, "environment restart")
             lines.append(("faults", Text(restarts, style="yellow")))
         return lines
 

@@ -53,8 +53,11 @@ def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
         rows.insert(0, ("fit", f"no: {misfits[0]}" if misfits else doubt or "yes"))
         paths = [contents.source.where for contents in sources_read]
         named = f"demonstrations.path={inline(paths if len(paths) > 1 else paths[0])}"
-        train = ("train", task_command(options, "-o", named))
-        console.finish(rows, [] if misfits or doubt else [train], doubtful=bool(misfits))
+        console.finish(
+            rows,
+            [] if misfits or doubt else [("train", task_command(options, "-o", named))],
+            doubtful=bool(misfits),
+        )
     return 2 if misfits else 0  # the exit code of a training that is given them
 
 

@@ -74,8 +74,7 @@ def dry_run(
         loaded, config = assembly.loaded, assembly.loaded.config
         # Compiling may take longer than all else.
         assembly = replace(assembly, loaded=decided(loaded, RUN_BLOCK, lambda _: {"compile": "off"}))
-        eval_env = assembly.env("evaluate")
-        check_eval_spaces(loaded, env.specs, eval_env.specs)
+        check_eval_spaces(loaded, env.specs, assembly.env("evaluate").specs)
         check_together(loaded, env.specs)
         agents = assembly.agents(env.specs, loaded.env_dir, greedy=options.disable_sample)
         console.start(start_screen(loaded, _folder(options, loaded), EnvInfo.of(env), agents))

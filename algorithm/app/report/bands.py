@@ -85,8 +85,13 @@ def draw_band(axes: Axes, band: Band, *, width: float, tone: int = 0, size: floa
     axes.set_ylim(0, 1)
     axes.margins(x=0)
     for one in band.spans:
-        alpha = _PALEST + (_DARKEST - _PALEST) * one.place
-        axes.axvspan(one.begin, one.end, color=LIGHT[f"c{tone % TONES}"], alpha=alpha, linewidth=0)
+        axes.axvspan(
+            one.begin,
+            one.end,
+            color=LIGHT[f"c{tone % TONES}"],
+            alpha=_PALEST + (_DARKEST - _PALEST) * one.place,
+            linewidth=0,
+        )
     first, last = axes.get_xlim()
     for one in band.spans:
         room = (one.end - one.begin) / (last - first) * width

@@ -151,8 +151,9 @@ PANELS = (
 
 def learning_curve(columns: Columns, bands: Sequence[Band] = ()) -> Chart:
     """Return the chart of a run's evaluations and training returns, above the lessons it was in."""
-    lines = run_lines(series_of(columns, "evaluation"))
-    return Chart("Return over environment steps", lines, large=True, bands=bands)
+    return Chart(
+        "Return over environment steps", run_lines(series_of(columns, "evaluation")), large=True, bands=bands
+    )
 
 
 def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:

@@ -17,6 +17,7 @@ from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_bytes, read_json, read_lines
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.core.wording import Rows, plus_minus
 from algorithm.env.config import opponents
 from algorithm.env.pool.repetition import specs_of
 from algorithm.runs.lock import Holder
@@ -206,6 +207,19 @@ class Facts:
         halves = columns.get("eval/return_ci95", unknown)
         rows = zip(columns["step"], means, halves, strict=True)
         return [Score(mean, half, int(step)) for step, mean, half in rows if math.isfinite(mean)]
+
+    @property
+    def rows(self) -> Rows:
+        """The run in a few words: task, algorithm, steps so far, last and best mean return."""
+        found = [("task", self.run.env), ("steps", f"{self.steps or 0:,}")]
+        if self.config:
+            found.insert(1, ("algorithm", self.config.config.algorithm))
+        behaviour = self.behaviours[0]
+        scores = {"last": self.last_evaluation(behaviour), "best": self.best_evaluation(behaviour)}
+        return [
+            *found,
+            *((name, plus_minus(one.mean, one.half_width)) for name, one in scores.items() if one),
+        ]
 
     def _result_score(self, which: str, behaviour: str) -> Score | None:
         if not self.ended:

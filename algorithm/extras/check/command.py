@@ -16,6 +16,7 @@ from algorithm.app.console.output import open_console
 from algorithm.config.at_start.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.extras import extra
+from algorithm.core.program import said
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
 from algorithm.env.base import Observation
@@ -35,15 +36,13 @@ from algorithm.train.user_code import own_classes
 
 def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimits | None = None) -> int:
     """Show the findings about an environment; return 0, or the exit code of a training if one is an error."""
-    limits = limits or CheckLimits()
     kind = loaded.config.base_config.kind
-    checks: Callable[[LoadedConfig, CheckLimits], Generator[CheckResult, None, None]]
-    checks = check_single if kind.gymnasium else extra("check_player" if kind.player else "check_lanes")
-    commands = [
-        ("what a training costs", task_command(options, "--dry_run")),
-        ("train", task_command(options)),
-    ]
-    return _show(checks(loaded, limits), loaded, commands, quiet=options.quiet)
+    checks: Callable[[LoadedConfig, CheckLimits], Generator[CheckResult, None, None]] = (
+        check_single if kind.gymnasium else extra("check_player" if kind.player else "check_lanes")
+    )
+    costs = [("what a training costs", task_command(options, "--dry_run"))] * bool(said("in a shell", ""))
+    commands = [*costs, ("train", said(task_command(options), f"asac.train({options.env!r})"))]
+    return _show(checks(loaded, limits or CheckLimits()), loaded, commands, quiet=options.quiet)
 
 
 def check_object(loaded: LoadedConfig, given: EnvSource, *, quiet: bool) -> int:

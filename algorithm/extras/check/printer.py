@@ -28,7 +28,7 @@ class CheckPrinter:
     def __init__(
         self, *, quiet: bool = False, stream: TextIO | None = None, width: int | None = None
     ) -> None:
-        self._terminal = Terminal(file=stream, width=width, highlight=False)
+        self._terminal = Terminal(file=stream, width=width, highlight=False, force_jupyter=False)
         self._least = Level.WARNING if quiet else Level.OK
         self._live = self._terminal.is_terminal and not self._terminal.is_dumb_terminal
         self._status = self._terminal.status("starting", spinner="line")
