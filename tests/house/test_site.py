@@ -101,6 +101,12 @@ def test_a_screen_is_drawn_anew_where_it_shows_other_words(tmp_path, monkeypatch
         assert (drawn.read_text() != before) == anew, text
 
 
+def test_the_notebook_ships_with_what_its_cells_gave(root):
+    cells = nbformat.read(root / "docs" / "notebook.ipynb", 4).cells
+    outputs = [cell.outputs for cell in cells if cell.cell_type == "code"]
+    assert all(outputs) and "Traceback" not in str(outputs) and len(str(outputs)) < 300_000
+
+
 @pytest.mark.slow
 def test_the_notebook_runs_with_a_panel_in_it(root, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(root))
@@ -112,8 +118,9 @@ def test_the_notebook_runs_with_a_panel_in_it(root, tmp_path, monkeypatch):
     NotebookClient(notebook, timeout=100, resources=where, kernel_name="python3").execute()
     outputs = [cell.get("outputs", []) for cell in notebook.cells if cell.cell_type == "code"]
     assert [len(each) for each in outputs] == [1] * len(outputs), "a panel is drawn anew in place"
+    assert "<table>" in outputs[1][0]["data"]["text/html"]
     panel = outputs[0][0]["data"]
     assert "1,100 / 1,100 steps" in panel["text/plain"] and "<span" in panel["text/html"]
-    assert ").resume(max_step=2200)" in panel["text/plain"] and "--resume" not in panel["text/plain"]
+    assert "run.resume(max_step=2200)" in panel["text/plain"] and "--resume" not in panel["text/plain"]
     assert "1210, " in outputs[-2][-1]["data"]["text/plain"]
     assert "'is_success'" in outputs[-1][-1]["data"]["text/plain"], "a class in a cell has trained"
