@@ -247,7 +247,7 @@ class Run:
 
         >>> import asac
         >>> run = asac.train("CartPole-v1", max_step=10_000, quiet=True)
-        >>> run.resume(max_step=20_000, quiet=True)
+        >>> run.resume(max_step=2 * run.result["steps"], quiet=True)
 
         Raises UsageError if the environment has other observations or actions.
         """
