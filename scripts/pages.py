@@ -154,7 +154,8 @@ def _prose(value: object) -> str:
 def _as_list(block: str) -> str:
     """Return a paragraph with its lines ``name: meaning`` as a list."""
     if block.startswith(">>> "):
-        return _code(re.sub(r"^(>>>|\.\.\.) ", "", block, flags=re.M))
+        code = re.sub(r"^(>>>|\.\.\.) ", "", block, flags=re.M)
+        return _code(code.replace("import asac\n", "import asac\n\n", 1))
     text = _FIELD.sub(lambda found: f"\n- `{found['names']}`: ", block)
     head, _, rest = text.partition("\n- ")
     if not rest:

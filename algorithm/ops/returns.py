@@ -62,7 +62,7 @@ def used_until(valid: Tensor, follows: Tensor | None, n: int) -> Tensor:
 
 
 def last_used(used: Tensor) -> Tensor:
-    """Return the column of the last transition that each target uses: ``t + k − 1``.
+    """Return the column of the last transition a target uses: ``t + k − 1`` (arXiv 1812.05905, eq. 2).
 
     used: [B, T, n] bool. Returns [B, T] int64; the learned transition itself where nothing exists.
     """

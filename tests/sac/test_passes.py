@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from algorithm.agents.off_policy.experience_setup import staleness
-from algorithm.agents.off_policy.returns import ValueRange
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.layers.norm import BatchNorm
 from algorithm.nn.norm_pass import NormPass
 from algorithm.nn.return_scale import ReturnScale
+from algorithm.nn.value_range import ValueRange
 from tests.batches import SMALL, Sac, random_batch, small_sac, weights
 from tests.oracles import PlainFlash, PlainNet
 

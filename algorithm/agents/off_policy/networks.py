@@ -262,10 +262,7 @@ class OffPolicyNetworks(Learner):
 
     @override
     def observe(self, new: Segment | StepBatch) -> None:
-        """Take rewards of rows that are new in the replay into the running statistics.
-
-        Their observations wait for the normaliser's ``settle``.
-        """
+        """Take rewards of new rows into the running statistics; their observations wait for ``settle``."""
         self.model.normaliser.add(new.new_obs(self.model.normaliser.names))
         super().observe(new)
 

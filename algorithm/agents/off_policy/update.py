@@ -269,9 +269,8 @@ class OffPolicyLearner(OffPolicyNetworks):
         """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
         ctx = self.encode(batch)
         windows, transitions = len(batch.valid), batch.window - ctx.burn_in
-        ahead = self.next_actions(
-            ctx, self.draw_noise(windows * transitions), self.draw_coins(windows, transitions - 1)
-        )
+        noise, coins = self.draw_noise(windows * transitions), self.draw_coins(windows, transitions - 1)
+        ahead = self.next_actions(ctx, noise, coins)
         taken, targets = self.predict_and_target(ctx, ahead, self.draw_subset(), in_batch=False)
         differences = (self.values.mean(q) - target.y for q, target in zip(taken, targets, strict=True))
         return sequence_priority(added(differences), batch.valid[:, self.learned])

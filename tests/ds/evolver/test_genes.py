@@ -93,7 +93,7 @@ def test_all_that_cannot_evolve_is_told_at_once_with_those_that_can(tmp_path):
     assert "sac_config.nn" in first.what and "sac_config.seq_encoder" in second.what
     possible = first.fix.partition("can evolve: ")[2].split(", ")
     assert {"learning_rate", "n_step", "tau"} <= set(possible)
-    assert not {"nn", "seed", "ensemble_q_num", "start_step"} & set(possible)
+    assert not {"nn", "seed", "ensemble_q_num", "siamese"} & set(possible)
 
 
 def test_values_are_judged_together(tmp_path):
