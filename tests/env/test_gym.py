@@ -226,8 +226,8 @@ def test_a_picture_is_of_copy_0_and_stays_as_it_is():
 
 @pytest.mark.parametrize(("picture", "why"), [
     ("raises", "RuntimeError: no light"),
-    ("grey", r"a picture is uint8 of shape \(4, 6\)"),
-    ("none", r"a picture is object of shape \(\)"),
+    ("grey", r"render returned uint8 of shape \(4, 6\)"),
+    ("none", r"render returned object of shape \(\)"),
 ])  # fmt: skip
 def test_a_picture_that_is_none_is_told(picture, why):
     with closing(make(PAINTED, video=True, env_args={"picture": picture})) as env:

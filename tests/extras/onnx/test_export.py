@@ -240,7 +240,7 @@ def _batch_is_fixed(graph: PolicyGraph) -> None:
         ({}, _normaliser_is_left_out, "deterministic_continuous_actions"),
         ({}, _noise_is_too_wide, ", the "),
         ({}, _version_depends_on_inputs, "version_number"),
-        ({"action": "discrete"}, _mask_is_inverted, "discrete_actions are forbidden"),
+        ({"action": "discrete"}, _mask_is_inverted, "discrete_actions violate the mask"),
         ({"action": "discrete"}, _gumbel_is_nan, "discrete_actions"),
         ({"action": "discrete"}, _batch_is_fixed, "does not run for a batch of 3"),
         ({"memory": "GRU"}, _memory_is_not_fed, "deterministic_continuous_actions"),

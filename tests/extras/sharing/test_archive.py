@@ -91,7 +91,7 @@ REFUSED = {
     "are not valid names": zipped(whole(FILES, env="a/../b")),
     "its manifest.json is invalid": zipped({**FILES, MANIFEST: b"[]"}),
     "True are not valid names and step": zipped(whole(FILES, step=True)),
-    "it is format 2 of version 0.1.0": zipped(
+    "it is format 2 of version 1.0.0": zipped(
         {**FILES, MANIFEST: manifest_of(FILES).replace(b'"format": 1', b'"format": 2')}
     ),
 }
