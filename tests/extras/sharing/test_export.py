@@ -191,7 +191,7 @@ def test_what_an_export_does_not_have_is_told(exported):
 def test_another_task_is_told(exported, capfd):
     assert main(["Acrobot-v1", "-n", "first.zip", "--eval=1"]) == 2
     said = capfd.readouterr().err
-    assert "is one of CartPole-v1" in said and "CartPole-v1 -n first.zip --eval=10" in said
+    assert "is for CartPole-v1" in said and "CartPole-v1 -n first.zip --eval=10" in said
 
 
 def test_an_environment_with_other_spaces_is_told(exported, tmp_path):
