@@ -152,7 +152,7 @@ def test_a_sampler_that_draws_what_is_no_transition(slot, n):
     """Row 10 is the last one of an episode, 99 none at all; 8 weights are wanted."""
     sampler = Wrong()
     sampler.slot = slot
-    with pytest.raises(asac.UsageError, match=r"Wrong\(\) has to return 8 slots of transitions"):
+    with pytest.raises(asac.UsageError, match=r"Wrong\(\) must return 8 slots of transitions"):
         filled(sampler).sample()
 
 
