@@ -255,9 +255,9 @@ def test_a_family_of_ones_own_trains_is_resumed_and_evaluated(run_example, capsy
     ("given", "what"),
     [
         ({"algorithm": "nowhere:HILL"}, "the algorithm nowhere:HILL cannot be loaded"),
-        ({"algorithm": "math:pi"}, "the algorithm math:pi is no algorithm"),
+        ({"algorithm": "math:pi"}, "the algorithm math:pi is not a valid algorithm"),
         ({"sampler": "math:pi"}, "the sampler math:pi has no maker"),
-        ({"sampler": "builtins:list"}, "the sampler builtins:list is no sampler"),
+        ({"sampler": "builtins:list"}, "the sampler builtins:list is not a valid sampler"),
         ({"sampler": {"algorithm.replay:UniformSampler": {"rows": 3}}}, "does not take {'rows': 3}"),
     ],
 )

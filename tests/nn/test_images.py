@@ -107,7 +107,7 @@ def test_sizes_are_those_of_the_papers_and_every_parameter_has_a_gradient(kind, 
 
 
 @pytest.mark.parametrize(("size", "kind", "named"), [
-    ((35, 80), "nature", "take simple or resnet"),
+    ((35, 80), "nature", "use simple or resnet"),
     ((84, 84), "natur", "did you mean nature"),
 ])  # fmt: skip
 def test_a_kind_that_does_not_fit_is_refused(size, kind, named):
