@@ -89,5 +89,5 @@ def test_what_is_not_there_cannot_be_drawn_or_loaded():
         filled(UniformSampler(), batch_size=1).load_state(fresh.state())
     for wrong in (np.arange(4), np.array([100]), np.array([2, 2**40])):  # 3 is no transition
         state = replace(fresh.state(), arrays={"waiting": ArrayChunks.of(wrong)})
-        with pytest.raises(ValueError, match=f"not all of the {wrong.size} transitions"):
+        with pytest.raises(ValueError, match=f"not all of the {wrong.size} waiting transitions"):
             filled(FifoSampler(), lengths=(), batch_size=1).load_state(state)
