@@ -113,7 +113,7 @@ async def meets(side: LearnerSide, kind: type, body: bytes) -> object:
 
 def store(side: LearnerSide) -> None:
     """Store what came, as the training does."""
-    for _ in range(2000):
+    for _ in range(4000):  # a message may repeat five steps 599 times
         for episode in side.collector.step():
             assert abs(episode.total) < float("inf")
         if side.collector._unreleased is None and not side.queue._items:
