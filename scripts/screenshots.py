@@ -42,7 +42,7 @@ SECONDS = 0.8
 """Columns and rows of that terminal, pictures of the film, and how long each is shown; the last for four."""
 
 _REDRAWN = re.compile(r"\r(?:\x1b\[2K(?:\x1b\[1A)?){3,}")
-"""What a terminal gets before a panel is drawn over the one before."""
+"""Control codes that erase a panel before the next one is drawn."""
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Zhl]")
 
@@ -84,13 +84,13 @@ def _filmed(folder: str) -> list[Text]:
     command = [sys.executable, "-m", "asac", *LIVE]
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=writer, stderr=writer) as training:
         os.close(writer)
-        said = b""
+        output = b""
         while part := _read(reader):
-            said += part
+            output += part
     os.close(reader)
     if training.returncode:
-        raise SystemExit(said.decode("utf-8", "replace"))
-    first, *panels = _REDRAWN.split(said.decode("utf-8", "replace").replace("\r\n", "\n"))
+        raise SystemExit(output.decode("utf-8", "replace"))
+    first, *panels = _REDRAWN.split(output.decode("utf-8", "replace").replace("\r\n", "\n"))
     begun = first[first.rindex("\x1b[36m╭") :] if "╭" in first else first
     every = [begun, *panels]
     chosen = sorted({round(k * (len(every) - 1) / (FRAMES - 1)) for k in range(FRAMES)})

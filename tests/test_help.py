@@ -1,4 +1,4 @@
-"""What an editor and ``help`` show of ``import asac``."""
+"""Signatures, help and reprs of `import asac`, as an editor and `help` show them."""
 
 from __future__ import annotations
 

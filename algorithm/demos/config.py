@@ -109,7 +109,7 @@ class DemoConfig(Block):
 
     @property
     def without_random(self) -> bool:
-        """Whether a training begins without random actions: offline, or with those of the first policy."""
+        """A start without random actions: offline, or with those of the first policy."""
         return self.offline or self.warm_up_policy > 0
 
     @property

@@ -235,5 +235,5 @@ def _of_samplers(config: AnyConfig) -> Iterator[Contradiction]:
 
 def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
     """Return why a key says nothing with SAC, and what to do; None where it says something."""
-    found = "SAC uses action-value critics, nn_config.q", "leave it out"
-    return found if (block, key) == ("nn_config", "v") else None
+    remedy = "SAC uses action-value critics, nn_config.q", "leave it out"
+    return remedy if (block, key) == ("nn_config", "v") else None

@@ -210,14 +210,14 @@ class Facts:
 
     @property
     def rows(self) -> Rows:
-        """The run in a few words: task, algorithm, steps so far, last and best mean return."""
-        found = [("task", self.run.env), ("steps", f"{self.steps or 0:,}")]
+        """Task, algorithm, steps so far, last and best mean return of the run."""
+        rows = [("task", self.run.env), ("steps", f"{self.steps or 0:,}")]
         if self.config:
-            found.insert(1, ("algorithm", self.config.config.algorithm))
+            rows.insert(1, ("algorithm", self.config.config.algorithm))
         behaviour = self.behaviours[0]
         scores = {"last": self.last_evaluation(behaviour), "best": self.best_evaluation(behaviour)}
         return [
-            *found,
+            *rows,
             *((name, plus_minus(one.mean, one.half_width)) for name, one in scores.items() if one),
         ]
 
