@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from algorithm.config.errors import ConfigError
     from algorithm.core.errors import EnvError, ModelError, NumericalError, StorageError, UsageError
     from algorithm.env.outputs import SpaceMismatchError
-    from algorithm.train.callbacks import Callback, CallbackError, Training
+    from algorithm.run.callbacks import Callback, CallbackError, Training
 
     __version__: str
 
@@ -34,9 +34,9 @@ _PLACES = {
     "make_env": "algorithm.app.api:make_env",
     "check": "algorithm.app.api:check",
     "from_mlagents": "algorithm.app.api:from_mlagents",
-    "Callback": "algorithm.train.callbacks:Callback",
-    "CallbackError": "algorithm.train.callbacks:CallbackError",
-    "Training": "algorithm.train.callbacks:Training",
+    "Callback": "algorithm.run.callbacks:Callback",
+    "CallbackError": "algorithm.run.callbacks:CallbackError",
+    "Training": "algorithm.run.callbacks:Training",
     "ConfigError": "algorithm.config.errors:ConfigError",
     "EnvError": "algorithm.core.errors:EnvError",
     "ModelError": "algorithm.core.errors:ModelError",

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.runs.checkpoints.checkpoint import Snapshot, load_replay
-from algorithm.runs.checkpoints.manager import CheckpointManager, find_checkpoint
+from algorithm.store.checkpoints.checkpoint import Snapshot, load_replay
+from algorithm.store.checkpoints.manager import CheckpointManager, find_checkpoint
 from benchmarks.harness import Bench, smoke
 from benchmarks.inside import make_replay
 from benchmarks.samples import make_segment, make_spec

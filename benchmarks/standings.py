@@ -17,7 +17,7 @@ import numpy as np
 from algorithm.core.data import Double
 from algorithm.core.wording import short
 from algorithm.extras.standings.aggregates import Curve, Estimate, Runs, estimate
-from algorithm.runs.files import write_text
+from algorithm.store.files import write_text
 
 HEAD = ("exp_name", "env_name", "seed", "metric", "env_step", "value", "core_seconds")
 """Columns of the table, but for the last one those that the field exchanges."""

@@ -17,9 +17,9 @@ from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.env.parameters.config import EnvParameters
 from algorithm.env.parameters.curricula import first_lessons
-from algorithm.experience.collector import LocalCollector
 from algorithm.nn.process import set_matmul_precision
-from algorithm.train.user_code import nn_file
+from algorithm.run.experience.collector import LocalCollector
+from algorithm.run.user_code import nn_file
 from ds.net.link import Link
 from ds.net.protocol import Welcome
 

@@ -23,12 +23,12 @@ from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
 from algorithm.core.console import Console
 from algorithm.core.errors import EditorStoppedError, EnvError, StorageError, UsageError, UserError
 from algorithm.env.base import VecEnv
-from algorithm.experience.collector import Iteration, LocalCollector
-from algorithm.experience.faults import Faults
 from algorithm.nn.process import own_modes, set_up_process
-from algorithm.train.assembly import Assembly, check_behaviours, fitted
-from algorithm.train.signals import StoppedError, StopRequest
-from algorithm.train.user_code import nn_file
+from algorithm.run.assembly import Assembly, check_behaviours, fitted
+from algorithm.run.experience.collector import Iteration, LocalCollector
+from algorithm.run.experience.faults import Faults
+from algorithm.run.signals import StoppedError, StopRequest
+from algorithm.run.user_code import nn_file
 from ds.acting import Lessons, StatusLine, actor_seed, longest_segment, make_policies
 from ds.compatibility import agreed
 from ds.net.client import Client

@@ -12,7 +12,7 @@ from algorithm.app.cli.completion import complete
 from algorithm.app.cli.ds import DistributedOptions, distributed_parser, parse_distributed
 from algorithm.app.command import as_program, guarded, interruptible_imports, say
 from algorithm.core.extras import needs
-from algorithm.runs.names import check_directory, run_names
+from algorithm.store.names import check_directory, run_names
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -33,8 +33,8 @@ from algorithm.core.fields import facts_of
 from algorithm.core.program import program
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.loader import NnFile, nn_place
-from algorithm.runs.names import MODELS, directory_flags
-from algorithm.train.assembly import fitted
+from algorithm.run.assembly import fitted
+from algorithm.store.names import MODELS, directory_flags
 
 
 def settings(config: Config) -> dict[str, Any]:

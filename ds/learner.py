@@ -25,11 +25,11 @@ from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
 from algorithm.env.parameters.curricula import first_lessons
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.runs.files import write_json
-from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import Assembly
-from algorithm.train.runtime import EnvInfo, Runtime
-from algorithm.train.user_code import nn_file
+from algorithm.run.assembly import Assembly
+from algorithm.run.runtime import EnvInfo, Runtime
+from algorithm.run.user_code import nn_file
+from algorithm.store.files import write_json
+from algorithm.store.rundir import RunDir
 from ds.acting import longest_segment
 from ds.checking import Terms, message_limit
 from ds.collector import RemoteCollector

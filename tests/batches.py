@@ -10,7 +10,6 @@ import torch
 
 from algorithm.actions.actor import Actor
 from algorithm.actions.parts import make_parts
-from algorithm.agents.config import RewardSignals
 from algorithm.agents.off_policy.acting import new_actor
 from algorithm.agents.off_policy.agent import OffPolicyAgent
 from algorithm.agents.off_policy.compiled_update import CompiledUpdate
@@ -26,6 +25,7 @@ from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Build, Context, Demonstrated, Extension, draw_all
+from algorithm.keys.signals import RewardSignals
 from algorithm.nn.loader import Networks, load_networks
 
 SMALL = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=2))

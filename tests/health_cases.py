@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from algorithm.agents.config import GailSignal, RewardSignals
 from algorithm.config.schema import Config
+from algorithm.keys.signals import GailSignal, RewardSignals
 
 Series = float | Callable[[int], float]
 Row = tuple[int, dict[str, float]]

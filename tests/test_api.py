@@ -12,7 +12,7 @@ import pytest
 
 import asac
 from algorithm.core.wording import plus_minus
-from algorithm.train.callbacks import Callbacks, load_callbacks
+from algorithm.run.callbacks import Callbacks, load_callbacks
 
 KEYS = {
     "sac_config.save_model_per_step": 60,

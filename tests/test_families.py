@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from algorithm.agents.registry import FAMILIES
 from algorithm.config.validation import schema_of
-from algorithm.runs.logs.metrics import read_metrics
+from algorithm.store.logs.metrics import read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 TASK = """\

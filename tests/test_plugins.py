@@ -15,7 +15,6 @@ import pytest
 import torch
 
 import asac
-from algorithm.agents.config import RewardSignals
 from algorithm.agents.off_policy.acting import make_acting
 from algorithm.agents.roles import ActingInputs
 from algorithm.agents.sac.config import SacConfig
@@ -32,20 +31,21 @@ from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
-from algorithm.experience.faults import Faults
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Build
 from algorithm.extras.check.command import check_single
 from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.sharing.trust import unlisted_keys
+from algorithm.keys.signals import RewardSignals
 from algorithm.nn.loader import load_networks
-from algorithm.runs.listing import listing
-from algorithm.runs.provenance import made_with
-from algorithm.train.assembly import Assembly
-from algorithm.train.user_code import nn_file, plugins_of
+from algorithm.run.assembly import Assembly
+from algorithm.run.experience.faults import Faults
+from algorithm.run.user_code import nn_file, plugins_of
+from algorithm.store.listing import listing
+from algorithm.store.provenance import made_with
 from main import main
+from tests.app.sessions import weights_hash
 from tests.house.test_docs import blocks_of
-from tests.run.sessions import weights_hash
 
 PACKAGE = Path(__file__).parent / "plugin_package"
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))

@@ -11,7 +11,7 @@ import pytest
 from algorithm.app.console.output import RunLog
 from algorithm.core.errors import StorageError
 from algorithm.core.reading import DEEPEST, open_plain, parse_json, read_bytes, read_json, read_lines
-from algorithm.runs.files import GrowingFile
+from algorithm.store.files import GrowingFile
 
 pytestmark = pytest.mark.fault("F42")
 

@@ -8,19 +8,19 @@ from algorithm.core.lazy import lazy, of_modules
 
 if TYPE_CHECKING:
     from algorithm.agents.base import Agent, Family
-    from algorithm.agents.behaviour_config import BehaviourConfig
     from algorithm.agents.behaviour_policy import MemorylessPolicy
     from algorithm.agents.learner import Learner
     from algorithm.agents.off_policy.agent import off_policy_family
     from algorithm.agents.off_policy.objective import AlgorithmSpec, Objective
     from algorithm.agents.roles import Acting, ActingInputs, AgentInputs, ExploringPolicy, SamplingPolicy
+    from algorithm.keys.behaviour import BehaviourConfig
 else:
     __getattr__, __dir__ = lazy(
         __name__,
         of_modules(
             {
                 "algorithm.agents.base": "Agent Family",
-                "algorithm.agents.behaviour_config": "BehaviourConfig",
+                "algorithm.keys.behaviour": "BehaviourConfig",
                 "algorithm.agents.behaviour_policy": "MemorylessPolicy",
                 "algorithm.agents.learner": "Learner",
                 "algorithm.agents.off_policy.agent": "off_policy_family",

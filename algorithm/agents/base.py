@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.agents.behaviour_config import BehaviourConfig, idle
 from algorithm.agents.demonstrations import DemoStore, signal_rows
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.health import Rule
@@ -34,6 +33,7 @@ from algorithm.core.panels import Readout
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from algorithm.extensions.base import Extension
+from algorithm.keys.behaviour import BehaviourConfig, idle
 from algorithm.nn.loader import Network, instance
 from algorithm.replay.buffer import ReplayBuffer
 

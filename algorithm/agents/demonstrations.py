@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.core.data import DemoEpisode, Demonstrations, Segment, SequenceBatch
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import Z_LIMIT, AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.demos.config import DemoConfig
+from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.replay.budget import MemoryBudget, replay_bytes
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from algorithm.agents.base import Family
-from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.roles import Inputs
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Build, Demonstrated, Extension
+from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.loader import Network, Networks, load_networks
 from algorithm.nn.protocols import Obs

@@ -20,8 +20,8 @@ from algorithm.core.plugins import Group, find
 
 if TYPE_CHECKING:  # a configuration is read before numpy is loaded
     from algorithm.agents.base import Family
-    from algorithm.agents.behaviour_config import BehaviourConfig
     from algorithm.core.panels import Panel
+    from algorithm.keys.behaviour import BehaviourConfig
 
 FAMILIES: dict[str, str] = {
     "SAC": "algorithm.agents.sac",
@@ -59,8 +59,8 @@ def family(config: BehaviourConfig) -> Family:
 
 def contradictions(config: BehaviourConfig) -> Iterator[Any]:
     """Yield the contradictions between the chosen family's keys and those of other blocks."""
-    from algorithm.agents import config as shared  # with pydantic, which nobody needs to name families
     from algorithm.agents.imitation import rules as imitation
+    from algorithm.keys import signals as shared  # with pydantic, which nobody needs to name families
 
     module = _config_of(config.algorithm)
     clones, mixes = (getattr(module, name, False) for name in ("CLONES", "MIXES"))

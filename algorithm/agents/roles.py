@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
 
-from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.core.data import ActorOutput, Array, Bool, Demonstrations, Float, Segment, State, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
+from algorithm.keys.behaviour import BehaviourConfig
 
 if TYPE_CHECKING:  # a family's name and its keys are asked for before torch is loaded
     import torch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from typing_extensions import override
 
-from algorithm.agents.run_config import RunConfig
+from algorithm.keys.run import RunConfig
 
 
 def rate_factor(run: RunConfig, step: int, last: int) -> float:

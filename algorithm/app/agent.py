@@ -20,11 +20,11 @@ from algorithm.app.start import TrainingPlan
 from algorithm.config.resolve import Overrides
 from algorithm.config.schema import Preset
 from algorithm.core.errors import UsageError
-from algorithm.evaluation.evaluate import Performance
-from algorithm.runs.checkpoints.checkpoint import checkpoint_steps
-from algorithm.runs.names import MODELS, Ckpt
-from algorithm.train.callbacks import CallbackLike, Training, Until, all_callbacks
-from algorithm.train.signals import OnSignal
+from algorithm.run.callbacks import CallbackLike, Training, Until, all_callbacks
+from algorithm.run.evaluation.evaluate import Performance
+from algorithm.run.signals import OnSignal
+from algorithm.store.checkpoints.checkpoint import checkpoint_steps
+from algorithm.store.names import MODELS, Ckpt
 
 _NEVER = {"base_config.stop_at_return": None}  # learn says how many steps there are, not success
 

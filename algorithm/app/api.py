@@ -16,9 +16,9 @@ from algorithm.app.start import TrainingPlan
 from algorithm.config.resolve import Overrides
 from algorithm.config.schema import Preset
 from algorithm.core.extras import extra
-from algorithm.runs.names import MODELS, Ckpt
-from algorithm.train.callbacks import CallbackLike, Training
-from algorithm.train.signals import OnSignal
+from algorithm.run.callbacks import CallbackLike, Training
+from algorithm.run.signals import OnSignal
+from algorithm.store.names import MODELS, Ckpt
 
 _CHECK = "from algorithm.app.command import run; run()"
 

@@ -26,7 +26,7 @@ from algorithm.core.errors import StorageError, described, visible
 from algorithm.core.extras import extra
 from algorithm.core.system.streams import mend_streams
 from algorithm.env.pool.process_exit import exit_process
-from algorithm.runs.names import check_directory, report_names, run_names, study_names
+from algorithm.store.names import check_directory, report_names, run_names, study_names
 
 if TYPE_CHECKING:  # help and a mistyped flag are shown without pydantic
     from algorithm.config.loader import LoadedConfig
@@ -90,7 +90,7 @@ def _print(options: TrainOptions) -> int:
     if options.card:
         print(extra("player_text")(), end="")
     else:
-        from algorithm.runs.listing import listing
+        from algorithm.store.listing import listing
 
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
         print(visible(listing(options.env, options.directory, width=width)))

@@ -19,13 +19,13 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import Rows, info_rows
 from algorithm.demos.config import MINARI
 from algorithm.env.base import VecEnv
-from algorithm.evaluation.callbacks import CallbackList, EvalCallback
-from algorithm.evaluation.evaluate import Performance, performance_of
-from algorithm.evaluation.recording import Recording, open_target
-from algorithm.evaluation.video import VideoRecorder, video_recorders
-from algorithm.runs.files import finite_or_null
-from algorithm.runs.logs.metrics import read_metrics
-from algorithm.runs.rundir import RunDir
+from algorithm.run.evaluation.callbacks import CallbackList, EvalCallback
+from algorithm.run.evaluation.evaluate import Performance, performance_of
+from algorithm.run.evaluation.recording import Recording, open_target
+from algorithm.run.evaluation.video import VideoRecorder, video_recorders
+from algorithm.store.files import finite_or_null
+from algorithm.store.logs.metrics import read_metrics
+from algorithm.store.rundir import RunDir
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from algorithm.env.parameters.config import (
     Uniform,
     last_lessons,
 )
-from algorithm.runs.checkpoints.checkpoint import Checkpoint
-from algorithm.train.state import lessons_of
+from algorithm.run.state import lessons_of
+from algorithm.store.checkpoints.checkpoint import Checkpoint
 
 
 def parameter_rows(parameters: EnvParameters, kind: EnvKind) -> Rows:

@@ -27,17 +27,17 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows, info_rows
 from algorithm.env.base import VecEnv
-from algorithm.evaluation.callbacks import CallbackList, ProgressLines
-from algorithm.evaluation.evaluate import cut_off_line, episode_limit, eval_loop, eval_policies, evaluate
-from algorithm.evaluation.recording import refuse_target
-from algorithm.experience.collector import Iteration
-from algorithm.experience.faults import Faults
 from algorithm.nn.process import own_modes
-from algorithm.runs.files import write_json
-from algorithm.runs.offers import can_be_watched
-from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import Assembly
-from algorithm.train.signals import StopRequest
+from algorithm.run.assembly import Assembly
+from algorithm.run.evaluation.callbacks import CallbackList, ProgressLines
+from algorithm.run.evaluation.evaluate import cut_off_line, episode_limit, eval_loop, eval_policies, evaluate
+from algorithm.run.evaluation.recording import refuse_target
+from algorithm.run.experience.collector import Iteration
+from algorithm.run.experience.faults import Faults
+from algorithm.run.signals import StopRequest
+from algorithm.store.files import write_json
+from algorithm.store.offers import can_be_watched
+from algorithm.store.rundir import RunDir
 
 # Replace those of the training; the command line comes after them. max_step must be a number: a lesson may be
 # measured by its share. Workers only train, and more of them than environments are refused.

@@ -23,13 +23,13 @@ from algorithm.core.reading import read_json
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.objects import EnvObject
 from algorithm.env.pool.repetition import other_limits, spec_as_json, specs_of
-from algorithm.experience.faults import Faults
-from algorithm.runs.checkpoints.checkpoint import Checkpoint
-from algorithm.runs.checkpoints.manager import find_checkpoint
-from algorithm.runs.names import Ckpt
-from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import Assembly
-from algorithm.train.state import masked_in
+from algorithm.run.assembly import Assembly
+from algorithm.run.experience.faults import Faults
+from algorithm.run.state import masked_in
+from algorithm.store.checkpoints.checkpoint import Checkpoint
+from algorithm.store.checkpoints.manager import find_checkpoint
+from algorithm.store.names import Ckpt
+from algorithm.store.rundir import RunDir
 
 
 @dataclass(frozen=True)

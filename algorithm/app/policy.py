@@ -33,7 +33,7 @@ from algorithm.env.parameters.config import last_lessons
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import find_recipe, make_vec_env
 from algorithm.nn.process import others_modes, own_modes
-from algorithm.train.assembly import Purpose
+from algorithm.run.assembly import Purpose
 
 
 @dataclass(frozen=True, repr=False)

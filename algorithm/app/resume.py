@@ -22,17 +22,17 @@ from algorithm.core.program import said
 from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.repetition import specs_of
-from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_steps
-from algorithm.runs.checkpoints.manager import find_checkpoint, intact_checkpoints
-from algorithm.runs.logs.upload import require_upload
-from algorithm.runs.names import Ckpt
-from algorithm.runs.offers import going_on
-from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import fitted
-from algorithm.train.counters import Counters
-from algorithm.train.run import RunInputs
-from algorithm.train.runtime import LocalRuntime, Runtime
-from algorithm.train.state import Start, fitting
+from algorithm.run.assembly import fitted
+from algorithm.run.counters import Counters
+from algorithm.run.run import RunInputs
+from algorithm.run.runtime import LocalRuntime, Runtime
+from algorithm.run.state import Start, fitting
+from algorithm.store.checkpoints.checkpoint import Checkpoint, checkpoint_steps
+from algorithm.store.checkpoints.manager import find_checkpoint, intact_checkpoints
+from algorithm.store.logs.upload import require_upload
+from algorithm.store.names import Ckpt
+from algorithm.store.offers import going_on
+from algorithm.store.rundir import RunDir
 
 
 def resume(

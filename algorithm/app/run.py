@@ -28,15 +28,15 @@ from algorithm.core.extras import extra
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.objects import EnvObject
 from algorithm.env.pool.repetition import other_limits
-from algorithm.evaluation.evaluate import Performance, cut_off_line, episode_limit, eval_policies
-from algorithm.evaluation.evaluate import evaluate as play_episodes
 from algorithm.nn.process import own_modes
-from algorithm.runs.copies import copy_run
-from algorithm.runs.logs.metrics import read_metrics
-from algorithm.runs.names import Ckpt
-from algorithm.train.callbacks import CallbackLike, Training, all_callbacks
-from algorithm.train.run import RunInputs
-from algorithm.train.signals import OnSignal, StopRequest
+from algorithm.run.callbacks import CallbackLike, Training, all_callbacks
+from algorithm.run.evaluation.evaluate import Performance, cut_off_line, episode_limit, eval_policies
+from algorithm.run.evaluation.evaluate import evaluate as play_episodes
+from algorithm.run.run import RunInputs
+from algorithm.run.signals import OnSignal, StopRequest
+from algorithm.store.copies import copy_run
+from algorithm.store.logs.metrics import read_metrics
+from algorithm.store.names import Ckpt
 
 
 def _warn(text: str) -> None:

@@ -12,10 +12,10 @@ from algorithm.app.run import Run
 from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.env.objects import EnvObject
-from algorithm.runs.names import MODELS
-from algorithm.train.callbacks import CallbackLike, Training, all_callbacks
-from algorithm.train.run import RunInputs
-from algorithm.train.signals import OnSignal, StopRequest
+from algorithm.run.callbacks import CallbackLike, Training, all_callbacks
+from algorithm.run.run import RunInputs
+from algorithm.run.signals import OnSignal, StopRequest
+from algorithm.store.names import MODELS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,14 +30,14 @@ from algorithm.core.system.display import has_display
 from algorithm.core.timing import shares_text
 from algorithm.core.wording import Rows, counted, info_rows
 from algorithm.env.parameters.config import lessons_by_name
-from algorithm.evaluation.evaluate import Performance, episode_limit
 from algorithm.nn.process import graphs_round, medium_is_single
-from algorithm.runs.logs.metrics import read_metrics
-from algorithm.runs.offers import curves_of, going_on, playing_commands
-from algorithm.runs.rundir import RunDir
-from algorithm.train.counters import Counters
-from algorithm.train.runtime import EnvInfo
-from algorithm.train.trainer import Outcome
+from algorithm.run.counters import Counters
+from algorithm.run.evaluation.evaluate import Performance, episode_limit
+from algorithm.run.runtime import EnvInfo
+from algorithm.run.trainer import Outcome
+from algorithm.store.logs.metrics import read_metrics
+from algorithm.store.offers import curves_of, going_on, playing_commands
+from algorithm.store.rundir import RunDir
 
 
 def start_screen(

@@ -25,16 +25,16 @@ from algorithm.env.kinds import OBJECT
 from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.env.registry import absent
 from algorithm.nn.process import own_modes
-from algorithm.runs.files import write_json
-from algorithm.runs.lock import RunLock
-from algorithm.runs.logs.upload import require_upload
-from algorithm.runs.rundir import RunDir
-from algorithm.train.build import build
-from algorithm.train.callbacks import Callback, end_of_learn
-from algorithm.train.run import RunInputs, RunParts, set_up
-from algorithm.train.runtime import LocalRuntime, Runtime
-from algorithm.train.state import Start
-from algorithm.train.user_code import use_modules
+from algorithm.run.build import build
+from algorithm.run.callbacks import Callback, end_of_learn
+from algorithm.run.run import RunInputs, RunParts, set_up
+from algorithm.run.runtime import LocalRuntime, Runtime
+from algorithm.run.state import Start
+from algorithm.run.user_code import use_modules
+from algorithm.store.files import write_json
+from algorithm.store.lock import RunLock
+from algorithm.store.logs.upload import require_upload
+from algorithm.store.rundir import RunDir
 
 _LOGGER = logging.getLogger("algorithm")
 

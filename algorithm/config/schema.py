@@ -14,12 +14,10 @@ from pydantic import Strict
 from pydantic.fields import FieldInfo
 from typing_extensions import override
 
-from algorithm.agents.config import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.agents.off_policy.rules import WORTH, planned_updates
 from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.registry import ALGORITHMS, FAMILIES, contradictions
-from algorithm.agents.run_config import RunConfig
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.td3.config import Td3Config
 from algorithm.config.extras_config import ExportConfig, TuneConfig
@@ -44,9 +42,11 @@ from algorithm.env.config import EnvConfig
 from algorithm.env.kinds import EnvKind
 from algorithm.env.parameters.config import EnvParameter, read_parameters
 from algorithm.env.parameters.rules import other_lessons, wrong_numbers, wrong_parameters
-from algorithm.evaluation.config import EvalConfig
+from algorithm.keys.checkpoints import CheckpointConfig, WandbConfig
+from algorithm.keys.evaluation import EvalConfig
+from algorithm.keys.run import RunConfig
+from algorithm.keys.signals import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.replay.config import ReplayConfig
-from algorithm.runs.config import CheckpointConfig, WandbConfig
 
 Algorithm = Annotated[str, installed_name(ALGORITHMS), name_schema(ALGORITHMS)]
 """Names of the algorithm families, and ``module:NAME``; ``algorithm`` chooses one."""

@@ -12,10 +12,10 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from algorithm.agents.config import CuriositySignal, GailSignal, RewardSignals, RndSignal
-from algorithm.agents.run_config import RunConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
+from algorithm.keys.run import RunConfig
+from algorithm.keys.signals import CuriositySignal, GailSignal, RewardSignals, RndSignal
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encoding import States
 from algorithm.nn.protocols import Obs

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from algorithm.core.errors import UsageError
-from algorithm.train.signals import StopRequest
+from algorithm.run.signals import StopRequest
 from ds.cluster.group import TICK_S, LearnerGroup, end, save_and_end
 from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import ManagedProcess

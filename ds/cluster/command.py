@@ -18,7 +18,7 @@ from algorithm.config.locate import find_env
 from algorithm.core.errors import UsageError, UserError
 from algorithm.core.extras import needs
 from algorithm.core.program import program
-from algorithm.train.signals import StopRequest
+from algorithm.run.signals import StopRequest
 from ds.cluster.cluster import NAMESPACE, Cluster, target_size_name
 from ds.cluster.plan import PROJECT, ClusterPlan, plan_from_args
 from ds.cluster.restarts import RestartRule

@@ -21,7 +21,7 @@ from algorithm.core.reading import read_json
 from algorithm.core.system.files import rename
 from algorithm.core.system.launch import launcher
 from algorithm.core.system.processes import NEW_GROUP, send_signal
-from algorithm.runs.lock import lock_files
+from algorithm.store.lock import lock_files
 
 _LINES = 200
 """Maximum number of lines of output kept between two reports: the last ones."""

@@ -14,8 +14,8 @@ from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
 from algorithm.core.program import python_arguments
-from algorithm.runs.names import MODELS, directory_flags, expand_name
-from algorithm.runs.rundir import RunDir
+from algorithm.store.names import MODELS, directory_flags, expand_name
+from algorithm.store.rundir import RunDir
 from ds.net.security import is_loopback
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,8 @@ from algorithm.config.schema import NetConfig
 from algorithm.config.yaml_io import write_yaml
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.program import python_arguments
-from algorithm.runs.lock import RunLock
-from algorithm.runs.offers import PAST_SUCCESS
+from algorithm.store.lock import RunLock
+from algorithm.store.offers import PAST_SUCCESS
 from ds.cluster.command import connected, say
 from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets
 from ds.cluster.restarts import RestartRule
@@ -56,9 +56,9 @@ def _check_memory(plan: PopulationPlan, device: str) -> None:
     """
     from algorithm.app.console.output import open_console  # torch is for local members only
     from algorithm.core.system.memory import free_memory
-    from algorithm.experience.faults import Faults
     from algorithm.replay.budget import MemoryBudget
-    from algorithm.train.assembly import Assembly
+    from algorithm.run.assembly import Assembly
+    from algorithm.run.experience.faults import Faults
 
     if plan.loaded.config.base_config.kind.player:  # a player would be started for it
         return

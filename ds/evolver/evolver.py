@@ -11,8 +11,8 @@ from pathlib import Path
 from algorithm.app.report.lineage import gene_text
 from algorithm.core.errors import NumericalError, StorageError
 from algorithm.core.seeding import stream
-from algorithm.runs.checkpoints.manager import intact_checkpoints
-from algorithm.train.signals import StopRequest
+from algorithm.run.signals import StopRequest
+from algorithm.store.checkpoints.manager import intact_checkpoints
 from ds.cluster.group import TICK_S, end, save_and_end
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.lineage import LineageLog, make_records

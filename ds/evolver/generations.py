@@ -23,9 +23,9 @@ from pydantic import TypeAdapter
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.reading import read_json
 from algorithm.core.system.files import rename, sync_folder
-from algorithm.runs.checkpoints.manifest import DamagedError, Entry, check_listed
-from algorithm.runs.files import json_text, make_folder, write_durably, write_text
-from algorithm.runs.names import LINEAGE, POPULATION, is_taken
+from algorithm.store.checkpoints.manifest import DamagedError, Entry, check_listed
+from algorithm.store.files import json_text, make_folder, write_durably, write_text
+from algorithm.store.names import LINEAGE, POPULATION, is_taken
 from ds.evolver.population import Population
 
 _FACTS = "population.json"

@@ -10,8 +10,8 @@ from typing import Any
 from algorithm.app.report.lineage import GIVEN_UP, MemberOutcome, by_generation, gene_text, read_lineage
 from algorithm.core.errors import StorageError
 from algorithm.core.extras import extra
-from algorithm.runs.logs.events import event_file, event_of
-from algorithm.runs.rundir import RunDir
+from algorithm.store.logs.events import event_file, event_of
+from algorithm.store.rundir import RunDir
 from ds.evolver.generations import PopulationDir
 from ds.evolver.members import MemberRun, newest_step
 from ds.evolver.population import Population, elites, ranking

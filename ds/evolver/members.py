@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from algorithm.core.errors import UsageError
 from algorithm.core.reading import read_json, read_text
-from algorithm.runs.checkpoints.checkpoint import checkpoint_of, checkpoint_steps
-from algorithm.runs.checkpoints.manifest import STATE
-from algorithm.runs.logs.rows import read_points
+from algorithm.store.checkpoints.checkpoint import checkpoint_of, checkpoint_steps
+from algorithm.store.checkpoints.manifest import STATE
+from algorithm.store.logs.rows import read_points
 from ds.cluster.group import LearnerGroup
 from ds.cluster.plan import ClusterPlan, MainCommands
 from ds.cluster.restarts import RestartRule

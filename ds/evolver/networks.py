@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from algorithm.core.errors import ModelError, NumericalError
 from algorithm.core.reading import parse_json
-from algorithm.runs.checkpoints.manifest import (
+from algorithm.store.checkpoints.manifest import (
     INDEX,
     MANIFEST,
     STATE,
@@ -27,7 +27,7 @@ from algorithm.runs.checkpoints.manifest import (
     damaged,
     read_manifest,
 )
-from algorithm.runs.files import write_durably
+from algorithm.store.files import write_durably
 
 FLOOR = 0.01
 """Smallest standard deviation of a tensor's noise, as a share of the root mean square of its mean."""

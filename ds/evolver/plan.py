@@ -14,9 +14,9 @@ from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError
 from algorithm.core.program import as_typed, program
 from algorithm.core.wording import listed
-from algorithm.runs.logs.upload import require_upload
-from algorithm.runs.names import POPULATION, directory_flags, expand_name
-from algorithm.runs.rundir import RunDir
+from algorithm.store.logs.upload import require_upload
+from algorithm.store.names import POPULATION, directory_flags, expand_name
+from algorithm.store.rundir import RunDir
 from ds.cluster.command import say
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes

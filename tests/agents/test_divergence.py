@@ -12,7 +12,6 @@ import torch
 from safetensors.numpy import load_file
 
 from algorithm.agents import divergence as divergence
-from algorithm.agents.config import NnConfig
 from algorithm.agents.divergence import EXTREME_PATIENCE, PATIENCE, RECOVERY, ROLL_BACKS, DivergenceMonitor
 from algorithm.agents.off_policy.agent import OffPolicyAgent
 from algorithm.agents.sac.config import SacConfig
@@ -22,11 +21,12 @@ from algorithm.core.data import State
 from algorithm.core.errors import NumericalError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.registry import make_vec_env
-from algorithm.experience.collector import LocalCollector
+from algorithm.keys.signals import NnConfig
 from algorithm.replay.budget import MemoryBudget
+from algorithm.run.experience.collector import LocalCollector
+from tests.app.sessions import run
 from tests.batches import random_batch, sac_agent, weights
 from tests.on_policy.agents import train
-from tests.run.sessions import run
 
 pytestmark = pytest.mark.fault("F11")
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.agents.run_config import RunConfig
 from algorithm.agents.schedules import Every, FifoUpdates, RatioUpdates, rate_factor
+from algorithm.keys.run import RunConfig
 
 
 @pytest.mark.parametrize(

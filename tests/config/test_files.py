@@ -179,7 +179,7 @@ LIGHT = """
 import sys, asac, algorithm.config, algorithm.app.cli.parsing, algorithm.app.cli.ds
 import algorithm.config.reference
 assert not {"torch", "gymnasium", "numpy"} & sys.modules.keys()
-import algorithm.runs.rundir, algorithm.runs.logs.metrics, algorithm.app.report.command
+import algorithm.store.rundir, algorithm.store.logs.metrics, algorithm.app.report.command
 import algorithm.app.console.output, algorithm.app.console.live, algorithm.extras.standings.comparison
 assert not {"torch", "matplotlib", "jinja2", "tensorboard"} & sys.modules.keys()
 """

@@ -20,7 +20,7 @@ from algorithm.config.sections import MEMORY, SEED, shipped, text_of
 from algorithm.config.tree import from_value_at, merge
 from algorithm.config.validation import build
 from algorithm.core.fields import facts_of
-from algorithm.runs.listing import listing as page
+from algorithm.store.listing import listing as page
 from tests.config.conftest import PENDULUM
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -17,7 +17,7 @@ from algorithm.app.console.live import LiveConsole
 from algorithm.app.console.output import RunLog, close_logging, open_console, setup_logging
 from algorithm.core.console import Evaluation
 from tests.messages.console import progress
-from tests.runs.small_disk import files_no_larger_than
+from tests.store.small_disk import files_no_larger_than
 
 
 class Terminal(io.StringIO):
@@ -190,7 +190,7 @@ def test_everything_goes_to_the_log(tmp_path, logger):
         console.message("a checkpoint")
         console.finish([], [])
     logger.debug("a detail")
-    logging.getLogger("algorithm.train.trainer").info("from a module")
+    logging.getLogger("algorithm.run.trainer").info("from a module")
     logging.getLogger("somebody").warning("from a library")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -198,7 +198,7 @@ def test_everything_goes_to_the_log(tmp_path, logger):
     text = (tmp_path / "train.log").read_text()
     for part in ("step=12000", "WARNING algorithm: take care", "again: take care", "from Python"):
         assert part in text
-    assert "INFO    algorithm.train.trainer: from a module" in text and "from a library" in text
+    assert "INFO    algorithm.run.trainer: from a module" in text and "from a library" in text
     setup_logging(tmp_path / "second.log", debug=True).debug("a detail")
     assert "a detail" in (tmp_path / "second.log").read_text()
     assert "a detail" not in (tmp_path / "train.log").read_text()

@@ -12,8 +12,8 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.demos.episode import EpisodeWriter
 from algorithm.demos.npz import NpzWriter
 from algorithm.env.registry import make_vec_env
-from algorithm.evaluation.evaluate import evaluate
-from algorithm.evaluation.recording import Recording
+from algorithm.run.evaluation.evaluate import evaluate
+from algorithm.run.evaluation.recording import Recording
 
 ROUND = (
     "Pendulum-v1",

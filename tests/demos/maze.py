@@ -17,9 +17,9 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.npz import NpzWriter
 from algorithm.env.registry import make_vec_env
 from algorithm.env.toys.exploration import MAZE, SPEED
-from algorithm.evaluation.evaluate import evaluate
-from algorithm.evaluation.recording import Recording
 from algorithm.ops.densities import tanh_normal_logp
+from algorithm.run.evaluation.evaluate import evaluate
+from algorithm.run.evaluation.recording import Recording
 from tests.demos.episodes import Scripted
 
 CORNERS = ((4.5, 0.5), (4.5, 2.5), (0.5, 2.5), (0.5, 4.5), (4.5, 4.5))

@@ -19,7 +19,7 @@ from algorithm.demos.config import ENDINGS, DemoConfig
 from algorithm.demos.contents import look
 from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, renamed
 from algorithm.demos.sources import READERS, Renaming, find_sources, load_demonstrations
-from algorithm.evaluation.recording import WRITERS
+from algorithm.run.evaluation.recording import WRITERS
 from tests.demos.episodes import record
 from tests.demos.maze import write
 

@@ -20,14 +20,14 @@ import numpy as np
 import psutil
 
 from algorithm.core.reading import read_json
-from algorithm.runs.logs.metrics import read_metrics
+from algorithm.store.logs.metrics import read_metrics
 from tests.ds.marked import SCALES
 
 LIMIT = 120.0  # seconds until something is wrong
 
 # A server that has imported everything makes a new process in a moment, and is itself in no test's state.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.run.preloaded", "tests.ds.preloaded"])
+_CONTEXT.set_forkserver_preload(["tests.app.preloaded", "tests.ds.preloaded"])
 
 
 def begin(folder: Path, name: str, role: str, *flags: str, task: str = "./task") -> BaseProcess:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from algorithm.agents.roles import Episode
 from algorithm.core.data import State
-from algorithm.runs.logs.metrics import METRICS
+from algorithm.store.logs.metrics import METRICS
 from ds import collector, registry
 from ds.checking import AHEAD
 from ds.collector import MAX_ROWS

@@ -23,17 +23,17 @@ from msgspec.structs import replace
 from algorithm.config.loader import load_config
 from algorithm.config.schema import NetConfig
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.runs.checkpoints.checkpoint import checkpoint_steps
+from algorithm.store.checkpoints.checkpoint import checkpoint_steps
 from ds import certificates
 from ds.compatibility import agreed
 from ds.net.client import Client
 from ds.net.protocol import PROTOCOL, Hello, Join, LearnerRefused, TrajectoryChunk, TrajectoryMessage
 from ds.net.security import actor_security, is_loopback
+from tests.app.agreement import what_must_agree
 from tests.demos.episodes import record
 from tests.ds import processes
 from tests.ds.processes import Line, Scene, finish, missing, whole
 from tests.ds.samples import trajectory, transitions
-from tests.run.agreement import what_must_agree
 from tests.scenarios.processes import Program
 from tests.scenarios.test_kills import TASK as ONE_PROCESS
 

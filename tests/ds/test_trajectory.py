@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from algorithm.agents.roles import Episode
 from algorithm.core.data import StepBatch
-from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.storage import NEXT, TRUNCATED
+from algorithm.run.experience.collector import LocalCollector
 from ds.net.protocol import TrajectoryMessage
 from ds.trajectory import TrajectoryWriter
 from tests.oracles_replay import VECTOR, make_segment, step_batch

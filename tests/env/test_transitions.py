@@ -20,7 +20,7 @@ from algorithm.env.base import Fault, OnFault, VecEnv
 from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
-from algorithm.experience.collector import LocalCollector
+from algorithm.run.experience.collector import LocalCollector
 from tests.oracles_env import Witness, plain_transitions
 from tests.toys_vector import Diary, DiaryVector, diary_seed, lost
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from algorithm.agents.config import GailSignal, RewardSignals
 from algorithm.core.errors import ModelError
+from algorithm.keys.signals import GailSignal, RewardSignals
 from tests.batches import only_extension, small_sac, small_windows
 
 GAIL = {"signals": RewardSignals(gail=GailSignal(strength=1.0))}

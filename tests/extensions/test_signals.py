@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 import torch
 
-from algorithm.agents.config import ExtrinsicSignal, GailSignal, RewardSignals, RndSignal
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.curiosity import RND, RndBonus
 from algorithm.extensions.gail import Gail
+from algorithm.keys.signals import ExtrinsicSignal, GailSignal, RewardSignals, RndSignal
 from algorithm.ops.imitation import airl_reward, gail_reward
 from tests.batches import SMALL, Sac, context, random_batch, saved, small_sac, small_windows
 

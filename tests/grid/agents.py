@@ -9,14 +9,6 @@ from itertools import combinations
 import numpy as np
 
 from algorithm.agents.base import Agent
-from algorithm.agents.config import (
-    BehavioralCloning,
-    CuriositySignal,
-    GailSignal,
-    NnConfig,
-    RewardSignals,
-    RndSignal,
-)
 from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.family_config import A2cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.registry import family
@@ -26,9 +18,17 @@ from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.data import ActorOutput, DemoEpisode, Demonstrations, StepBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.config import DemoConfig
-from algorithm.experience.rows import recorded
+from algorithm.keys.signals import (
+    BehavioralCloning,
+    CuriositySignal,
+    GailSignal,
+    NnConfig,
+    RewardSignals,
+    RndSignal,
+)
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.relabel import GoalTask, Hindsight
+from algorithm.run.experience.rows import recorded
 from tests.batches import CPU
 
 N = 4

@@ -32,10 +32,10 @@ ORDER = (
     "algorithm.core.data",
     "algorithm.core.console",
     "algorithm.core",
+    "algorithm.keys",
     "algorithm.ops",
     "algorithm.nn",
     "algorithm.replay",
-    "algorithm.agents.behaviour_config",
     "algorithm.agents.roles",
     "algorithm.extensions.base",
     "algorithm.extensions",
@@ -48,10 +48,10 @@ ORDER = (
     "algorithm.env",
     "algorithm.demos",
     "algorithm.config",
-    "algorithm.runs",
-    "algorithm.experience",
-    "algorithm.evaluation",
-    "algorithm.train",
+    "algorithm.store",
+    "algorithm.run.experience",
+    "algorithm.run.evaluation",
+    "algorithm.run",
     "algorithm.app.console",
     "algorithm.app.cli",
     "algorithm.app.report",
@@ -80,7 +80,13 @@ EXTRAS = "algorithm.extras"
 TABLE = "algorithm.core.extras"
 """The only module outside of the extras that names one."""
 
-FRAGMENT_MAY_IMPORT = ("pydantic", "pydantic_core", "algorithm.core.fields", "algorithm.env.kinds")
+FRAGMENT_MAY_IMPORT = (
+    "pydantic",
+    "pydantic_core",
+    "algorithm.core.fields",
+    "algorithm.env.kinds",
+    "algorithm.keys",
+)
 OWN = ("algorithm", "asac", "ds", "envs", "main", "main_ds", "tests", "benchmarks")
 """First names of the project's own modules."""
 
@@ -279,11 +285,8 @@ def _layer(name: str) -> str | None:
 
 def _is_fragment(name: str) -> bool:
     """Whether the module is a part of the schema that lies beside the code it configures."""
-    return (
-        name.startswith("algorithm.")
-        and name.endswith((".config", "_config", ".rules"))
-        and name.count(".") >= 2
-    )
+    beside = name.startswith("algorithm.") and name.endswith((".config", "_config", ".rules"))
+    return within(name, "algorithm.keys") or (beside and name.count(".") >= 2)
 
 
 def circles(graph: Mapping[str, Collection[str]]) -> list[set[str]]:

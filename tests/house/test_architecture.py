@@ -36,9 +36,9 @@ LONGER = {
     "algorithm.agents.off_policy.agent",
     "algorithm.config.schema",
     "algorithm.replay.buffer",
-    "algorithm.runs.checkpoints.checkpoint",
-    "algorithm.runs.logs.metrics",
-    "algorithm.runs.rundir",
+    "algorithm.store.checkpoints.checkpoint",
+    "algorithm.store.logs.metrics",
+    "algorithm.store.rundir",
 }
 """Files from before the limit of 300 lines; none may be added."""
 
@@ -55,7 +55,7 @@ WITHOUT_TORCH = (
     "algorithm.app.cli.parsing",
     "algorithm.config.loader",
     "algorithm.config.reference",
-    "algorithm.runs.rundir",
+    "algorithm.store.rundir",
     "algorithm.core.errors",
     "algorithm.app.console.output",
     "algorithm.app.report.command",
@@ -228,25 +228,25 @@ def test_what_answers_at_once_starts_without_torch() -> None:
         ("algorithm.agents", "algorithm.agents.sac.heads", "imports a family"),
         ("algorithm.extensions.base", "algorithm.extensions.rnd", "stands right of"),
         ("algorithm.extensions.rnd", "algorithm.agents.sac", "imports a family"),
-        ("algorithm.train.trainer", "algorithm.agents.sac.agent", "imports a family"),
+        ("algorithm.run.trainer", "algorithm.agents.sac.agent", "imports a family"),
         ("ds.learner", "algorithm.agents.sac.agent", "imports a family"),
         ("algorithm.agents.sac.learner", "algorithm.env.vector", "stands right of"),
         ("algorithm.env.gym", "algorithm.config", "stands right of"),
-        ("algorithm.config.schema", "algorithm.runs.rundir", "stands right of"),
-        ("algorithm.runs.rundir", "algorithm.train.trainer", "stands right of"),
-        ("algorithm.evaluation.evaluate", "algorithm.app.play", "stands right of"),
+        ("algorithm.config.schema", "algorithm.store.rundir", "stands right of"),
+        ("algorithm.store.rundir", "algorithm.run.trainer", "stands right of"),
+        ("algorithm.run.evaluation.evaluate", "algorithm.app.play", "stands right of"),
         ("algorithm.app.play", "algorithm.app.preview.dry_run", "stands right of"),
         ("algorithm.app.preview.dry_run", "main", "stands right of"),
-        ("algorithm.train.trainer", "ds.net.wire", "never the other way round"),
-        ("algorithm.train.trainer", "tests.oracles", "not for"),
+        ("algorithm.run.trainer", "ds.net.wire", "never the other way round"),
+        ("algorithm.run.trainer", "tests.oracles", "not for"),
         ("algorithm.utils", "algorithm.core.spec", "no place"),
         ("algorithm.agents.sac.config", "torch", "fragment"),
         ("algorithm.agents.sac.config", "algorithm.agents.sac.learner", "fragment"),
         ("algorithm.agents.sac.rules", "algorithm.agents.sac.learner", "fragment"),
         ("algorithm.agents.sac.config", "algorithm.agents.on_policy.rules", "fragment"),
-        ("algorithm.train.trainer", "algorithm.core.spec.*", "star imports"),
+        ("algorithm.run.trainer", "algorithm.core.spec.*", "star imports"),
         ("ds.net.wire", "main", "ds imports"),
-        ("algorithm.train.build", "algorithm.extras.a3c.runtime", "by extra(NAME)"),
+        ("algorithm.run.build", "algorithm.extras.a3c.runtime", "by extra(NAME)"),
         ("algorithm.app.command", "algorithm.extras", "by extra(NAME)"),
         ("algorithm.core.extras", "algorithm.extras.a3c.runtime", "by extra(NAME)"),
         ("algorithm.config.schema", "algorithm.extras.a3c.config", "by extra(NAME)"),
@@ -278,9 +278,9 @@ def test_a_wrong_import_is_named(name: str, target: str, why: str) -> None:
         ("algorithm.agents.sac.learner", "algorithm.agents.sac.config"),
         ("algorithm.extensions", "algorithm.extensions.rnd"),
         ("algorithm.config.schema", "algorithm.agents.sac.config"),
-        ("algorithm.train.trainer", "algorithm.config"),
-        ("algorithm.train.trainer", "rich.live"),
-        ("main", "algorithm.train.trainer"),
+        ("algorithm.run.trainer", "algorithm.config"),
+        ("algorithm.run.trainer", "rich.live"),
+        ("main", "algorithm.run.trainer"),
         ("ds.learner", "algorithm.agents.roles"),
         ("algorithm.agents.registry", "algorithm.agents.sac.family"),
         ("algorithm.agents", "algorithm.agents.off_policy.variant"),
@@ -297,23 +297,23 @@ def test_a_right_import_passes(name: str, target: str) -> None:
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        ("import algorithm.train", "algorithm.train"),
-        ("from algorithm import train", "algorithm.train"),
-        ("from algorithm.train import trainer", "algorithm.train.trainer"),
-        ("from algorithm.train.trainer import Trainer", "algorithm.train.trainer"),
-        ("def f():\n    import algorithm.train.trainer as t", "algorithm.train.trainer"),
-        ("if TYPE_CHECKING:\n    from algorithm.train import trainer", "algorithm.train.trainer"),
+        ("import algorithm.run", "algorithm.run"),
+        ("from algorithm import run", "algorithm.run"),
+        ("from algorithm.run import trainer", "algorithm.run.trainer"),
+        ("from algorithm.run.trainer import Trainer", "algorithm.run.trainer"),
+        ("def f():\n    import algorithm.run.trainer as t", "algorithm.run.trainer"),
+        ("if TYPE_CHECKING:\n    from algorithm.run import trainer", "algorithm.run.trainer"),
         ("from . import heads", "algorithm.agents.sac.heads"),
         ("from .heads import Head", "algorithm.agents.sac.heads"),
-        ("from ...train import trainer", "algorithm.train.trainer"),
-        ("from ... import train", "algorithm.train"),
-        ("from ...train.trainer import *", "algorithm.train.trainer.*"),
-        ("importlib.import_module('algorithm.train.trainer')", "algorithm.train.trainer"),
-        ("import_module('...train.trainer', __package__)", "algorithm.train.trainer"),
+        ("from ...run import trainer", "algorithm.run.trainer"),
+        ("from ... import run", "algorithm.run"),
+        ("from ...run.trainer import *", "algorithm.run.trainer.*"),
+        ("importlib.import_module('algorithm.run.trainer')", "algorithm.run.trainer"),
+        ("import_module('...run.trainer', __package__)", "algorithm.run.trainer"),
     ],
 )
 def test_every_way_of_importing_is_seen(source: str, target: str) -> None:
-    known = {"algorithm.train", "algorithm.train.trainer", "algorithm.agents.sac.heads"}
+    known = {"algorithm.run", "algorithm.run.trainer", "algorithm.agents.sac.heads"}
     assert target in imports(Module("algorithm.agents.sac.learner", source), known)
     package = Module("algorithm.agents.sac", "from .heads import Head", is_package=True)
     assert imports(package, known) == {"algorithm.agents.sac.heads"}
@@ -339,4 +339,4 @@ def test_every_way_of_importing_is_seen(source: str, target: str) -> None:
     ],
 )
 def test_what_executes_a_file_is_named_and_nothing_else(source: str, number: int) -> None:
-    assert len(unsafe(Module("algorithm.runs.checkpoints.checkpoint", source))) == number
+    assert len(unsafe(Module("algorithm.store.checkpoints.checkpoint", source))) == number

@@ -28,7 +28,7 @@ from benchmarks.plans import BARE, Plan
 from benchmarks.runs import overriding
 from benchmarks.standings import Evidence, read_points, write_points
 from benchmarks.worker import WorkerError
-from tests.run.agreement import what_must_agree
+from tests.app.agreement import what_must_agree
 
 SMALL = {
     "nn_config": {"q": {"dense_n": 8}, "policy": {"dense_n": 8}},

@@ -23,7 +23,7 @@ from algorithm.config.schema import Config
 from algorithm.core import ActionSpec, ActorOutput, AgentSpec, ObsSpec, State, UpdateResult
 from algorithm.nn import HybridAction, TanhNormal
 from algorithm.replay import FifoSampler, PrioritizedSampler, ReplayBuffer, Sampler
-from algorithm.train.callbacks import Training
+from algorithm.run.callbacks import Training
 from main import main
 from tests.batches import small_sac
 

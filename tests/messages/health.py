@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from algorithm.agents.registry import family
-from algorithm.train.health import HealthMonitor
+from algorithm.run.health import HealthMonitor
 from tests.health_cases import TROUBLES
 
 

@@ -24,11 +24,11 @@ from algorithm.env.gym import Adapter
 from algorithm.env.objects import EnvObject, source_of
 from algorithm.env.pool.repetition import noted, other_limits
 from algorithm.env.registry import absent
-from algorithm.runs.offers import going_on, playing_commands
-from algorithm.runs.rundir import RunDir
-from algorithm.train.callbacks import Training, _checked
-from algorithm.train.counters import Counters
-from algorithm.train.signals import StopRequest
+from algorithm.run.callbacks import Training, _checked
+from algorithm.run.counters import Counters
+from algorithm.run.signals import StopRequest
+from algorithm.store.offers import going_on, playing_commands
+from algorithm.store.rundir import RunDir
 from tests.extras.onnx.policies import agent_of
 from tests.toys_objects import Handle, Several, Shared, Walk
 

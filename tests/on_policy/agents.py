@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from algorithm.agents.base import Agent
-from algorithm.agents.config import NnConfig
 from algorithm.agents.on_policy.family import FAMILIES, OnPolicyAgent
 from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, AcktrConfig, PpoConfig
 from algorithm.agents.roles import AgentInputs
@@ -18,8 +17,9 @@ from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.data import Demonstrations, SequenceBatch
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.registry import make_vec_env
-from algorithm.experience.collector import LocalCollector
+from algorithm.keys.signals import NnConfig
 from algorithm.replay.budget import MemoryBudget
+from algorithm.run.experience.collector import LocalCollector
 
 SIZES = {"dense_n": 8}
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.config import BehavioralCloning, ExtrinsicSignal, GailSignal, RewardSignals
 from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.on_policy import update
 from algorithm.agents.on_policy.rollout import estimate_advantages
@@ -17,6 +16,7 @@ from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.config import DemoConfig
 from algorithm.demos.sources import load_demonstrations
+from algorithm.keys.signals import BehavioralCloning, ExtrinsicSignal, GailSignal, RewardSignals
 from algorithm.replay.budget import MemoryBudget
 from tests.demos.episodes import record
 from tests.on_policy.agents import make, train, weights

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from algorithm.agents.config import CuriositySignal, RewardSignals
 from algorithm.agents.on_policy import update
 from algorithm.agents.on_policy.descent import make_descent
 from algorithm.agents.on_policy.family_config import PpoConfig
@@ -19,6 +18,7 @@ from algorithm.agents.on_policy.rollout import estimate_advantages, make_rollout
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError, UsageError
 from algorithm.extensions.base import Horizon
+from algorithm.keys.signals import CuriositySignal, RewardSignals
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.learning.optimiser import FlatRms
 from algorithm.replay.budget import MemoryBudget

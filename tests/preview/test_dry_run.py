@@ -16,7 +16,7 @@ from algorithm.app.preview import dry_run
 from algorithm.app.preview.cost import Sizes, Speed, disk, planned_steps
 from algorithm.config.schema import Config
 from main import main
-from tests.run.sessions import run
+from tests.app.sessions import run
 
 SPEED = Speed(step=0.02, update=0.096, updates_per_step=0.5, length=40.0, warm_up=500)
 SIZES = Sizes(

@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from algorithm.config.loader import dump_config, load_config
-from algorithm.runs.files import finite_or_null
-from algorithm.runs.rundir import RunDir
+from algorithm.store.files import finite_or_null
+from algorithm.store.rundir import RunDir
 
 CURVE = {
     "rollout/return_mean": (-9.0, -8.0, -5.0, -3.0),

@@ -10,7 +10,7 @@ from algorithm.app.report import curves
 from algorithm.app.report.curves import Series, common_grid, group_lines, plot_curve, read_series
 from algorithm.app.report.repeats import repeat_rows, repeat_summary
 from algorithm.core.errors import StorageError
-from algorithm.evaluation.statistics import mean_interval
+from algorithm.run.evaluation.statistics import mean_interval
 
 
 def series(offset=0.0, steps=(0, 1000, 2000), label="run"):

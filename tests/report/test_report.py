@@ -14,7 +14,7 @@ from algorithm.app.report.command import matching_names
 from algorithm.app.report.facts import Facts
 from algorithm.app.report.report import LARGEST_VIDEO, write_report
 from algorithm.core.errors import StorageError, UsageError
-from algorithm.runs.lock import Holder
+from algorithm.store.lock import Holder
 from tests.report.made_runs import CURVE, RESULT, make_run, metrics_text
 from tests.report.pages import read
 

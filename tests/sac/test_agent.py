@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.config import NnConfig
 from algorithm.agents.off_policy.description import notices
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.sac import SacObjective
@@ -14,8 +13,9 @@ from algorithm.agents.schedules import FifoUpdates
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.registry import make_vec_env
-from algorithm.experience.collector import LocalCollector
+from algorithm.keys.signals import NnConfig
 from algorithm.replay.budget import MemoryBudget
+from algorithm.run.experience.collector import LocalCollector
 from tests.batches import sac_agent
 from tests.on_policy.agents import train
 from tests.oracles_replay import digest

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.agents.config import GailSignal, RewardSignals, RndSignal
 from algorithm.agents.off_policy.compiled_update import reason_against
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Extension
+from algorithm.keys.signals import GailSignal, RewardSignals, RndSignal
 from algorithm.nn.layers.norm import WARM_UP
 from algorithm.nn.loader import Networks
 from algorithm.nn.models import defaults

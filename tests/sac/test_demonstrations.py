@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from algorithm.actions.parts import Categorical, NoBranches
-from algorithm.agents.config import BehavioralCloning, NnConfig
 from algorithm.agents.imitation.batches import MixedBatches
 from algorithm.agents.imitation.cloning import Constraint, cloning_loss
 from algorithm.agents.registry import family
@@ -23,6 +22,7 @@ from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.demos.check import fitted
 from algorithm.demos.config import DemoConfig
 from algorithm.demos.episode import RecordedEpisode
+from algorithm.keys.signals import BehavioralCloning, NnConfig
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.replay.budget import MemoryBudget
 from tests.batches import CPU, SMALL, SPECS, random_batch, small_sac

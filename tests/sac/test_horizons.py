@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from algorithm.agents.config import CuriositySignal, GailSignal, RewardSignals, RndSignal
 from algorithm.extensions.base import Extension, Horizon
+from algorithm.keys.signals import CuriositySignal, GailSignal, RewardSignals, RndSignal
 from tests.batches import (
     CPU,
     SPECS,

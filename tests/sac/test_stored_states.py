@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.config import NnConfig
+from algorithm.keys.signals import NnConfig
 from tests.sac.test_agent import agent_and_rollout, train
 
 RNN = {"seq_encoder": "RNN", "burn_in_step": 3, "learn_step": 4, "n_step": 2}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.app.agreement import what_must_agree
 from tests.demos.episodes import record
-from tests.run.agreement import what_must_agree
 from tests.scenarios.processes import Program
 
 TASK = """\

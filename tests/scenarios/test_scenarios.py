@@ -19,8 +19,8 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.run.agreement import what_must_agree
-from tests.run.sessions import TASK, result, run, trained
+from tests.app.agreement import what_must_agree
+from tests.app.sessions import TASK, result, run, trained
 from tests.scenarios.processes import LIMIT, Program
 from tests.scenarios.struck import PLAN
 

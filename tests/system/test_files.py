@@ -14,7 +14,7 @@ from algorithm.core import system
 from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_bytes
 from algorithm.core.system import files
-from algorithm.runs.files import GrowingFile, write_bytes
+from algorithm.store.files import GrowingFile, write_bytes
 
 
 @pytest.fixture

@@ -60,8 +60,8 @@ def test_what_only_some_systems_have_stands_in_few_modules() -> None:
     ],
 )
 def test_such_a_use_is_named(source: str, what: str) -> None:
-    (message,) = special(Module("algorithm.train.trainer", source))
-    assert message.startswith("algorithm.train.trainer:") and what in message
+    (message,) = special(Module("algorithm.run.trainer", source))
+    assert message.startswith("algorithm.run.trainer:") and what in message
     assert special(Module("algorithm.core.system.files", source)) == []
 
 
@@ -77,7 +77,7 @@ def test_such_a_use_is_named(source: str, what: str) -> None:
     ],
 )
 def test_what_every_system_has_passes(source: str) -> None:
-    assert special(Module("algorithm.train.trainer", source)) == []
+    assert special(Module("algorithm.run.trainer", source)) == []
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.base import Agent, Family
-from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import Rule
 from algorithm.agents.imitation.batches import Batches
 from algorithm.agents.imitation.cloning import Constraint, Pretraining
@@ -43,6 +42,7 @@ from algorithm.core.panels import Readout
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
+from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.nn.return_scale import FirstReturnScale
 from algorithm.replay.buffer import ReplayBuffer
 

@@ -9,7 +9,6 @@ from pydantic import Strict
 from typing_extensions import override
 
 from algorithm.agents.off_policy import rules
-from algorithm.agents.run_config import OTHER_NETWORKS, RunConfig
 from algorithm.core.fields import (
     AnyConfig,
     Contradiction,
@@ -19,6 +18,7 @@ from algorithm.core.fields import (
     Whole,
     option,
 )
+from algorithm.keys.run import OTHER_NETWORKS, RunConfig
 
 _OTHER_REPLAY = "fixed: the replay stores different values per row"
 

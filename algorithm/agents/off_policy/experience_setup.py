@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.imitation.batches import Batches, MixedBatches, OwnBatches, ShownBatches
 from algorithm.agents.imitation.cloning import Cloning
@@ -19,6 +18,7 @@ from algorithm.core.data import Int, SequenceBatch, UpdateResult
 from algorithm.core.plugins import SAMPLERS, find
 from algorithm.core.seeding import stream_seed
 from algorithm.demos.config import DemoConfig
+from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.nn.loader import Networks
 from algorithm.ops.shapes import masked_mean
 from algorithm.replay.budget import largest_capacity, replay_bytes

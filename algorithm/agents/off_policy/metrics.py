@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import RETURNS, SIGNALS, WINDOW, History, Rule, grows, told_apart
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.panels import panel
 from algorithm.core.wording import short
+from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.replay.config import ReplayConfig
 
 METRICS: Mapping[str, str] = {

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from algorithm.actions.parts import ActionParts, DiscretePolicy
-from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.spec import ActionSpec
+from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.nn.distributions import HybridAction
 
 SATURATED = 0.99

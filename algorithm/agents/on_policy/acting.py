@@ -10,7 +10,6 @@ from torch import nn
 
 from algorithm.actions.actor import Actor
 from algorithm.actions.parts import make_parts
-from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.networks import make_networks
 from algorithm.agents.on_policy.family_config import own_block
@@ -18,6 +17,7 @@ from algorithm.agents.on_policy.networks import NETWORKS, make_acting_model
 from algorithm.agents.roles import Acting, ActingInputs, RemoteLimits
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
+from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.loader import Network
 

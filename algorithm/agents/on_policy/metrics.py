@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import RETURNS, SIGNALS, History, Rule, grows, told_apart
 from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, PpoConfig, own_block
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.panels import panel, readout
 from algorithm.core.wording import short
+from algorithm.keys.behaviour import BehaviourConfig
 
 METRICS: Mapping[str, str] = {
     "loss/value": "mean squared error of values",

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.actions.parts import make_parts
-from algorithm.agents.config import BehavioralCloning
 from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.imitation.cloning import Cloning
 from algorithm.agents.on_policy.descent import make_descent
@@ -46,6 +45,7 @@ from algorithm.agents.on_policy.rollout import (
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import SequenceBatch
 from algorithm.extensions.base import Extension, Horizon, by_horizon
+from algorithm.keys.signals import BehavioralCloning
 from algorithm.nn.learning.optimiser import FlatOptimiser
 from algorithm.nn.loader import Networks
 from algorithm.ops.on_policy import approximate_kl, surrogate, value_error

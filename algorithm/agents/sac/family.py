@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from algorithm.actions.parts import ActionParts, make_parts
-from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.off_policy.agent import off_policy_family
 from algorithm.agents.off_policy.objective import AlgorithmSpec
 from algorithm.agents.sac.config import sac_keys
 from algorithm.agents.sac.metrics import READOUTS, WATCHED, make_rules
 from algorithm.agents.sac.sac import SacObjective
 from algorithm.core.spec import ActionSpec
+from algorithm.keys.behaviour import BehaviourConfig
 
 
 def _objective(action: ActionSpec, config: BehaviourConfig) -> SacObjective:

@@ -9,13 +9,13 @@ import math
 from collections.abc import Mapping
 from functools import partial
 
-from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import History, Rule, grows
 from algorithm.agents.off_policy import metrics
 from algorithm.agents.off_policy.metrics import critic_rules, stuck
 from algorithm.agents.sac.config import SacConfig, sac_keys
 from algorithm.core.panels import panel, readout
 from algorithm.core.wording import short
+from algorithm.keys.behaviour import BehaviourConfig
 
 METRICS: Mapping[str, str] = {
     "loss/alpha": "loss of temperatures, continuous plus discrete part",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from algorithm.actions.parts import ActionParts, NoBranches
-from algorithm.agents.behaviour_config import BehaviourConfig
 from algorithm.agents.health import Rule
 from algorithm.agents.off_policy.agent import off_policy_family
 from algorithm.agents.off_policy.metrics import WATCHED, critic_rules
@@ -12,6 +11,7 @@ from algorithm.agents.td3.config import shared_keys, td3_block
 from algorithm.agents.td3.td3 import Deterministic, Td3Objective
 from algorithm.core.panels import readout
 from algorithm.core.spec import ActionSpec
+from algorithm.keys.behaviour import BehaviourConfig
 
 
 def _objective(action: ActionSpec, config: BehaviourConfig) -> Td3Objective:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from algorithm.runs.names import Ckpt
+from algorithm.store.names import Ckpt
 
 HUB = "hf://"
 """Beginning of the address of an export on the hub: ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``."""

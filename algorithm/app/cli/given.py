@@ -7,7 +7,7 @@ import shlex
 from algorithm.app.cli.train import TrainOptions
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.program import program
-from algorithm.runs.names import directory_flags
+from algorithm.store.names import directory_flags
 
 
 def config_flags(options: TrainOptions) -> dict[str, object]:

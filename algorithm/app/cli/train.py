@@ -24,7 +24,7 @@ from algorithm.app.cli.flag_types import (
     recording,
 )
 from algorithm.app.cli.flags import EVERY_ROLE, Role, flag
-from algorithm.runs.names import MODELS, Ckpt
+from algorithm.store.names import MODELS, Ckpt
 
 HOW, SAID = "how to run", "output"
 _what = partial(flag, group="what to run")

@@ -18,7 +18,7 @@ from algorithm.core.console import Console
 from algorithm.core.errors import StorageError, visible
 from algorithm.core.system.display import in_notebook
 from algorithm.core.system.streams import Lasting
-from algorithm.runs.files import GrowingFile
+from algorithm.store.files import GrowingFile
 
 
 def open_console(

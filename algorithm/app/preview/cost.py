@@ -14,8 +14,8 @@ from algorithm.agents.base import Agent
 from algorithm.config.schema import Config
 from algorithm.core.data import StepBatch
 from algorithm.env.base import VecEnv
-from algorithm.experience.collector import LocalCollector
-from algorithm.runs.checkpoints.manager import Replays
+from algorithm.run.experience.collector import LocalCollector
+from algorithm.store.checkpoints.manager import Replays
 
 _STEPS, _UPDATES = 200, 20
 _ROUNDS = 1000  # of the same steps until there are so many updates

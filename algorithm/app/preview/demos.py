@@ -16,8 +16,8 @@ from algorithm.core.extras import extra
 from algorithm.core.wording import counted
 from algorithm.demos.contents import look
 from algorithm.demos.sources import Renaming, find_sources
-from algorithm.experience.faults import Faults
-from algorithm.train.assembly import Assembly
+from algorithm.run.assembly import Assembly
+from algorithm.run.experience.faults import Faults
 
 
 def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:

@@ -26,17 +26,17 @@ from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.system.memory import free_memory
 from algorithm.core.wording import clock_time, format_bytes
 from algorithm.env.base import VecEnv
-from algorithm.experience.faults import Faults
-from algorithm.experience.non_finite import Stop
 from algorithm.nn.process import own_modes
-from algorithm.runs.files import json_text
-from algorithm.runs.names import expand_name
-from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import Assembly, check_eval_spaces
-from algorithm.train.checkpointer import kept_replays
-from algorithm.train.run import set_up
-from algorithm.train.runtime import EnvInfo, check_together, local_collector
-from algorithm.train.state import TrainState, seed_globally
+from algorithm.run.assembly import Assembly, check_eval_spaces
+from algorithm.run.checkpointer import kept_replays
+from algorithm.run.experience.faults import Faults
+from algorithm.run.experience.non_finite import Stop
+from algorithm.run.run import set_up
+from algorithm.run.runtime import EnvInfo, check_together, local_collector
+from algorithm.run.state import TrainState, seed_globally
+from algorithm.store.files import json_text
+from algorithm.store.names import expand_name
+from algorithm.store.rundir import RunDir
 
 _TENSOR, _FILES = 100, 4000  # bytes of a checkpoint besides its numbers: a tensor's name; indices, manifest
 

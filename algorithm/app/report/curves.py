@@ -15,8 +15,8 @@ from algorithm.app.report.facts import Columns
 from algorithm.core.data import Double
 from algorithm.core.panels import panel
 from algorithm.core.wording import counted, info_name
-from algorithm.evaluation.statistics import INTERVAL, mean_interval
-from algorithm.runs.logs.metrics import EVAL_INFOS, ROLLOUT_INFOS, read_metrics
+from algorithm.run.evaluation.statistics import INTERVAL, mean_interval
+from algorithm.store.logs.metrics import EVAL_INFOS, ROLLOUT_INFOS, read_metrics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, plus_minus
 from algorithm.env.config import opponents
 from algorithm.env.pool.repetition import specs_of
-from algorithm.runs.lock import Holder
-from algorithm.runs.logs.metrics import (
+from algorithm.store.lock import Holder
+from algorithm.store.logs.metrics import (
     EVAL_INFOS,
     LESSONS,
     METRICS,
@@ -29,7 +29,7 @@ from algorithm.runs.logs.metrics import (
     ROLLOUT_INFOS,
     read_metrics,
 )
-from algorithm.runs.rundir import RunDir
+from algorithm.store.rundir import RunDir
 
 _Read = TypeVar("_Read")
 _Else = TypeVar("_Else")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from algorithm.evaluation.statistics import mean_interval
+from algorithm.run.evaluation.statistics import mean_interval
 
 
 def repeat_summary(results: Sequence[Mapping[str, object]]) -> dict[str, object]:

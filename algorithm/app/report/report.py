@@ -19,10 +19,10 @@ from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, duration, info_rows, plus_minus, short
 from algorithm.env.parameters.config import lessons_by_name
-from algorithm.evaluation.statistics import INTERVAL
-from algorithm.runs.files import write_text
-from algorithm.runs.offers import PAST_PATIENCE, PAST_SUCCESS, curves_of, going_on, playing_commands
-from algorithm.runs.rundir import RunDir
+from algorithm.run.evaluation.statistics import INTERVAL
+from algorithm.store.files import write_text
+from algorithm.store.offers import PAST_PATIENCE, PAST_SUCCESS, curves_of, going_on, playing_commands
+from algorithm.store.rundir import RunDir
 
 PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "Film an episode"}
 """Words of a page above a command; see :func:`playing_commands`."""

@@ -24,14 +24,14 @@ from algorithm.env.parameters.curricula import refuse_resets
 from algorithm.env.pool.child_process import POLL_S, WorkerLostError, ignore_text
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
-from algorithm.experience.faults import Faults
 from algorithm.extras.a3c.messages import Job, Report, Shares
 from algorithm.extras.a3c.process import TrainingProcess
 from algorithm.extras.a3c.shared import SharedWeights
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import Assembly
-from algorithm.train.runtime import EnvInfo, Runtime, num_processes
+from algorithm.run.assembly import Assembly
+from algorithm.run.experience.faults import Faults
+from algorithm.run.runtime import EnvInfo, Runtime, num_processes
+from algorithm.store.rundir import RunDir
 
 
 class AsyncRuntime(Runtime):

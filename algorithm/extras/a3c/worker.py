@@ -23,13 +23,13 @@ from algorithm.core.wording import Rows
 from algorithm.env.objects import EnvObject
 from algorithm.env.pool.process_exit import exit_process
 from algorithm.env.pool.worker import WorkerRefusal
-from algorithm.experience.faults import Faults
 from algorithm.extras.a3c.messages import GRANT, Job, Report, Shares
 from algorithm.extras.a3c.shared import SharedWeights
 from algorithm.nn.process import own_modes, set_up_process
-from algorithm.train.assembly import Assembly
-from algorithm.train.runtime import EnvInfo, local_collector
-from algorithm.train.state import seed_globally
+from algorithm.run.assembly import Assembly
+from algorithm.run.experience.faults import Faults
+from algorithm.run.runtime import EnvInfo, local_collector
+from algorithm.run.state import seed_globally
 
 
 @own_modes()

@@ -26,12 +26,12 @@ from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import find_recipe, make_vec_env
 from algorithm.env.request import PoolOptions
-from algorithm.experience.failure_dump import FailureDump
 from algorithm.extras.check.context import CheckConfig, CheckLimits, LearningKeys
 from algorithm.extras.check.finding import CheckResult, Finding, Level
 from algorithm.extras.check.printer import CheckPrinter
 from algorithm.extras.check.process import CheckRequest, check_in_process
-from algorithm.train.user_code import own_classes
+from algorithm.run.experience.failure_dump import FailureDump
+from algorithm.run.user_code import own_classes
 
 
 def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimits | None = None) -> int:

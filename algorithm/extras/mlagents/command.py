@@ -12,7 +12,7 @@ from algorithm.config.yaml_io import shown
 from algorithm.core.errors import UsageError, visible
 from algorithm.core.program import as_typed
 from algorithm.extras.mlagents.translate import Translation, translate
-from algorithm.runs.files import make_folder, write_bytes
+from algorithm.store.files import make_folder, write_bytes
 
 
 def write_translation(options: TrainOptions) -> int:

@@ -15,11 +15,11 @@ from algorithm.config.locate import EnvFolder
 from algorithm.core.errors import StorageError
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import format_bytes
-from algorithm.experience.faults import Faults
 from algorithm.extras.onnx.exporting import Exported
 from algorithm.extras.onnx.files import draw_graphs, files_in, write_graphs
-from algorithm.runs.files import refuse_taken
-from algorithm.runs.names import Ckpt
+from algorithm.run.experience.faults import Faults
+from algorithm.store.files import refuse_taken
+from algorithm.store.names import Ckpt
 
 
 def share_graphs(options: TrainOptions, folder: EnvFolder) -> int:

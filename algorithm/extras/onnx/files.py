@@ -14,14 +14,14 @@ from algorithm.core.console import Console
 from algorithm.core.errors import UserError
 from algorithm.core.reading import read_bytes, read_json
 from algorithm.core.spec import AgentSpec
-from algorithm.experience.faults import Faults
 from algorithm.extras.onnx.errors import required
 from algorithm.extras.onnx.exporting import Exported, PolicySource, export_policy
 from algorithm.extras.onnx.names import cleaned, refuse_collisions
-from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_of, load_checkpoint
-from algorithm.runs.files import json_text, make_folder, put, replacing
-from algorithm.runs.rundir import RunDir
-from algorithm.train.assembly import Assembly
+from algorithm.run.assembly import Assembly
+from algorithm.run.experience.faults import Faults
+from algorithm.store.checkpoints.checkpoint import Checkpoint, checkpoint_of, load_checkpoint
+from algorithm.store.files import json_text, make_folder, put, replacing
+from algorithm.store.rundir import RunDir
 
 
 def files_in(folder: Path, behaviours: Mapping[str, AgentSpec]) -> dict[str, Path]:

@@ -25,13 +25,13 @@ from algorithm.app.report.report import PURPOSES
 from algorithm.core.reading import read_json
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, listed
-from algorithm.evaluation.statistics import INTERVAL
 from algorithm.extras.population.drift import drifts
 from algorithm.extras.standings.experiments import Experiment, behaviours_of
-from algorithm.runs.files import write_text
-from algorithm.runs.names import LINEAGE, is_name
-from algorithm.runs.offers import playing_commands
-from algorithm.runs.rundir import RunDir
+from algorithm.run.evaluation.statistics import INTERVAL
+from algorithm.store.files import write_text
+from algorithm.store.names import LINEAGE, is_name
+from algorithm.store.offers import playing_commands
+from algorithm.store.rundir import RunDir
 
 _MOST_MARKS = 50
 _MOST_PROBLEMS = 12

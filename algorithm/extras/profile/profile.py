@@ -16,8 +16,8 @@ from typing_extensions import override
 
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError
-from algorithm.runs.files import write_text
-from algorithm.train.trainer import NoProfile
+from algorithm.run.trainer import NoProfile
+from algorithm.store.files import write_text
 
 SECONDS = 3.0
 _SKIPPED = 3  # steps with updates before the first table: what is done once belongs in no profile

@@ -13,9 +13,9 @@ from typing import Any
 from algorithm.core.errors import StorageError, described
 from algorithm.core.program import VERSION
 from algorithm.core.reading import check_zip, open_plain, parse_json
-from algorithm.runs.checkpoints.manifest import Entry, is_step
-from algorithm.runs.files import json_text
-from algorithm.runs.names import is_name
+from algorithm.store.checkpoints.manifest import Entry, is_step
+from algorithm.store.files import json_text
+from algorithm.store.names import is_name
 
 FORMAT = 1
 """Version of the format; a reader refuses any other."""

@@ -21,9 +21,9 @@ from algorithm.config.locate import find_env
 from algorithm.core.program import VERSION
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import duration, plus_minus
-from algorithm.evaluation.statistics import INTERVAL, mean_interval
 from algorithm.extras.sharing.trust import unlisted
-from algorithm.runs.checkpoints.manifest import Entry
+from algorithm.run.evaluation.statistics import INTERVAL, mean_interval
+from algorithm.store.checkpoints.manifest import Entry
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -34,14 +34,14 @@ from algorithm.extras.sharing.archive import (
 from algorithm.extras.sharing.card import Shared, card
 from algorithm.extras.sharing.hub import FILE, hub_api, push
 from algorithm.extras.sharing.trust import LEFT_OUT
-from algorithm.runs.checkpoints.manager import find_checkpoint
-from algorithm.runs.checkpoints.manifest import Entry, read_listed, read_manifest
-from algorithm.runs.config import WandbConfig
-from algorithm.runs.files import json_text, refuse_taken, write_bytes
-from algorithm.runs.names import Ckpt
-from algorithm.runs.rundir import RunDir
-from algorithm.train.state import masked_in
-from algorithm.train.user_code import nn_file, use_modules
+from algorithm.keys.checkpoints import WandbConfig
+from algorithm.run.state import masked_in
+from algorithm.run.user_code import nn_file, use_modules
+from algorithm.store.checkpoints.manager import find_checkpoint
+from algorithm.store.checkpoints.manifest import Entry, read_listed, read_manifest
+from algorithm.store.files import json_text, refuse_taken, write_bytes
+from algorithm.store.names import Ckpt
+from algorithm.store.rundir import RunDir
 
 
 @dataclass(frozen=True)

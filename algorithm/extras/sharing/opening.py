@@ -27,11 +27,11 @@ from algorithm.extras.sharing.archive import CONFIG, WEIGHTS, ExportManifest, re
 from algorithm.extras.sharing.card import task_of
 from algorithm.extras.sharing.hub import fetch
 from algorithm.extras.sharing.trust import refuse_code
-from algorithm.runs.checkpoints.checkpoint import Checkpoint, checkpoint_of
-from algorithm.runs.checkpoints.manifest import MANIFEST, STATE, Entry, Manifest
-from algorithm.runs.files import json_text
-from algorithm.runs.names import Ckpt, env_folder
-from algorithm.runs.rundir import RunDir
+from algorithm.store.checkpoints.checkpoint import Checkpoint, checkpoint_of
+from algorithm.store.checkpoints.manifest import MANIFEST, STATE, Entry, Manifest
+from algorithm.store.files import json_text
+from algorithm.store.names import Ckpt, env_folder
+from algorithm.store.rundir import RunDir
 
 
 class Export:

@@ -22,8 +22,8 @@ from algorithm.core.spec import AgentSpec
 from algorithm.env.base import VecEnv
 from algorithm.env.lanes.base import LanesVecEnv
 from algorithm.env.lanes.contract import TensorEnv, TensorObs, TensorStep
-from algorithm.experience.collector import LocalCollector
 from algorithm.replay.buffer import ReplayBuffer
+from algorithm.run.experience.collector import LocalCollector
 
 Prints = NDArray[np.uint64]
 """Fingerprints of observations [N]: equal only for equal bytes, but for one in 2⁶⁴."""

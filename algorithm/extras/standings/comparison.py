@@ -13,7 +13,6 @@ from algorithm.app.report.page import Section, code, link, page
 from algorithm.app.report.settings import differences
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, listed, plus_minus, short
-from algorithm.evaluation.statistics import mean_interval
 from algorithm.extras.standings.aggregates import Curve, Runs
 from algorithm.extras.standings.experiments import (
     Experiment,
@@ -24,8 +23,9 @@ from algorithm.extras.standings.experiments import (
     mean_over,
 )
 from algorithm.extras.standings.standing import course_plots, head, rows, standings, write_plots
-from algorithm.runs.files import write_text
-from algorithm.runs.rundir import RunDir
+from algorithm.run.evaluation.statistics import mean_interval
+from algorithm.store.files import write_text
+from algorithm.store.rundir import RunDir
 
 _LONGEST_NAME = 80
 _CURVES = "Thick: the mean over seeds, with Student's 95 % interval. Thin: the runs. Evaluations only."

@@ -26,7 +26,7 @@ from algorithm.extras.standings.aggregates import (
     last_common,
     measured,
 )
-from algorithm.runs.files import write_text
+from algorithm.store.files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

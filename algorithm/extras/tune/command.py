@@ -22,19 +22,19 @@ from algorithm.core.errors import RUN_BLOCK, UsageError, visible
 from algorithm.core.reading import read_json
 from algorithm.core.system.processes import usable_cores
 from algorithm.core.wording import clock_time, counted, format_bytes, short
-from algorithm.evaluation.config import EARLY
 from algorithm.extras.tune.optimiser import Optimiser, require_optimiser
 from algorithm.extras.tune.page import TRIALS, StudyFacts, read_facts, write_study
 from algorithm.extras.tune.records import JOURNAL, RUN_SECTION, SNAPSHOT, StudySize, shown
 from algorithm.extras.tune.space import SearchSpace, grid, limits, read_space
 from algorithm.extras.tune.study import Study
 from algorithm.extras.tune.trial import RunPlan, fitting
-from algorithm.runs.files import finite_or_null, write_json, write_text
-from algorithm.runs.lock import RunLock
-from algorithm.runs.names import STUDY, directory_flags, env_folder, expand_name, study_names
-from algorithm.runs.provenance import start_of
-from algorithm.runs.rundir import RunDir
-from algorithm.train.signals import StopRequest
+from algorithm.keys.evaluation import EARLY
+from algorithm.run.signals import StopRequest
+from algorithm.store.files import finite_or_null, write_json, write_text
+from algorithm.store.lock import RunLock
+from algorithm.store.names import STUDY, directory_flags, env_folder, expand_name, study_names
+from algorithm.store.provenance import start_of
+from algorithm.store.rundir import RunDir
 
 SECTION = "tuned.yaml"
 """The best values as a section, in the folder of a study."""

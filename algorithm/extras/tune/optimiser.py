@@ -21,8 +21,8 @@ from algorithm.core.reading import parse_json, read_bytes
 from algorithm.core.seeding import stream_seed
 from algorithm.extras.tune.records import TrialRecord, TrialState
 from algorithm.extras.tune.space import Parameter, SearchSpace, grid
-from algorithm.runs.files import write_bytes
-from algorithm.runs.logs.rows import MOST
+from algorithm.store.files import write_bytes
+from algorithm.store.logs.rows import MOST
 
 if TYPE_CHECKING:  # it takes a second to import
     from optuna import Study

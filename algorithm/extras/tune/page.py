@@ -19,9 +19,9 @@ from algorithm.core.wording import counted, short
 from algorithm.extras.standings.aggregates import Estimate, estimate
 from algorithm.extras.tune.records import SIDES, TrialRecord, best_of, complete, shown
 from algorithm.extras.tune.space import SearchSpace, read_space
-from algorithm.runs.files import write_text
-from algorithm.runs.names import STUDY
-from algorithm.runs.rundir import RunDir
+from algorithm.store.files import write_text
+from algorithm.store.names import STUDY
+from algorithm.store.rundir import RunDir
 
 TRIALS = "trials.json"
 """Table of the trials, which the study writes anew after each of them."""

@@ -11,7 +11,7 @@ from algorithm.core.wording import counted, short
 from algorithm.extras.tune.optimiser import Optimiser
 from algorithm.extras.tune.records import SIDES, TrialRecord, best_of, shown
 from algorithm.extras.tune.trial import OUTPUT, RunPlan, StudyRun, Trial, run_name, score
-from algorithm.train.signals import StopRequest
+from algorithm.run.signals import StopRequest
 
 _TICK_S = 0.2
 _ALIKE = 3  # failures for one reason that end a study

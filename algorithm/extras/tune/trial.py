@@ -23,9 +23,9 @@ from algorithm.core.system.processes import KILL, NEW_GROUP, ending, send_signal
 from algorithm.extras.tune.optimiser import Optimiser
 from algorithm.extras.tune.records import TrialRecord
 from algorithm.extras.tune.space import without_effect
-from algorithm.runs.lock import Holder
-from algorithm.runs.logs.rows import read_points
-from algorithm.runs.rundir import RunDir
+from algorithm.store.lock import Holder
+from algorithm.store.logs.rows import read_points
+from algorithm.store.rundir import RunDir
 
 OUTPUT = "output"
 """Folder in that of a study: what its runs have printed."""

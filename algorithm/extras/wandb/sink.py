@@ -20,10 +20,10 @@ from algorithm.config.loader import LoadedConfig, plain_config
 from algorithm.core.console import Console
 from algorithm.core.errors import UsageError
 from algorithm.core.extras import install_command
-from algorithm.evaluation.video import video_path
-from algorithm.runs.config import WandbConfig
-from algorithm.runs.logs.rows import Row
-from algorithm.runs.rundir import RunDir
+from algorithm.keys.checkpoints import WandbConfig
+from algorithm.run.evaluation.video import video_path
+from algorithm.store.logs.rows import Row
+from algorithm.store.rundir import RunDir
 
 START_S = 30.0
 """Seconds that a start waits for the server."""

@@ -18,7 +18,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import main_ds
-from algorithm.runs.checkpoints.manifest import STATE
+from algorithm.store.checkpoints.manifest import STATE
 from ds.cluster.restarts import RestartRule
 from ds.evolver import command, evolver, generations, members
 from ds.evolver.generations import MemberStart

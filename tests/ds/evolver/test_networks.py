@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from algorithm.core.errors import ModelError, NumericalError, StorageError
 from algorithm.core.seeding import stream
-from algorithm.runs.checkpoints.checkpoint import Snapshot, load_checkpoint, save_checkpoint
+from algorithm.store.checkpoints.checkpoint import Snapshot, load_checkpoint, save_checkpoint
 from ds.evolver.networks import FLOOR, LARGEST_STD, draw_networks
 from tests.batches import small_sac
 from tests.oracles import drawn_network

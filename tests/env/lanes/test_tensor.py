@@ -24,7 +24,7 @@ from algorithm.env.lanes.toys import Pendulum, Reacher
 from algorithm.env.objects import LentTensors
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest, PoolOptions
-from algorithm.experience.collector import LocalCollector
+from algorithm.run.experience.collector import LocalCollector
 
 TOYS = "algorithm.env.lanes.toys"
 

@@ -23,7 +23,7 @@ from algorithm.env.base import Fault, VecEnv
 from algorithm.env.outputs import as_bool, as_number
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
-from algorithm.train.signals import StopRequest
+from algorithm.run.signals import StopRequest
 
 SEEDS = episode_seeds(7, "train")
 

@@ -26,8 +26,8 @@ from algorithm.env.pool.process_exit import as_exception
 from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import PoolOptions
-from algorithm.experience.faults import Faults
-from algorithm.train.signals import StoppedError, StopRequest
+from algorithm.run.experience.faults import Faults
+from algorithm.run.signals import StoppedError, StopRequest
 from tests.env.pool.test_faults import gone, script
 
 

@@ -29,16 +29,16 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.timing import Stopwatch
 from algorithm.env.pool.child_process import WorkerLostError
 from algorithm.env.pool.env_group import RestartBudget
-from algorithm.experience.faults import Faults
 from algorithm.extras.a3c.messages import GRANT, Job
 from algorithm.extras.a3c.process import TrainingProcess
 from algorithm.extras.a3c.runtime import AsyncCollector
 from algorithm.extras.a3c.shared import SharedWeights
 from algorithm.extras.a3c.worker import Relay, Worker
 from algorithm.nn.learning.optimiser import FlatRms
-from algorithm.train.runtime import num_processes
+from algorithm.run.experience.faults import Faults
+from algorithm.run.runtime import num_processes
+from tests.app.sessions import result
 from tests.on_policy.agents import make, train, weights
-from tests.run.sessions import result
 from tests.scenarios.processes import _CONTEXT, Program
 
 SAC = {"use_normalization": True, "reward_scaling": True}

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from algorithm.experience.failure_dump import FailureDump
 from algorithm.extras.check.command import replay_failure
+from algorithm.run.experience.failure_dump import FailureDump
 from main import main
-from tests.run.test_failure_dump import SEEDS, meet, read
+from tests.app.test_failure_dump import SEEDS, meet, read
 from tests.toys_numbers import LENGTH
 
 pytestmark = pytest.mark.fault("F10")

@@ -19,7 +19,7 @@ from algorithm.app.cli.ds import distributed_parser
 from algorithm.app.cli.parsing import parse_args, train_parser
 from algorithm.config.schema import fields
 from algorithm.extras.completion.completers import with_completers
-from algorithm.runs.names import report_names, run_names
+from algorithm.store.names import report_names, run_names
 
 EVERY_KEY = {f"{'.'.join(path)}=" for path, _ in fields()}
 SHIPPED = {

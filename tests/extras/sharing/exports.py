@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from algorithm.extras.sharing.archive import MANIFEST, pack
-from algorithm.runs.checkpoints.manifest import Entry
+from algorithm.store.checkpoints.manifest import Entry
 
 
 def members_of(file: Path) -> dict[str, bytes]:

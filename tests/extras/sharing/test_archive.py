@@ -11,7 +11,7 @@ import pytest
 from algorithm.core.errors import StorageError
 from algorithm.extras.sharing import archive
 from algorithm.extras.sharing.archive import MANIFEST, ExportManifest, pack, unpack
-from algorithm.runs.checkpoints.manifest import Entry
+from algorithm.store.checkpoints.manifest import Entry
 from tests.extras.sharing.exports import zipped
 
 FILES = {

@@ -17,11 +17,11 @@ import asac
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.extras.sharing.card import card
 from algorithm.extras.sharing.export import build
-from algorithm.runs.checkpoints.manifest import Entry
-from algorithm.train.assembly import Assembly
+from algorithm.run.assembly import Assembly
+from algorithm.store.checkpoints.manifest import Entry
 from main import main
 from tests.extras.sharing.exports import forge, members_of, with_config
-from tests.train.test_behaviours import CONFIG, TwoKinds
+from tests.run.test_behaviours import CONFIG, TwoKinds
 
 
 def front_matter(card: str):

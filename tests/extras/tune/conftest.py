@@ -16,8 +16,8 @@ from algorithm.extras.tune.records import JOURNAL
 from algorithm.extras.tune.space import SearchSpace, read_space
 from algorithm.extras.tune.study import Study
 from algorithm.extras.tune.trial import RunPlan
-from algorithm.runs.rundir import RunDir
-from algorithm.train.signals import StopRequest
+from algorithm.run.signals import StopRequest
+from algorithm.store.rundir import RunDir
 
 LEARNING_RATE = {"sac_config.learning_rate": {"truncated": [0.01, 1.0]}}
 STUB = Path(__file__).with_name("stub.py")

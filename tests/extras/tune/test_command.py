@@ -17,7 +17,7 @@ from algorithm.core.errors import UsageError
 from algorithm.extras.tune.command import section_text
 from algorithm.extras.tune.page import StudyFacts, read_facts
 from algorithm.extras.tune.records import TrialRecord
-from algorithm.runs.rundir import RunDir
+from algorithm.store.rundir import RunDir
 from tests.extras.tune.conftest import Made
 from tests.report.pages import read
 

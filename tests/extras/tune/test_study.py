@@ -13,7 +13,7 @@ from algorithm.core.errors import UsageError
 from algorithm.extras.tune import trial
 from algorithm.extras.tune.records import best_of
 from algorithm.extras.tune.trial import fitting, nominal, score
-from algorithm.train.signals import StopRequest
+from algorithm.run.signals import StopRequest
 from tests.extras.tune.conftest import Made
 
 Make = Callable[..., Made]

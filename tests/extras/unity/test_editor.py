@@ -11,8 +11,8 @@ import pytest
 
 from algorithm.core.errors import EditorStoppedError
 from algorithm.env.gym import GymRecipe
-from algorithm.experience.collector import LocalCollector
 from algorithm.extras.unity import vec
+from algorithm.run.experience.collector import LocalCollector
 from main import main
 
 TASK = """\

@@ -15,13 +15,13 @@ from algorithm.core.seeding import episode_seeds
 from algorithm.env.base import Fault, StepResult
 from algorithm.env.config import UnityArgs
 from algorithm.env.request import EnvRequest, PoolOptions, UnityOptions
-from algorithm.experience.collector import LocalCollector
-from algorithm.experience.failure_dump import FailureDumps
-from algorithm.experience.faults import Faults
-from algorithm.experience.non_finite import Drop
 from algorithm.extras.unity.player import PlayerEnd, PlayerError
 from algorithm.extras.unity.slot import AgentNumbers
 from algorithm.extras.unity.vec import UnityVecEnv
+from algorithm.run.experience.collector import LocalCollector
+from algorithm.run.experience.failure_dump import FailureDumps
+from algorithm.run.experience.faults import Faults
+from algorithm.run.experience.non_finite import Drop
 from tests.extras.unity.scripted import ScriptedPlayer, Stage, behaviour, crash
 from tests.toys_agents import RandomPolicy
 

@@ -15,10 +15,10 @@ from PIL import Image
 
 from algorithm.core.errors import UsageError
 from algorithm.extras.wandb.sink import WandbSink, require_wandb
-from algorithm.runs.config import WandbConfig
-from algorithm.runs.logs.metrics import MetricsLogger
-from algorithm.runs.logs.upload import require_upload
-from tests.run.sessions import run
+from algorithm.keys.checkpoints import WandbConfig
+from algorithm.store.logs.metrics import MetricsLogger
+from algorithm.store.logs.upload import require_upload
+from tests.app.sessions import run
 
 ROOT = Path(__file__).resolve().parents[3]
 OFFLINE = ("-o", "wandb_config.project=toys", "-o", "wandb_config.mode=offline")

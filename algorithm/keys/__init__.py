@@ -1,0 +1,1 @@
+"""Keys of a configuration that several packages read, as pydantic blocks."""

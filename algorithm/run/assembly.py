@@ -1,0 +1,283 @@
+"""Environments and agents, made from a configuration by whoever trains, plays, measures or acts elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from algorithm.agents.base import Agent
+from algorithm.agents.networks import pick_device, suits_gpu
+from algorithm.agents.registry import family
+from algorithm.agents.roles import AgentInputs, MakeReplay
+from algorithm.config.at_start.by_spaces import for_spaces
+from algorithm.config.at_start.decided import decided
+from algorithm.config.loader import LoadedConfig
+from algorithm.core.errors import RUN_BLOCK, EnvError, StorageError, UsageError
+from algorithm.core.seeding import episode_seeds
+from algorithm.core.spec import AgentSpec
+from algorithm.demos.sources import load_demonstrations
+from algorithm.env.base import VecEnv
+from algorithm.env.config import without_team
+from algorithm.env.env_id import extend_path
+from algorithm.env.objects import EnvObject
+from algorithm.env.parameters.config import last_lessons
+from algorithm.env.parameters.curricula import ParameterSource, check_lessons
+from algorithm.env.registry import make_vec_env
+from algorithm.env.request import PoolOptions, UnityOptions
+from algorithm.nn.process import others_modes, set_matmul_precision, set_up_process
+from algorithm.replay.budget import MemoryBudget
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.run.experience.failure_dump import FailureDumps
+from algorithm.run.experience.faults import Faults
+from algorithm.run.experience.goals import make_relabel
+from algorithm.run.experience.non_finite import Drop, OnNonFinite, Stop
+from algorithm.run.user_code import nn_file, own_classes, refuse_own_code, use_modules
+from algorithm.store.checkpoints.checkpoint import Checkpoint
+from algorithm.store.names import behaviour_file
+
+Purpose = Literal["train", "evaluate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """Maker of the environments and agents of a configuration.
+
+    device: of the networks, by name; ``auto``: a GPU where there is one, for images and large networks
+    faults: receiver of the failures that environments survive
+    stack:  closes what is opened here; tells what a plug-in raises as an error of it
+    files:  folder for what workers and players print, and for failure dumps; None: nothing is kept
+    seed:   of the environments, instead of the run's own
+    since:  step that a run goes on from, for other seeds of Unity's players
+    lessons: that evaluations are made in; by default the last one of each curriculum
+    given:  environments that were handed in as objects
+    """
+
+    loaded: LoadedConfig
+    device: str
+    faults: Faults
+    stack: ExitStack
+    files: Path | None = None
+    seed: int | None = None
+    since: int = 0
+    lessons: Mapping[str, str] | None = None
+    given: EnvObject | None = None
+
+    def __post_init__(self) -> None:
+        use_modules(self.loaded)
+        pick_device(self.device)  # refuses one that is not there
+        self.stack.push(partial(refuse_own_code, self.loaded))
+
+    def fitted(self, specs: Mapping[str, AgentSpec]) -> Assembly:
+        """Return it with the configuration as :func:`fitted` to the behaviours' spaces, and a device."""
+        loaded = fitted(self.loaded, specs)
+        return replace(self, loaded=loaded, device=str(self._device(loaded, specs)))
+
+    def _device(self, loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> torch.device:
+        """Return one device for all behaviours: ``auto`` is a GPU if that suits any of them."""
+        configs = {name: loaded.for_behaviour(name) for name in specs}
+        suits = (suits_gpu(family(one), one, specs[name]) for name, one in configs.items())
+        return pick_device(self.device, suits_gpu=any(suits))
+
+    @others_modes()
+    def env(
+        self,
+        purpose: Purpose,
+        n: int = 1,
+        *,
+        render: bool = False,
+        workers: int = 0,
+        film: bool = False,
+    ) -> VecEnv:
+        """Return n environments for one purpose, seeded for it.
+
+        render: show the first of them; film: it can record pictures
+        workers: processes for them, 0 for none but this one
+        """
+        config, base = self.loaded.config, self.loaded.config.base_config
+        evaluated = last_lessons(config.parameters) if self.lessons is None else self.lessons
+        printed = "players" if base.kind.player else "workers"
+        given = self.given.source(purpose) if self.given else None
+        if purpose == "evaluate":
+            n = (given and given.lanes) or max(n, config.eval_config.episodes if base.kind.lanes else 1)
+        env = make_vec_env(
+            base.env_type,
+            given or base.env_name,
+            folder=self.loaded.env_dir,
+            env_args=base.env_args,
+            n=n,
+            seed_of=episode_seeds(self.loaded.seed if self.seed is None else self.seed, purpose),
+            options=config.reset_config,
+            render=render,
+            video=film,
+            wrappers=config.wrappers_for(purpose),
+            pool=PoolOptions(
+                workers=workers,
+                timeout=base.env_timeout,
+                restarts=base.env_restarts,
+                infos=base.info_keys,
+                on_fault=self.faults,
+                on_hang=self.faults.hangs,
+                waiting=self.faults.waiting,
+                parameters=ParameterSource(config.parameters, evaluated if purpose == "evaluate" else None),
+                log=self.files / printed if self.files else None,
+                unity=UnityOptions(
+                    args=base.unity_args,
+                    behaviours=tuple(self.loaded.behaviours),
+                    purpose=purpose,
+                    since=self.since,
+                ),
+            ),
+        )
+        self.stack.callback(self._close, env)
+        return env
+
+    @others_modes()
+    def _close(self, env: VecEnv) -> None:
+        """Release simulators; a failure is only warned of, since the work with them is done."""
+        try:
+            env.close()
+        except EnvError as error:
+            self.faults.console.warn(error.line)
+
+    def on_non_finite(self, task: str, purpose: Purpose = "train", *, most: float = math.inf) -> OnNonFinite:
+        """Return the treatment of episodes with such numbers; ``most`` of them may be dropped.
+
+        task: as the command line names it
+        """
+        assert self.files is not None, "dumps need a folder"
+        config = self.loaded.config
+        dumps = FailureDumps(
+            self.files / "faults", config, env=task, task=self.loaded.env_dir, purpose=purpose
+        )
+        drops = config.base_config.on_non_finite == "drop"
+        return Drop(dumps, self.faults, most=most) if drops else Stop(dumps)
+
+    def agents(
+        self,
+        specs: Mapping[str, AgentSpec],
+        networks: Path,
+        *,
+        memory: MemoryBudget | None = None,
+        greedy: bool = False,
+        make_replay: MakeReplay = ReplayBuffer,
+        learning: bool = True,
+    ) -> dict[str, Agent]:
+        """Return one agent per behaviour of the environment, each from its own merged configuration.
+
+        networks: folder of ``nn.py``; memory: by default that of the machine
+        learning: read the demonstrations, which an agent that only plays does not need
+        Raises UsageError for a behaviour that does not exist, for demonstrations that cannot be used, and for
+        replays that do not fit into ``memory``.
+        """
+        loaded, memory = self.loaded, memory or MemoryBudget()
+        check_behaviours(loaded, specs)
+        agents: dict[str, Agent] = {}
+        device = self._device(loaded, specs)
+        goals = self.given.train if self.given else None
+        for name, spec in specs.items():
+            config = loaded.for_behaviour(name)
+            file = nn_file(config, networks)
+            demos = (
+                load_demonstrations(config.demonstrations, spec, name, loaded.env_dir, specs)
+                if learning
+                else None
+            )
+            if isinstance(file, Path):  # a learner may have made no environment
+                extend_path(loaded.env_dir)
+            inputs = AgentInputs(
+                spec,
+                config,
+                nn_file=file,
+                behaviour=name,
+                seed=loaded.seed,
+                device=device,
+                memory=memory,
+                greedy=greedy,
+                make_replay=make_replay,
+                demonstrations=demos,
+                relabel=make_relabel(loaded, name, spec, self.stack, goals) if learning else None,
+            )
+            agents[name] = family(config).make_agent(inputs)
+        modules = [module for agent in agents.values() for module in agent.acting_parts().values()]
+        set_matmul_precision(loaded.config.run.matmul_precision, modules, device)
+        return agents
+
+    def players(self, specs: Mapping[str, AgentSpec], networks: Path, saved: Checkpoint) -> dict[str, Agent]:
+        """Return agents with the networks of a checkpoint, which act and learn nothing.
+
+        Raises StorageError if it was made by other networks.
+        """
+        set_up_process(self.loaded.threads)
+        # Nothing is stored, so no page of the replays is touched and their size does not matter.
+        agents = self.agents(specs, networks, memory=MemoryBudget(free=sys.maxsize), learning=False)
+        for name, agent in agents.items():
+            try:
+                agent.load_model(saved.tensors[behaviour_file(name, "model")])
+            except (KeyError, ValueError) as error:
+                raise StorageError(
+                    "the checkpoint does not fit this agent",
+                    where=saved.path,
+                    why=str(error) if isinstance(error, ValueError) else f"it has no networks for {name!r}",
+                    fix="use the networks and the configuration it was trained with",
+                ) from error
+        return agents
+
+
+def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
+    """Raise UsageError if ``ma_config`` or a lesson names a behaviour that the environment does not have."""
+    unknown = sorted(set(loaded.behaviours).difference(specs, map(without_team, specs)))
+    if unknown:
+        raise UsageError(
+            f"ma_config names {', '.join(map(repr, unknown))}, which the environment does not have",
+            where=loaded.file or loaded.source,
+            why=f"its behaviours are {', '.join(map(repr, specs))}",
+            fix="rename or remove that part of ma_config",
+        )
+    check_lessons(loaded.config.parameters, specs)
+
+
+def check_eval_spaces(
+    loaded: LoadedConfig, train: Mapping[str, AgentSpec], evaluation: Mapping[str, AgentSpec]
+) -> None:
+    """Raise unless agents see and do the same in evaluations as in the training.
+
+    Raises UsageError where evaluations have wrappers of their own, else EnvError.
+    """
+    for name in {**train, **evaluation}:
+        spec, other = train.get(name), evaluation.get(name)
+        if spec == other:
+            continue
+        what = "evaluations have other observations or actions than the training"
+        why = f"{name}: {other or 'nothing'} there, and {spec or 'nothing'} in the training"
+        if loaded.config.eval_config.wrappers is not None:
+            raise UsageError(
+                what,
+                where="eval_config.wrappers",
+                why=why,
+                fix="repeat the base_config.wrappers that change observations or actions",
+            )
+        raise EnvError(what, why=why, fix="the environment must have the same spaces at every start")
+
+
+def fitted(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> LoadedConfig:
+    """Return the configuration as a run of these behaviours keeps it, above the sections by their spaces.
+
+    ``compile: auto`` is off where that is not worth it: a run that is prolonged goes on as it began.
+    Raises UsageError for a section that the spaces contradict, and as :func:`~.user_code.nn_file`.
+    """
+    loaded = for_spaces(loaded, specs, partial(own_classes, folder=loaded.env_dir))
+    return decided(
+        loaded,
+        RUN_BLOCK,
+        lambda config: (
+            {"compile": "off"} if config.run.compile == "auto" and not config.worth_compiling else {}
+        ),
+    )

@@ -1,0 +1,254 @@
+"""Recording of evaluation episodes, and its targets: from the text of ``--record`` to a writer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from typing_extensions import override
+
+from algorithm.agents.roles import Episode
+from algorithm.core.data import Segment, StepBatch
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.extras import extra
+from algorithm.core.spec import AgentSpec
+from algorithm.demos.config import MINARI, dataset_id
+from algorithm.demos.episode import EpisodeWriter, RecordedEpisode
+from algorithm.demos.npz import NpzWriter
+from algorithm.run.evaluation.callbacks import EvalCallback
+from algorithm.store.names import behaviour_level
+
+
+class Recording(EvalCallback):
+    """Finished episodes, in the order in which they end.
+
+    Only open episodes are held in memory. Without a finished episode nothing is written, and nothing
+    incomplete is left where it cannot be.
+
+    writer:     of the file
+    behaviours: that are recorded; None: all
+    on_failure: called, once, where the file cannot be written; all else goes on. None: StorageError is raised
+    """
+
+    def __init__(
+        self,
+        writer: EpisodeWriter,
+        behaviours: frozenset[str] | None = None,
+        *,
+        on_failure: Callable[[StorageError], None] | None = None,
+    ) -> None:
+        self.target, self._writer = writer.target, writer
+        self._behaviours, self._on_failure = behaviours, on_failure
+        self._open: dict[tuple[str, int], list[Segment]] = {}
+        self._lost = False
+        self.episodes = 0
+
+    @override
+    def recorder(self, behaviour: str) -> _Track | None:
+        """Return a recorder that collects the behaviour's transitions."""
+        recorded = self._behaviours is None or behaviour in self._behaviours
+        return _Track(behaviour, self._open) if recorded else None
+
+    @override
+    def begin(self) -> None:
+        """Open the file, in a folder that is made where a failure does no harm."""
+        with self._writing():
+            if self._on_failure is not None:
+                Path(self.target).parent.mkdir(parents=True, exist_ok=True)
+            self._writer.begin()
+
+    @override
+    def step(self, ended: Sequence[Episode]) -> None:
+        """Write the episodes that ended."""
+        if self._lost:
+            self._open.clear()
+        with self._writing():
+            for episode in ended:
+                if segments := self._open.pop((episode.behaviour, episode.agent), None):
+                    self._writer.write(_recorded(self.episodes, episode, segments))
+                    self.episodes += 1
+
+    @override
+    def end(self) -> None:
+        """Complete the file; unfinished episodes are left out."""
+        if not self.episodes:
+            self._writer.discard()
+            return
+        with self._writing():
+            self._writer.finish()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Discard the file on an OSError."""
+        try:
+            yield
+        except OSError as error:
+            self._writer.discard()
+            self.episodes, self._lost = 0, True
+            failure = StorageError.of(error, what="the recording cannot be written", where=self.target)
+            if self._on_failure is None:
+                raise failure from error
+            self._on_failure(failure)
+
+
+def kept_recordings(
+    folders: Mapping[str, str | None], run: Path, *, warn: Callable[[str], None]
+) -> Callable[[int], Sequence[Recording]]:
+    """Return the maker of the recordings of the evaluation at a step, ``step_000004000.npz`` and so on.
+
+    folders: behaviour -> ``demonstrations.record``, relative to the folder of the run; None: nothing is kept
+    """
+    kept: defaultdict[Path, set[str]] = defaultdict(set)
+    for name, folder in folders.items():
+        if folder is not None:
+            kept[run / os.path.expanduser(folder)].add(name)  # noqa: PTH111 - Path's raises for an unknown user
+
+    def on_failure(error: StorageError) -> None:
+        warn(f"{error.line} · everything else continues without it")
+
+    return lambda step: [
+        Recording(NpzWriter(folder / f"step_{step:09d}.npz"), frozenset(names), on_failure=on_failure)
+        for folder, names in kept.items()
+    ]
+
+
+def _recorded(number: int, episode: Episode, segments: Sequence[Segment]) -> RecordedEpisode:
+    last = segments[-1]
+    seen: dict[str, Any] = {
+        name: np.stack([*(getattr(s, name)[0] for s in segments), getattr(last, name)[1]])
+        for name in ("action_mask", "carry")
+    }
+    done: dict[str, Any] = {
+        name: np.stack([getattr(s, name)[0] for s in segments])
+        for name in ("action", "z", "behaviour_logp", "reward", "terminated", "truncated")
+    }
+    return RecordedEpisode(
+        number=number,
+        behaviour=episode.behaviour,
+        agent=episode.agent,
+        obs={name: np.stack([*(s.obs[name][0] for s in segments), last.obs[name][1]]) for name in last.obs},
+        **seen,
+        **done,
+    )
+
+
+class _Track:
+    """Recorder of the open episodes of one behaviour."""
+
+    def __init__(self, behaviour: str, open_episodes: dict[tuple[str, int], list[Segment]]) -> None:
+        self._behaviour, self._open = behaviour, open_episodes
+
+    def add_steps(self, steps: StepBatch) -> None:
+        for segment in steps.segments():
+            self._open.setdefault((self._behaviour, segment.stream), []).append(segment)
+
+    def close(self, stream: int) -> None:
+        self._open.pop((self._behaviour, stream), None)
+
+
+MakeWriter = Callable[[Path, AgentSpec, str], EpisodeWriter]
+"""(file, what the behaviour sees and does, its name) -> writer of a file for one behaviour."""
+
+
+class FilePerBehaviour:
+    """Writer of a file for each behaviour, the name of several in that of the file.
+
+    make: of each file
+    """
+
+    def __init__(self, make: MakeWriter, path: Path, specs: Mapping[str, AgentSpec]) -> None:
+        several = len(specs) > 1
+        self.target = str(_named(path, "BEHAVIOUR") if several else path)
+        self._writers = {
+            name: make(_named(path, behaviour_level(name) or name) if several else path, spec, name)
+            for name, spec in specs.items()
+        }
+        self._counts = dict.fromkeys(specs, 0)
+
+    def begin(self) -> None:
+        """Open all of them."""
+        for writer in self._writers.values():
+            writer.begin()
+
+    def write(self, episode: RecordedEpisode) -> None:
+        """Append an episode to its file."""
+        name = episode.behaviour
+        self._writers[name].write(replace(episode, number=self._counts[name]))
+        self._counts[name] += 1
+
+    def finish(self) -> None:
+        """Complete those with an episode; others are not there."""
+        for name, writer in self._writers.items():
+            if self._counts[name]:
+                writer.finish()
+            else:
+                writer.discard()
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        for writer in self._writers.values():
+            writer.discard()
+
+
+def _named(path: Path, behaviour: str) -> Path:
+    return path.with_name(f"{path.stem}.{behaviour}{path.suffix}")
+
+
+WRITERS: Mapping[str, Callable[[Path, Mapping[str, AgentSpec]], EpisodeWriter]] = {
+    ".npz": lambda path, specs: NpzWriter(path),
+    ".demo": lambda path, specs: FilePerBehaviour(extra("DemoWriter"), path, specs),
+}
+"""By the ending of a file's name; the keys are the endings of ``demos/config.py``."""
+
+
+def refuse_target(target: str | None) -> None:
+    """Raise UsageError for a target that is there and that nothing overwrites, and without its package."""
+    if target is not None and target.startswith(MINARI):
+        extra("refuse_taken_dataset")(dataset_id(target))
+
+
+def open_target(
+    target: str,
+    specs: Mapping[str, AgentSpec],
+    make_env: Callable[[], gym.Env[Any, Any]],
+    *,
+    algorithm: str,
+    description: str,
+) -> EpisodeWriter:
+    """Return the writer of a target, ``FILE.npz``, ``FILE.demo`` or ``minari:ID``.
+
+    specs:     of the behaviours
+    make_env:  makes the environment in its wrappers, for its spaces
+    algorithm: of the policy; description: of the recording, for a person
+    Raises UsageError for what the target cannot hold.
+    """
+    if not target.startswith(MINARI):
+        return WRITERS[Path(target).suffix.lower()](Path(target), specs)
+    if len(specs) > 1:
+        raise UsageError(
+            "a data set of Minari holds one behaviour",
+            where=target,
+            why=f"these are {', '.join(map(repr, specs))}",
+            fix="record to a FILE.npz",
+        )
+    try:
+        env = make_env()
+    except UsageError as error:
+        raise UsageError(
+            "a data set of Minari needs the spaces of a Gymnasium environment",
+            where=target,
+            why=error.what,
+            fix="record to a FILE.npz",
+        ) from error
+    env.close()  # its spaces stay, and what makes it
+    writer: EpisodeWriter = extra("MinariWriter")(
+        dataset_id(target), env, algorithm=algorithm, description=description
+    )
+    return writer

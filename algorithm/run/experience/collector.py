@@ -1,0 +1,268 @@
+"""Collection of transitions: agents act in environments, transitions are stored, episodes reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from algorithm.agents.roles import Collector, Episode, Policy, Recorder
+from algorithm.core.data import State
+from algorithm.core.errors import EnvError
+from algorithm.core.timing import Stopwatch
+from algorithm.core.wording import Rows
+from algorithm.env.base import Observation, ResetResult, VecEnv
+from algorithm.nn.process import others_modes
+from algorithm.run.experience.agent_processor import AgentProcessor
+from algorithm.run.experience.non_finite import BadNumber, OnNonFinite, Stop, no_beginning
+
+PATIENCE = 10_000
+"""Steps in a row in which no agent took part, after which a collector gives up."""
+
+_TRIES = 10  # resets in a row that may begin with numbers that are not finite
+
+
+class LocalCollector:
+    """Source of transitions from local environments with a player per behaviour, from episode 0 on.
+
+    recorders:    destinations of transitions, per behaviour; none where nothing is kept
+    num_envs:     environments that the agents live in, by default as many as agents at the start; a state
+                  of another number is not continued
+    length_limit: an episode is truncated after so many steps; −1 for no limit
+    watch:        charged with the time of acting, stepping and storing
+    on_non_finite: treatment of episodes with such numbers; by default they end the run
+
+    A step is that of one agent: ``steps`` counts transitions over all behaviours. Agents that wait, have
+    vanished, belong to an environment that failed, or got numbers that are not finite bring none.
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        policies: Mapping[str, Policy],
+        recorders: Mapping[str, Recorder] | None = None,
+        *,
+        num_envs: int | None = None,
+        length_limit: int = -1,
+        watch: Stopwatch | None = None,
+        on_non_finite: OnNonFinite | None = None,
+    ) -> None:
+        self._env, self._on_non_finite = env, on_non_finite or Stop()
+        self._length_limit = length_limit
+        self._watch = watch or Stopwatch()
+        recorders = recorders or {}
+        self.behaviour_steps = dict.fromkeys(policies, 0)
+        self._idle = 0  # steps in a row without an agent
+        with others_modes():
+            started = env.reset(episode=0)
+        self._groups = {
+            name: AgentProcessor(
+                name, env.specs[name], policies[name], recorders.get(name), first, on_bad=self._on_bad_number
+            )
+            for name, first in started.items()
+        }
+        self._drop(self._unusable(started))
+        self._num_envs = num_envs or sum(len(group.ids) for group in self._groups.values())
+
+    @property
+    def steps(self) -> int:
+        """Steps of all agents."""
+        return sum(self.behaviour_steps.values())
+
+    def step(self) -> list[Episode]:
+        """Take a step of every environment; return the episodes that ended with it.
+
+        Raises EnvError if no agent took a step in :data:`PATIENCE` calls.
+        """
+        actions = {name: group.act() for name, group in self._groups.items()}
+        self._watch.lap("act")
+        with others_modes():
+            results = self._env.step(actions)
+        self._watch.lap("step")
+        recorded = {
+            name: group.record(results[name], self._length_limit) for name, group in self._groups.items()
+        }
+        for name, came in recorded.items():  # they are stored, whatever becomes of the reset
+            self.behaviour_steps[name] += came.taken
+        episodes = [
+            replace(episode, infos=self._env.infos(episode.agent))
+            for came in recorded.values()
+            for episode in came.episodes
+        ]
+        # After all have recorded: an environment's reset is one for all of its agents.
+        self._drop({name: came.to_drop for name, came in recorded.items()})
+        self._reset({name: came.to_reset for name, came in recorded.items()})
+        self._idle = 0 if any(came.taken for came in recorded.values()) else self._idle + 1
+        if self._idle == PATIENCE:
+            raise EnvError(
+                "no agent asks for an action",
+                where=f"step {self.steps:,}",
+                why=f"the environments were stepped {PATIENCE:,} times, and no agent has taken a step",
+                fix="make the environment ask its agents for decisions, or find out why there are none",
+            )
+        self._watch.lap("store")
+        return episodes
+
+    def truncate(self) -> None:
+        """End every unfinished episode as truncated and begin new ones; these ends are not reported."""
+        self._reset({name: group.unfinished for name, group in self._groups.items()})
+
+    def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> bool:
+        """Take the environments' parameters from these lessons, from each one's next reset on.
+
+        reset: that comes at once, and open episodes end as truncated
+        Returns whether it did.
+        """
+        self._env.renew_parameters(lessons)
+        if reset:
+            own = {name: {*group.ids.tolist(), *group.unfinished} for name, group in self._groups.items()}
+            self._reset({name: sorted(agents) for name, agents in own.items()})
+        return reset
+
+    def state(self) -> State:
+        """Return the state of agents and environments, between two steps."""
+        steps = list(self.behaviour_steps.values())
+        own = State(meta={"steps": steps, "num_envs": self._num_envs, "behaviours": list(self._groups)})
+        groups = {str(k): group.state() for k, group in enumerate(self._groups.values())}
+        return State.joined({"own": own, "env": self._env.state(), "groups": State.joined(groups)})
+
+    def load_state(self, state: State) -> list[str]:
+        """Continue from ``state``: the next step is the one that would have followed.
+
+        Episodes that cannot continue end as truncated, unreported; their environments begin the next ones.
+        Returns a line for a person on each reason for that; none if everything is exact.
+        """
+        own = state.part("own").meta
+        if "env" not in state.meta:  # several processes have trained, which keep nothing of their episodes
+            self.behaviour_steps |= dict(zip(own["behaviours"], own["steps"], strict=True))
+            return [self._begin_anew({}, f"{own['num_envs']} processes became one")]
+        saved = state.part("groups")
+        parts = {name: saved.part(str(k)) for k, name in enumerate(own["behaviours"])}
+        taken = dict(zip(own["behaviours"], own["steps"], strict=True))
+        self.behaviour_steps = {name: taken.get(name, 0) for name in self._groups}
+        with others_modes():
+            lost = self._env.resume(state.part("env"))
+        if why := self._unlike(own["num_envs"], parts):
+            return [self._begin_anew(parts, why)]
+        for name, group in self._groups.items():
+            group.load_state(parts[name])
+        agents = {reason: [i for i in lost if lost[i] == reason] for reason in sorted(set(lost.values()))}
+        lines = [_lost_line(self._env.environments_of(of_one), why) for why, of_one in agents.items()]
+        self._reset(dict.fromkeys(self._groups, sorted(lost)))
+        return lines
+
+    @property
+    def agents(self) -> frozenset[tuple[str, int]]:
+        """(behaviour, id) of every agent, waiting or not."""
+        return frozenset().union(*(group.agents for group in self._groups.values()))
+
+    @property
+    def open_episodes(self) -> dict[tuple[str, int], int]:
+        """(behaviour, id) -> number of its episode in the behaviour, by the order of beginning."""
+        return {key: number for group in self._groups.values() for key, number in group.open_episodes.items()}
+
+    def metrics(self) -> dict[str, float]:
+        """Return what the environments have recorded; the trainer logs all else."""
+        return self._env.metrics()
+
+    def rows(self) -> Rows:
+        """Return nothing: the trainer shows all that is known of local steps."""
+        return ()
+
+    def _reset(self, agents: Mapping[str, list[int]]) -> None:
+        """Reset the environments of ``agents``, by behaviour."""
+        self._drop(self._begun(agents, self._env.reset))
+
+    def _drop(self, agents: Mapping[str, list[int]]) -> None:
+        """End episodes that cannot be used until none of them is left."""
+        for _ in range(_TRIES):
+            if not any(agents.values()):
+                return
+            agents = self._begun(agents, self._env.drop)
+        if any(agents.values()):
+            raise no_beginning(_TRIES)
+
+    def _begun(
+        self, agents: Mapping[str, list[int]], end: Callable[[list[int]], Mapping[str, ResetResult]]
+    ) -> Mapping[str, list[int]]:
+        """End the episodes of ``agents``; return the agents whose next ones cannot be used either."""
+        named = sorted({agent for of_one in agents.values() for agent in of_one})
+        if not named:
+            return {}
+        self._watch.lap("store")
+        with others_modes():
+            started = end(named)
+        self._watch.lap("step")
+        for name, first in started.items():
+            self._groups[name].restart(agents[name], first)
+        return self._unusable(started)
+
+    def _unusable(self, started: Mapping[str, Observation]) -> dict[str, list[int]]:
+        """Return agents whose first observation is not finite, by behaviour."""
+        return {
+            name: group.unusable(started[name]) if name in started else []
+            for name, group in self._groups.items()
+        }
+
+    def _on_bad_number(self, bad: BadNumber) -> None:
+        self._on_non_finite.handle(bad, lambda: self._env.trace(bad.agent), self.steps)
+
+    def _unlike(self, num_envs: int, parts: Mapping[str, State]) -> str:
+        """Return the reason why no agent can continue from ``parts``, the behaviours' states, or nothing."""
+        if num_envs != self._num_envs:
+            return f"{num_envs} environments became {self._num_envs}"
+        if parts.keys() != self._groups.keys():
+            return f"the behaviours were {', '.join(parts)} and are {', '.join(self._groups)}"
+        unlike = {name: group.unlike(parts[name]) for name, group in self._groups.items()}
+        return "; ".join(f"{name}: {why}" for name, why in unlike.items() if why)
+
+    def _begin_anew(self, parts: Mapping[str, State], why: str) -> str:
+        """Begin new episodes for all agents; none continues from the saved ``parts``."""
+        for name, part in parts.items():
+            if name in self._groups:
+                self._groups[name].abandon(part)
+        self._reset({name: group.ids.tolist() for name, group in self._groups.items()})
+        return f"{why}: all open episodes end as truncated"
+
+
+def _lost_line(environments: list[int], reason: str) -> str:
+    which = ", ".join(map(str, environments))
+    if len(environments) == 1:
+        return f"environment {which}: {reason}; its open episode ends as truncated"
+    return f"environments {which}: {reason}; their open episodes end as truncated"
+
+
+class Iteration:
+    """Period in which each of its agents finishes an episode; the next one follows at once.
+
+    Its agents are those that were there at the end of its first step. One that has gone since is not waited
+    for. An iteration without a finished episode does not end.
+    """
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._expected: frozenset[tuple[str, int]] | None = None  # agents without a finished episode
+        self._finished = False  # some agent has finished one
+
+    def ends(self, episodes: list[Episode]) -> bool:
+        """Return whether it ends with the step that brought ``episodes``. Must be called after every step."""
+        agents = self._collector.agents
+        expected = (self._expected or agents) & agents
+        if episodes:
+            self._finished = True
+            expected -= {(episode.behaviour, episode.agent) for episode in episodes}
+        self._expected = expected
+        if expected or not self._finished:
+            return False
+        self._expected, self._finished = None, False
+        return True
+
+    def state(self) -> State:
+        """Return the agents that it waits for."""
+        expected = None if self._expected is None else [list(agent) for agent in sorted(self._expected)]
+        return State(meta={"expected": expected, "finished": self._finished})
+
+    def load_state(self, state: State) -> None:
+        """Continue from what :meth:`state` returned."""
+        expected = state.meta["expected"]
+        self._expected = None if expected is None else frozenset((name, agent) for name, agent in expected)
+        self._finished = state.meta["finished"]

@@ -1,0 +1,250 @@
+"""NaN, infinity and what is beyond float32, detected where they enter; then the end or a restart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from algorithm.core.data import ActorOutput, Array, Bool, Float
+from algorithm.core.errors import NumericalError
+from algorithm.env.base import Observation, StepResult, Trace
+from algorithm.env.outputs import bad_number, held
+from algorithm.run.experience.failure_dump import FailureDumps
+from algorithm.run.experience.faults import Faults
+
+MAX_WARNINGS = 10
+"""Dropped episodes that a run warns of; further ones are only counted."""
+
+_ADVICE = "fix the environment; except on UNITY a wrapper may clip its numbers (base_config.wrappers)"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that is not finite in float32."""
+
+    what: str  # reward, observation 'name'[2]
+    value: np.floating[Any]
+    of_policy: bool = False  # not of the environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class BadNumber:
+    """The first such number of an agent in a step, with the facts for finding its cause."""
+
+    number: Number
+    behaviour: str
+    agent: int
+    step: int  # of its episode; 0: its first observation
+    action: Float  # [A] flat, the last one; without meaning at the beginning
+
+    @property
+    def error(self) -> NumericalError:
+        """Error with sensor, agent, step, last action and value."""
+        number, where = self.number, f"{self.number.what} of {self.behaviour!r} agent {self.agent}"
+        if self.step:
+            action = ", ".join(f"{part:.4g}" for part in self.action)
+            where += f", step {self.step} of its episode, after action [{action}]"
+        else:
+            where += ", at the beginning of its episode"
+        what, fix = "the environment returned", _ADVICE
+        if number.of_policy:
+            what, fix = "the policy gave", "check for extreme observations, or lower learning_rate"
+        return NumericalError(
+            f"{what} a number that is not finite",
+            where=where,
+            why=f"it is {bad_number(number.value)}",
+            fix=fix,
+        )
+
+
+def refuse(bad: BadNumber) -> None:
+    """Raise the number's error."""
+    raise bad.error
+
+
+class Stop:
+    """Treatment that ends the run (``on_non_finite: stop``).
+
+    dumps: writer of the dump of the episode; None writes none
+    """
+
+    def __init__(self, dumps: FailureDumps | None = None) -> None:
+        self._dumps = dumps
+
+    def handle(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
+        """Raise NumericalError, with the command that reproduces the number.
+
+        trace: returns the episode as far as it is known
+        step:  environment steps so far
+        """
+        error = bad.error
+        again = _recorded(self._dumps, bad, trace, step) if self._dumps else ""
+        drop = "base_config.on_non_finite: drop    (drops such episodes and continues)"
+        fix = "\n".join(filter(None, (error.fix, again, drop)))
+        raise NumericalError(error.what, where=error.where, why=error.why, fix=fix)
+
+
+class Drop:
+    """Treatment that keeps the earlier steps and begins a new episode (``on_non_finite: drop``).
+
+    dumps: writer of the episodes' dumps
+    faults: receiver that counts them, and warns of the first ``MAX_WARNINGS``
+    most:   maximum number of them; one more ends the run. For evaluations, which wait for whole episodes
+    """
+
+    def __init__(self, dumps: FailureDumps, faults: Faults, *, most: float = math.inf) -> None:
+        self._dumps, self._faults, self._most, self._left = dumps, faults, most, most
+        self._warned = 0
+
+    def handle(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
+        """Count the episode, which ends, as truncated, before this step.
+
+        trace, step: as of :class:`Stop`. Raises NumericalError for an episode beyond ``most``.
+        """
+        error, warn = bad.error, self._warned < MAX_WARNINGS
+        if self._left == 0:
+            why = f"{error.why}; {self._most:,} episodes were dropped for that before"
+            raise NumericalError(error.what, where=error.where, why=why, fix=error.fix)
+        self._left -= 1
+        parts = [error.what, error.where, error.why, "episode dropped"]
+        if warn:
+            self._warned += 1
+            parts.append(_recorded(self._dumps, bad, trace, step))
+            if self._warned == MAX_WARNINGS:
+                parts.append("further ones are only counted (fault/non_finite)")
+        self._faults.dropped(" · ".join(filter(None, parts)), warn=warn)
+
+
+OnNonFinite = Stop | Drop
+"""Treatments of an episode with such a number."""
+
+
+def _recorded(dumps: FailureDumps, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> str:
+    """Return the command that reproduces the number, or the reason why there is none."""
+    if bad.number.of_policy:
+        return ""
+    return dumps.record(
+        trace,
+        what=bad.number.what,
+        value=str(bad.number.value),
+        behaviour=bad.behaviour,
+        agent=bad.agent,
+        episode_step=bad.step,
+        environment_step=step,
+    )
+
+
+def no_beginning(tries: int) -> NumericalError:
+    """Return the error of an environment whose episodes never begin with finite numbers."""
+    return NumericalError(
+        "the environment starts no episode with finite numbers",
+        where=f"first observations, {tries} times in a row",
+        fix=_ADVICE,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """Numbers of a step of N agents that are not finite, and their consequences."""
+
+    numbers: Mapping[int, Number]  # by row
+    lost: Bool  # [N] the transition holds one
+    begins: Bool  # [N] the transition is good, the first observation of the next episode is not
+    again: Bool  # [N] the observation to act on is unusable: another episode has to begin
+
+
+def examine(result: StepResult, acted: ActorOutput) -> Findings | None:
+    """Examine every number of a step; return None if all that have a meaning are finite.
+
+    Rows of ``acted`` are those of ``result``. The policy's output is judged by its log-probability, which is
+    not finite if any part of it is not. Numbers that are neither stored nor acted on have no meaning.
+    """
+    own = _trouble({"log-probability": acted.behaviour_logp}, of_policy=True)
+    got = _trouble({"reward": result.reward})
+    seen = _trouble(_named(result))
+    final = _trouble(_named(result.final)) if result.final else ()
+    if not (own or got or seen or final):
+        return None
+    no_rows = np.zeros(len(result.ids), np.bool_)
+    stepped = ~(no_rows if result.skipped is None else result.skipped)
+    ended = stepped & (result.terminated | result.truncated)
+    midway = stepped & ~ended
+    lost = stepped & (_rows(own, no_rows) | _rows(got, no_rows))
+    lost |= (midway & _rows(seen, no_rows)) | (ended & _rows(final, no_rows))
+    there = ~midway if result.left is None else ~midway & ~result.left
+    unusable = there & _rows(seen, no_rows)
+    if not (lost | unusable).any():
+        return None
+    numbers: dict[int, Number] = {}
+    for trouble, rows in ((own, lost), (got, lost), (final, ended), (seen, midway | unusable)):
+        numbers = {**_numbers(trouble, rows), **numbers}  # of several, the first
+    return Findings(numbers=numbers, lost=lost, begins=unusable & ~lost, again=unusable | (lost & midway))
+
+
+def examine_first(first: Observation) -> Mapping[int, Number]:
+    """Return the rows whose first observation is not finite, with the number."""
+    trouble = _trouble(_named(first))
+    return _numbers(trouble, np.ones(len(first.ids), np.bool_))
+
+
+def without(result: StepResult, lost: Bool) -> StepResult:
+    """Return the result as if the agents ``lost`` [N] had not taken the step."""
+    return replace(
+        result,
+        reward=np.where(lost, 0.0, result.reward),
+        terminated=result.terminated & ~lost,
+        truncated=result.truncated & ~lost,
+        skipped=lost if result.skipped is None else lost | result.skipped,
+    )
+
+
+@dataclass(frozen=True)
+class _Trouble:
+    """An array [N, ...] that is not finite everywhere."""
+
+    what: str
+    value: Array
+    of_policy: bool
+
+    @property
+    def rows(self) -> Bool:
+        """Mask of the rows with such a number, [N]."""
+        bad: Bool = np.logical_or.reduce(~held(self.value).reshape(len(self.value), -1), axis=1)
+        return bad
+
+    def number(self, row: int) -> Number:
+        """Return the first such number of a row."""
+        place = np.argwhere(~held(self.value[row]))[0].tolist()
+        return Number(f"{self.what}{place or ''}", self.value[row][tuple(place)], self.of_policy)
+
+
+def _trouble(values: Mapping[str, Array], *, of_policy: bool = False) -> Sequence[_Trouble]:
+    return [
+        _Trouble(what, value, of_policy)
+        for what, value in values.items()
+        if value.dtype.kind == "f" and not held(value).all()
+    ]
+
+
+def _named(seen: Observation) -> dict[str, Array]:
+    return {f"observation {name!r}": value for name, value in seen.obs.items()}
+
+
+def _rows(trouble: Iterable[_Trouble], no_rows: Bool) -> Bool:
+    bad = no_rows.copy()
+    for one in trouble:
+        bad |= one.rows
+    return bad
+
+
+def _numbers(trouble: Iterable[_Trouble], among: Bool) -> dict[int, Number]:
+    """Return the first number of each row ``among`` which there are some."""
+    numbers: dict[int, Number] = {}
+    for one in trouble:
+        for row in np.flatnonzero(one.rows & among).tolist():
+            numbers.setdefault(row, one.number(row))
+    return numbers

@@ -1,0 +1,251 @@
+"""Networks and replays that a training begins with: of its own checkpoint, or of another."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from torch import Tensor
+
+from algorithm.agents.base import Agent
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.nn.learning.optimiser import below
+from algorithm.run.run import RunInputs
+from algorithm.run.state import fitting
+from algorithm.store.checkpoints.checkpoint import Checkpoint, load_checkpoint, load_replay
+from algorithm.store.checkpoints.manager import find_checkpoint
+from algorithm.store.checkpoints.manifest import MANIFEST
+from algorithm.store.names import Ckpt, behaviour_file, is_name, is_run_name, names_beside
+from algorithm.store.rundir import RunDir
+
+_SHOWN = 8  # tensors that do not fit
+
+_OTHER_UNITS = (
+    "the loaded values are for rewards on another scale and must be relearned: set "
+    "sac_config.reward_scaling as in that run, and load the part normaliser, too"
+)
+
+
+def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) -> list[str]:
+    """Load the replays of a checkpoint, each hashed while it is read; returns a line for each that it lacks.
+
+    replays: folder of the segments
+    Raises DamagedError, with the replays unusable, and StorageError for one that does not fit.
+    """
+    with fitting(saved.path):
+        missing = [
+            name
+            for name, agent in agents.items()
+            for store, replay in agent.stores().items()
+            if not load_replay(saved.path, replays, behaviour_file(name, store), replay)
+        ]
+    owners = ("its" if name == DEFAULT_BEHAVIOUR else f"{name}'s" for name in missing)
+    return [f"{its} replay was not saved (checkpoint_config.replay): it starts empty" for its in owners]
+
+
+@dataclass(frozen=True)
+class ForeignNetworks:
+    """Networks that no checkpoint of the run holds: those of ``init_from``.
+
+    saved:  their checkpoint; with a folder ``replay`` in it, of segments, its moments and replay count, too
+    keep:   ``base_config.evolver_keep``, what stays when a resumed run goes on with them
+    parts:  of the agents, that begin with theirs; None: all
+    pinned: as ``init_from`` names this very checkpoint
+    """
+
+    saved: Checkpoint
+    keep: Collection[str]
+    parts: Collection[str] | None
+    pinned: str
+
+    @property
+    def replay(self) -> Path | None:
+        """Segments of the replay that comes along; None without one."""
+        folder = self.saved.path / "replay"
+        return folder if folder.is_dir() else None
+
+    @property
+    def origin(self) -> dict[str, object]:
+        """Source, step, and the SHA-256 of the checkpoint's manifest, for the files of a run."""
+        manifest = (self.saved.path / MANIFEST).read_bytes()
+        return {
+            "source": self.pinned,
+            "step": self.saved.step,
+            "sha256": hashlib.sha256(manifest).hexdigest(),
+            "parts": None if self.parts is None else list(self.parts),
+        }
+
+
+def networks_of(inputs: RunInputs, warn: Callable[[str], None], *, resumed: bool) -> ForeignNetworks | None:
+    """Return the networks of another run that this one begins with, or goes on with if it is ``resumed``.
+
+    warn: called for a damaged checkpoint that is passed over
+    Raises UsageError and StorageError as :func:`foreign_networks`.
+    """
+    base = inputs.loaded.config.base_config
+    text = inputs.init_from if resumed else base.init_from
+    if text is not None:
+        return foreign_networks(text, inputs.run, keep=base.evolver_keep, parts=base.init_parts, warn=warn)
+    if base.init_parts and not resumed:
+        raise UsageError(
+            "base_config.init_parts is set without init_from",
+            why="there are no networks to take parts from",
+            fix="set base_config.init_from to the name of a run, or leave init_parts out",
+        )
+    return None
+
+
+def foreign_networks(
+    text: str,
+    run: RunDir,
+    *,
+    keep: Collection[str],
+    parts: Collection[str] | None,
+    warn: Callable[[str], None],
+) -> ForeignNetworks:
+    """Return what ``init_from`` names.
+
+    text: NAME or NAME:CKPT of another run of the task, or the folder of a checkpoint
+    run:  that begins with them
+    Raises UsageError for a text that can be neither, and StorageError for what is not there or damaged.
+    """
+    (name, _, at), folder = text.partition(":"), Path(text)
+    of_study = is_run_name(name) and name in names_beside(run.env, name, models=run.models)
+    if (is_name(name) or of_study) and not folder.is_absolute():
+        other = RunDir.open(run.env, name, models=run.models, argument=run.argument, flag="--init_from")
+        which = _checkpoint(at, text)
+        saved = find_checkpoint(other.checkpoints, which, warn=warn, flag=f"--init_from {name}:")
+        return ForeignNetworks(saved, keep, parts, f"{name}:{saved.step}")
+    there = False
+    with suppress(OSError, ValueError):  # no system has such a path
+        there = (folder / MANIFEST).is_file()
+    if not there:
+        raise UsageError(
+            "there are no networks to start from",
+            where=f"init_from: {text:.200}",
+            why=f"it is neither the name of a run nor the folder of a checkpoint: it has no {MANIFEST}",
+            fix="pass one, such as NAME, NAME:best or models/TASK/NAME/checkpoints/step_000100000",
+        )
+    return ForeignNetworks(load_checkpoint(folder), keep, parts, str(folder))
+
+
+def _checkpoint(at: str, text: str) -> Ckpt | None:
+    if at == "latest":
+        return "latest"
+    if at == "best":
+        return "best"
+    if at.isdecimal() or not at:
+        return int(at) if at else None
+    raise UsageError(
+        f"{at!r} is not a checkpoint",
+        where=f"init_from: {text:.200}",
+        why="it is neither a number of steps, nor latest or best",
+        fix="write NAME:STEP, NAME:best, or NAME for the newest one",
+    )
+
+
+def load_foreign_replays(
+    agents: Mapping[str, Agent], foreign: ForeignNetworks, own: Checkpoint, replays: Path
+) -> list[str]:
+    """Load the replays that go with networks from elsewhere; returns lines for the user.
+
+    own, replays: checkpoint and segments of the run itself
+    Raises StorageError as :func:`load_replays`.
+    """
+    if "replay" not in foreign.keep:
+        return ["base_config.evolver_keep does not name the replay: it starts empty"]
+    if foreign.replay is None:
+        return load_replays(agents, own, replays)
+    lines = load_replays(agents, replace(own, path=foreign.saved.path), foreign.replay)
+    for agent in agents.values():
+        for replay in agent.stores().values():
+            replay.forget_saved()  # its rows are in no segment of this run
+            replay.close_all()  # this run's episodes do not continue those of the other
+    return [*lines, f"the replay is that of {foreign.pinned}"]
+
+
+def begin_with_networks(
+    agents: Mapping[str, Agent], foreign: ForeignNetworks, own: Checkpoint | None
+) -> list[str]:
+    """Let agents begin with networks from elsewhere; returns lines for the user.
+
+    own: checkpoint that the run goes on from, None for a new run
+    Raises StorageError, with a table, for parts that do not fit wholly, UsageError for one that no agent has.
+    """
+    found, moments, lines = foreign.saved, None, list[str]()
+    if own is not None and "optimiser" in foreign.keep:
+        moments = own if foreign.replay is None else found
+    for name, agent in agents.items():
+        parts, level = _prefixes(agent, foreign.parts), partial(behaviour_file, name)
+        if level("model") not in found.tensors:
+            raise _misfit(foreign, f"there are none for {name!r}")
+        model = _merged(agent.tensors()["model"], found.tensors[level("model")], parts, foreign)
+        try:
+            agent.begin_with(model, moments.tensors.get(level("optim")) if moments else None)
+        except (KeyError, ValueError) as error:
+            raise _misfit(foreign, str(error)) from error
+        if own is None:  # critics and values are in units of the scaled reward
+            scale = agent.learner.return_scale
+            theirs = below("returns.", found.tensors.get(level("optim"), {}))
+            if "normaliser" in parts and "statistics" in theirs:
+                scale.roll_back(theirs)
+            if parts.keys() & {"q", "v"} and not _alike(scale.tensors(), theirs):
+                lines.append(_OTHER_UNITS)
+    of = "" if foreign.parts is None else f" ({', '.join(foreign.parts)})"
+    return [f"the networks are those of {foreign.pinned}{of}", *dict.fromkeys(lines)]
+
+
+def _alike(own: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Return whether rewards are scaled by the same statistics, or not at all."""
+    here, there = ([x.tolist() for name, x in one.items() if name == "statistics"] for one in (own, other))
+    return here == there
+
+
+def _prefixes(agent: Agent, wanted: Collection[str] | None) -> dict[str, tuple[str, ...]]:
+    """Return the chosen parts of an agent, with the beginnings of their tensors' names."""
+    parts = agent.learner.PARTS
+    if unknown := set(wanted or ()) - parts.keys():
+        raise UsageError(
+            f"{agent.config.algorithm} has no part {', '.join(sorted(unknown))}",
+            where="base_config.init_parts",
+            why=f"its parts are {', '.join(parts)}",
+            fix="leave it out",
+        )
+    return {name: prefixes for name, prefixes in parts.items() if wanted is None or name in wanted}
+
+
+def _merged(
+    own: Mapping[str, Tensor],
+    other: Mapping[str, Tensor],
+    parts: Mapping[str, tuple[str, ...]],
+    foreign: ForeignNetworks,
+) -> dict[str, Tensor]:
+    """Return the networks ``own`` with some parts of ``other``."""
+    prefixes = tuple(chain.from_iterable(parts.values()))
+    names = [name for name in dict.fromkeys((*own, *other)) if name.startswith(prefixes)]
+    pairs = [(name, _shape(own, name), _shape(other, name)) for name in names]
+    rows = [f"{name}: expected {here}, got {there}" for name, here, there in pairs if here != there]
+    if rows or not names:
+        rows = rows or ["it has none of the parts that this agent has"]
+        more = [f"and {len(rows) - _SHOWN} more"] if len(rows) > _SHOWN else []
+        raise _misfit(foreign, "\n".join([*rows[:_SHOWN], *more]))
+    return {**own, **{name: other[name] for name in names}}
+
+
+def _shape(tensors: Mapping[str, Tensor], name: str) -> str:
+    return str(list(tensors[name].shape)) if name in tensors else "none"
+
+
+def _misfit(foreign: ForeignNetworks, why: str) -> StorageError:
+    return StorageError(
+        "the networks do not fit this agent",
+        where=foreign.saved.path,
+        why=why,
+        fix="pass a checkpoint of the same networks, or name the parts that fit: base_config.init_parts",
+    )

@@ -1,0 +1,252 @@
+"""Log and display of a training: rows of metrics, evaluations, the panel."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+import numpy as np
+import psutil
+
+from algorithm.agents.divergence import diverged
+from algorithm.agents.metrics import READOUTS
+from algorithm.agents.registry import family
+from algorithm.agents.roles import Episode
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
+from algorithm.core.console import Console, Evaluation, Progress
+from algorithm.core.extras import extra
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.wording import Rows, info_rows
+from algorithm.run.counters import EvaluationOutcome
+from algorithm.run.evaluation.evaluate import Performance
+from algorithm.run.evaluation.statistics import mean_infos
+from algorithm.run.state import Start, TrainState, fitting
+from algorithm.store.logs.metrics import CALLBACKS, EVAL_INFOS, LESSONS, ROLLOUT_INFOS, MetricsLogger, Rate
+from algorithm.store.logs.upload import Upload
+from algorithm.store.rundir import RunDir
+
+_REFRESH_S = 5.0
+
+
+class Reporter:
+    """Log and panel of a training.
+
+    until: step that the panel shows as its end, instead of the configuration's
+    """
+
+    def __init__(
+        self,
+        training: TrainState,
+        config: Config,
+        console: Console,
+        metrics: MetricsLogger,
+        until: int | None = None,
+    ) -> None:
+        self._until = until
+        self._training = training
+        self._base = config.base_config
+        self._console = console
+        self._metrics = metrics
+        self._latest_metrics: dict[str, float] = {}
+        self._logged: dict[str, float] = {}  # by callbacks, as the last row of each has it
+        self._process = psutil.Process()
+        self._fresh: dict[str, float] = {}  # read since the last row
+        self._refreshed = -math.inf
+        self._compiling = -1.0  # seconds of it when the rates began
+        self._started = time.monotonic()
+
+    def start(self) -> None:
+        """Begin to count the seconds of this process."""
+        self._started = time.monotonic()
+
+    def flush(self) -> None:
+        """Write the last row: what callbacks have logged, and what has come since the last summary.
+
+        The panel's end is read anew.
+        """
+        self._refreshed = -math.inf
+        if self._training.counters.step > self._training.counters.summarised:
+            self.summary(whole=False)
+        self._log_callbacks()
+        self._metrics.flush()
+
+    def _log_callbacks(self) -> None:
+        counters = self._training.counters
+        if counters.logged and not self._metrics.is_closed(counters.step):
+            logged = counters.take_logged()
+            self._metrics.write(
+                counters.step, {f"{CALLBACKS}{name}": value for name, value in logged.items()}
+            )
+            self._logged |= logged
+
+    def pretrained(self, behaviour: str, values: Mapping[str, float]) -> None:
+        """Log what updates before the first step have come to."""
+        self._metrics.write(0, values, behaviour=behaviour)
+
+    def evaluation(self, behaviour: str, performance: Performance, *, is_best: bool) -> Evaluation:
+        """Log and show the evaluation of a behaviour; return it as it is shown."""
+        interval, step = performance.interval, self._training.counters.step
+        values = {
+            "eval/return_mean": interval.mean,
+            "eval/return_ci95": interval.half_width,
+            "eval/length": float(np.mean(performance.lengths)),
+            "time/cpu_seconds": self._training.cpu_seconds,
+            **{f"{EVAL_INFOS}{key}": value for key, value in performance.infos.items()},
+        }
+        self._metrics.write(step, values, behaviour=behaviour)
+        shown = _shown(step, performance, behaviour)
+        self._console.evaluation(shown, best=is_best)
+        return shown
+
+    def summary(self, *, whole: bool) -> None:
+        """Log a row of metrics for each behaviour; with a whole interval, warn of what is wrong with them.
+
+        whole: else only a part of an interval of ``write_summary_per_step`` is over, and its episodes go on
+               to be collected: a row of a young run changes no later one
+        Raises NumericalError for a loss that is not finite.
+        """
+        training, watch = self._training, self._training.watch
+        step, since_summary = training.counters.step, training.counters.since_summary
+        self._log_callbacks()
+        training.counters.summarised = step
+        seconds = max(watch.total, 1e-9)
+        shared = watch.shares()
+        shared["time/env_steps_per_s"] = step / seconds
+        shared["time/updates_per_s"] = training.updates / seconds
+        shared |= training.faults.metrics | training.collector.metrics()
+        shared |= {f"{LESSONS}{name}": float(number) for name, number in training.curricula.numbers.items()}
+        with contextlib.suppress(OSError):  # no descriptor is left to ask with
+            shared["sys/rss_mb"] = self._process.memory_info().rss / 2**20
+        for name, agent in training.agents.items():
+            values = agent.metrics(training.collector.behaviour_steps[name])
+            _refuse_non_finite(values, step)
+            values |= _episode_metrics(since_summary[name]) | shared
+            self._metrics.write(step, values, behaviour=name)
+            self._latest_metrics, self._fresh = self._latest_metrics | values, {}
+            if not whole:
+                continue
+            since_summary[name] = []
+            self._metrics.show(step, agent.pictures(), behaviour=name)
+            for line in training.health[name].update(step, values):
+                self._console.warn(line)
+
+    def _refresh(self) -> None:
+        """Read the metrics anew for the panel alone: rows come by steps, which may be slow."""
+        now, (name, agent) = time.monotonic(), list(self._training.agents.items())[-1]
+        if now >= self._refreshed + _REFRESH_S and agent.updates:
+            self._refreshed = now
+            self._fresh = agent.metrics(self._training.collector.behaviour_steps[name])
+
+    def progress(self) -> None:
+        """Show the state of the training."""
+        self._refresh()
+        training, base = self._training, self._base
+        counters, updates, watch = training.counters, training.updates, training.watch
+        max_step = self._until or (base.max_step if base.max_step > 0 else None)
+        compiling = watch.seconds["compile"]
+        if compiling != self._compiling:  # it takes long, and what was before says nothing of the rest
+            self._compiling = compiling
+            self._step_rate = Rate(clock=lambda: watch.total)
+            self._update_rate = Rate(clock=lambda: watch.total)
+        rate = self._step_rate.update(counters.step)
+        left = (max_step - counters.step) / rate if max_step and rate > 0 else None
+        progress = Progress(
+            step=counters.step,
+            max_step=max_step,
+            iteration=counters.iteration,
+            max_iter=base.max_iter if base.max_iter > 0 else None,
+            updates=updates,
+            episodes=counters.episodes,
+            seconds=time.monotonic() - self._started,
+            eta_s=left if left is not None and math.isfinite(left) else None,
+            env_steps_per_s=rate,
+            updates_per_s=self._update_rate.update(updates),
+            returns=tuple(counters.returns),
+            last_eval=_shown_overall(counters.last_eval),
+            best_eval=_shown_overall(counters.best_eval),
+            env_restarts=training.faults.env_restarts,
+            lessons=training.curricula.lessons,
+            metrics=self._latest_metrics,
+            fresh=self._fresh,
+            readouts=(*family(list(training.agents.values())[-1].config).readouts, *READOUTS),
+            rows=(
+                *self._infos(),
+                *training.collector.rows(),
+                *((name, f"{value:.6g}") for name, value in self._logged.items()),
+            ),
+        )
+        self._console.progress(progress)
+
+    def _infos(self) -> Rows:
+        """Return a line on each number from the environment's infos, of evaluations and of training."""
+        last, rollout = self._training.counters.last_eval, self._latest_metrics.items()
+        infos = {k.removeprefix(ROLLOUT_INFOS): v for k, v in rollout if k.startswith(ROLLOUT_INFOS)}
+        evaluated, trained = dict(info_rows(last.overall.infos if last else {})), dict(info_rows(infos))
+        return [
+            (
+                name,
+                ", ".join(
+                    f"{texts[name]} in {where}"
+                    for where, texts in (("evaluation", evaluated), ("training", trained))
+                    if name in texts
+                ),
+            )
+            for name in dict.fromkeys((*evaluated, *trained))
+        ]
+
+
+def _shown(step: int, performance: Performance, behaviour: str = DEFAULT_BEHAVIOUR) -> Evaluation:
+    interval = performance.interval
+    n = len(performance.returns)
+    return Evaluation(step, interval.mean, interval.half_width, n, behaviour, performance.infos)
+
+
+def _shown_overall(outcome: EvaluationOutcome | None) -> Evaluation | None:
+    return _shown(outcome.step, outcome.overall) if outcome else None
+
+
+def _episode_metrics(episodes: list[Episode]) -> dict[str, float]:
+    if not episodes:
+        return {}
+    totals = np.array([episode.total for episode in episodes])
+    return {
+        "rollout/return_mean": float(totals.mean()),
+        "rollout/return_min": float(totals.min()),
+        "rollout/return_max": float(totals.max()),
+        "rollout/return_std": float(totals.std()),
+        "rollout/length": float(np.mean([episode.length for episode in episodes])),
+        **{
+            f"{ROLLOUT_INFOS}{key}": value for key, value in mean_infos(one.infos for one in episodes).items()
+        },
+    }
+
+
+def _refuse_non_finite(values: Mapping[str, float], step: int) -> None:
+    bad = [f"{k} = {v}" for k, v in values.items() if k.startswith("loss/") and not math.isfinite(v)]
+    if bad:
+        raise diverged(", ".join(bad), step)
+
+
+def open_metrics(
+    loaded: LoadedConfig, run: RunDir, start: Start | None, console: Console, stack: ExitStack
+) -> MetricsLogger:
+    """Return the log of the run's metrics, which goes to W&B as well if the configuration names a project.
+
+    start: checkpoint that it goes on from; stack: closes it
+
+    Raises StorageError as :class:`~algorithm.store.logs.metrics.MetricsLogger`.
+    """
+    upload: Upload | None = None
+    if loaded.config.wandb_config.project is not None:
+        upload = extra("open_wandb")(loaded, run, console)
+    with fitting(start.saved.path if start else run.path):
+        state = start.saved.state["metrics"] if start else None
+        metrics = MetricsLogger(
+            run.log, run.metrics_csv, run.metrics_jsonl, warn=console.warn, state=state, upload=upload
+        )
+    stack.callback(metrics.close)
+    return metrics

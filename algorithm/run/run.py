@@ -1,0 +1,116 @@
+"""The inputs of a training, and the parts that are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from algorithm.config.at_start.decided import decided
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
+from algorithm.core.errors import RUN_BLOCK
+from algorithm.env.env_id import resolve_env_id
+from algorithm.env.objects import EnvObject
+from algorithm.env.parameters.config import last_lessons
+from algorithm.env.registered import reward_threshold
+from algorithm.env.wrappers import resolve_wrappers
+from algorithm.nn.process import fastest, measure_threads, set_up_process
+from algorithm.run.callbacks import Callback
+from algorithm.run.checkpointer import Checkpointer
+from algorithm.run.runtime import Runtime
+from algorithm.run.signals import StopRequest
+from algorithm.run.state import Start, TrainState
+from algorithm.run.trainer import Trainer
+from algorithm.store.logs.metrics import MetricsLogger
+from algorithm.store.rundir import RunDir
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInputs:
+    """Everything that decides a training, as values.
+
+    run:         its folder
+    device:      of the networks, by name
+    arguments:   the command line, for the manifest
+    flags:       dotted path → value of the changes to a resumed run that are no overrides
+    given:       environments that were handed in as objects
+    callbacks:   called behind those of the configuration
+    evaluations: of the run in all, after which it ends; None for no such end
+    init_from:   networks that a resumed run goes on with, as ``base_config.init_from`` is written
+    task_nn:     a resumed run takes ``nn.py`` of its task, and not the copy in its folder
+    greedy:      agents act without sampling
+    render:      show the environment
+    profile:     write where the time goes
+    stop:        becomes true when the training is to end
+    """
+
+    loaded: LoadedConfig
+    run: RunDir
+    device: str
+    arguments: Sequence[str] = ()
+    flags: Mapping[str, object] = field(default_factory=dict)
+    given: EnvObject | None = None
+    callbacks: Sequence[Callback] = ()
+    evaluations: int | None = None
+    init_from: str | None = None
+    task_nn: bool = False
+    greedy: bool = False
+    render: bool = False
+    profile: bool = False
+    stop: StopRequest = field(default_factory=StopRequest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunParts:
+    """A training that is about to begin, and its lines for a person.
+
+    loaded:  the configuration as the run keeps it
+    resumed: the checkpoint that it goes on from; None for a new run
+    notices: what does not go on exactly; of a new run, what it begins with
+    """
+
+    loaded: LoadedConfig
+    trainer: Trainer
+    training: TrainState
+    runtime: Runtime
+    saver: Checkpointer
+    metrics: MetricsLogger
+    render_modes: Sequence[str]
+    resumed: Start | None
+    notices: Sequence[str]
+
+
+def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
+    """Give torch its threads. Return the configuration as a run keeps it, and lines on what was measured.
+
+    ``threads: auto`` has become a number, ``stop_at_return: auto`` a number or null, and ``start_step`` 0
+    where no random actions come first. The rest is :func:`~.assembly.fitted`.
+    """
+    said = []
+    if loaded.config.base_config.stop_at_return == "auto":
+        solved = _solved_at(loaded)
+        loaded = decided(loaded, "base_config", lambda _: {"stop_at_return": solved})
+    loaded = decided(loaded, RUN_BLOCK, _random_steps)
+    if loaded.config.run.threads == "auto":
+        seconds = measure_threads()
+        number = fastest(seconds)
+        loaded = decided(loaded, RUN_BLOCK, lambda _: {"threads": number})
+        each = ", ".join(f"{1e3 * taken:.1f} ms with {n}" for n, taken in seconds.items())
+        said = [f"threads: {loaded.threads}, measured: {each}"]
+    set_up_process(loaded.threads)
+    return loaded, said
+
+
+def _random_steps(config: Config) -> dict[str, object]:
+    """Return ``start_step`` 0 for a training that begins without random actions, whatever the default is."""
+    return {"start_step": 0} if config.demonstrations.without_random else {}
+
+
+def _solved_at(loaded: LoadedConfig) -> float | None:
+    """Return the environment's own threshold; None without one or evaluations, and in early lessons."""
+    config, folder = loaded.config, loaded.env_dir
+    early = config.eval_config.lesson == "current" and last_lessons(config.parameters)
+    if early or not config.base_config.kind.registered or config.eval_config.per_step == -1:
+        return None
+    wrappers = resolve_wrappers(config.wrappers_for("evaluate"), folder)
+    return reward_threshold(resolve_env_id(config.base_config.env_name, folder), wrappers)

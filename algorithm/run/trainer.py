@@ -1,0 +1,280 @@
+"""The loop of a run: act, learn, evaluate, save, until a limit or a signal ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from algorithm.agents.base import Agent
+from algorithm.agents.roles import Episode
+from algorithm.agents.schedules import Every
+from algorithm.config.schema import Config
+from algorithm.core.console import Console
+from algorithm.core.errors import EditorStoppedError, EnvError, UserError
+from algorithm.core.timing import shares_text
+from algorithm.keys.evaluation import EARLY, USUAL
+from algorithm.run.callbacks import CallbackError, Callbacks
+from algorithm.run.checkpointer import Checkpointer
+from algorithm.run.counters import Ends
+from algorithm.run.evaluation.evaluate import Evaluator
+from algorithm.run.reporter import Reporter
+from algorithm.run.runtime import Runtime
+from algorithm.run.signals import StopRequest
+from algorithm.run.state import TrainState
+from algorithm.store.logs.metrics import MetricsLogger
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A training that has ended. ends: what ended it; not empty, and the first one is told."""
+
+    training: TrainState
+    ends: Ends
+
+    @property
+    def complete(self) -> bool:
+        """True if a limit of the training ended it, or success; false for a signal, a callback, a pause."""
+        return next(iter(self.ends)) not in ("signal", "callback", "evaluations")
+
+
+class NoProfile:
+    """No measurement of where the time goes."""
+
+    def step(self, updates: int) -> None:
+        """Begin or end a measurement after a step, if that is due; ``updates``: of the run so far."""
+
+    def interrupt(self) -> None:
+        """End what is measured now: what follows is no training, such as an evaluation."""
+
+    def finish(self, shares: str) -> None:
+        """End what runs and write the file; ``shares``: of the parts. A full disk is a warning."""
+
+
+class Trainer:
+    """Owner of the loop and the clock.
+
+    training:    agents, collector and counts, new or restored
+    config:      limits and intervals
+    runtime:     begins with the first step, ends with the loop
+    evaluator:   None where there is no second environment
+    saver:       writes the checkpoints
+    stop:        becomes true at the signal to end the run
+    callbacks:   a user's own code
+    evaluations: number of them, of the run in all, after which it ends; None for no such end
+    profile:     measures where the time goes
+    """
+
+    def __init__(
+        self,
+        training: TrainState,
+        config: Config,
+        *,
+        runtime: Runtime,
+        evaluator: Evaluator | None,
+        saver: Checkpointer,
+        console: Console,
+        metrics: MetricsLogger,
+        stop: StopRequest,
+        callbacks: Callbacks,
+        evaluations: int | None = None,
+        profile: NoProfile | None = None,
+    ) -> None:
+        assert config.base_config.stop_at_return != "auto", "it has not been decided"
+        self._training = training
+        self._agents = training.agents
+        self._counters = training.counters
+        self._watch = training.watch
+        self._config = config
+        self._runtime = runtime
+        self._evaluator = evaluator
+        self._saver = saver
+        self._reporter = Reporter(training, config, console, metrics, callbacks.until)
+        self._console = console
+        self._stop = stop
+        self._callbacks = callbacks
+        self._evaluations = evaluations
+        self._profile = profile or NoProfile()
+        self._saved_at = -1
+        for agent in self._agents.values():
+            agent.stop = lambda: bool(stop)
+
+    def run(self, before_end: Callable[[EnvError], None]) -> Outcome:
+        """Train to the end. What was learned is saved where an environment or a callback ends the run.
+
+        before_end: called, after that, where an environment hangs in this process, which is about to end
+        """
+
+        def save_before_end(error: EnvError) -> None:
+            self._save_cut_off(error)
+            before_end(error)
+
+        self._training.faults.attach(save_before_end)
+        try:
+            outcome = self._train()
+            self._runtime.end(lambda: bool(self._stop) or not outcome.complete)
+        except (EnvError, CallbackError) as error:
+            self._save_cut_off(error)
+            raise
+        return outcome
+
+    def _train(self) -> Outcome:
+        """Run until a limit, success or a signal; save, and evaluate unless a signal ended it."""
+        counters, run = self._counters, self._config.run
+        summary = Every(run.write_summary_per_step, counters.step)
+        early_summary = Every(run.write_summary_per_step, counters.step, shortest=100)
+        save = Every(run.save_model_per_step, counters.step)
+        per_step = self._config.eval_config.per_step
+        evaluation = Every(per_step or USUAL, counters.step, shortest=None if per_step else EARLY)
+        self._begin()
+        while not (self._stop or self._ends()):
+            self._advance()
+            if early_summary.due(counters.step):
+                self._reporter.summary(whole=summary.due(counters.step))
+            if evaluation.due(counters.step):
+                self._evaluate()
+            if save.due(counters.step) and not self._ends() and self._saver.save():
+                self._saved_at = counters.step
+                self._callbacks.call("on_checkpoint")
+            if self._console.due():
+                self._reporter.progress()
+            self._watch.lap("other")
+            self._profile.step(self._training.updates)
+        ends = self._ends()
+        self._finish()
+        if self._stop:
+            ends = {"callback" if self._stop.signal is None else "signal": (self._stop.reason, ())}
+        return Outcome(self._training, ends)
+
+    def _begin(self) -> None:
+        """Do what comes before the first step of this process, and what a signal has cut off."""
+        self._reporter.start()
+        if self._evaluator is not None:
+            self._evaluator.renew_parameters(self._training.curricula.lessons)
+        self._callbacks.call("on_start")
+        self._watch.skip()
+        self._pretrain()
+        self._runtime.begin()  # nobody acts by networks that are about to become others
+        for name, agent in self._agents.items():
+            if agent.owes_updates:
+                self._learn(name, agent)
+        if self._counters.owes_evaluation:
+            self._evaluate()
+        elif self._counters.is_evaluated:
+            self._save_if_best()  # a kill may have come between the checkpoint and best.json
+
+    def _finish(self) -> None:
+        """Evaluate unless a signal ended the run, and save, so that whoever goes on knows what it came to."""
+        if not self._stop and not self._counters.is_evaluated:
+            self._evaluate(on_way=False)
+        if self._stop:
+            self._console.message(self._stop.text)
+        self._saver.save_finally()
+        if self._saved_at != self._counters.step:
+            self._callbacks.call("on_checkpoint")
+        self._watch.lap("other")
+        self._profile.finish(shares_text(self._watch.seconds))
+        self._callbacks.call("on_end")
+        self._reporter.flush()
+        self._reporter.progress()  # what stays on the screen is the end
+
+    def _pretrain(self) -> None:
+        """Make the updates that are due before the first step, and see what has come of them."""
+        if self._counters.step:
+            return
+        found = {name: agent.pretrain(lambda: bool(self._stop)) for name, agent in self._agents.items()}
+        for name, values in found.items():
+            if values:
+                self._reporter.pretrained(name, values)
+        self._watch.lap("update")
+        if any(found.values()):
+            self._evaluate()
+
+    def _save_cut_off(self, error: EnvError | CallbackError) -> None:
+        """Save where an environment has ended the run, in a step or an evaluation, or a callback.
+
+        Nothing is saved at step 0. Open episodes end where they are.
+        """
+        if not self._counters.step:
+            return
+        what = "an environment" if isinstance(error, EnvError) else "a callback"
+        try:
+            self._saver.save_finally()
+        except UserError as failed:
+            self._console.warn(failed.line)
+        else:
+            self._console.message(
+                f"{what} ended the run; it can be resumed from step {self._counters.step:,}"
+            )
+
+    def _ends(self) -> Ends:
+        return self._counters.ends(self._config.base_config, self._evaluations)
+
+    def _advance(self) -> None:
+        try:
+            self._step()
+        except EditorStoppedError as end:
+            self._stop.set(end.what, interrupted=True)
+
+    def _step(self) -> None:
+        counters, collector = self._counters, self._training.collector
+        try:
+            episodes = collector.step()
+        finally:  # a reset that fails comes after its steps
+            counters.step = collector.steps
+        updates = self._training.updates
+        for name, agent in self._agents.items():
+            self._learn(name, agent)
+        counters.add(episodes)
+        self._end_lessons(episodes)
+        if self._training.iteration.ends(episodes):
+            counters.iteration += 1
+            if self._config.base_config.reset_on_iteration:
+                collector.truncate()
+        for episode in episodes:
+            self._callbacks.call("on_episode", episode)
+        if self._training.updates != updates:
+            self._callbacks.call("on_rollout_end")
+        self._callbacks.call("on_step")
+
+    def _learn(self, name: str, agent: Agent) -> None:
+        steps = self._training.collector.behaviour_steps[name]
+        agent.learn(steps, self._watch, run_step=self._counters.step)
+
+    def _end_lessons(self, episodes: Sequence[Episode]) -> None:
+        """Go on to the next lessons where these episodes, or the step, end some."""
+        training, step, most = self._training, self._counters.step, self._config.base_config.max_step
+        curricula, collector = training.curricula, training.collector
+        curricula.add(episodes)
+        changes = curricula.advance(step / most if most > 0 else 0.0)
+        if not changes:
+            return
+        for change in changes:
+            self._console.message(
+                f"lesson of {change.parameter}: {change.before} → {change.after} at step {step:,}"
+            )
+        reset = any(change.reset for change in changes)
+        if self._evaluator is not None:
+            self._evaluator.renew_parameters(curricula.lessons)
+        if not collector.renew_parameters(curricula.lessons, reset=reset):
+            curricula.pass_over(collector.agents)
+
+    def _evaluate(self, *, on_way: bool = True) -> None:
+        if self._evaluator is None:
+            return
+        self._watch.lap("other")
+        self._profile.interrupt()
+        self._counters.owes_evaluation = on_way  # also for who saves while it goes on
+        with self._training.aside():
+            found = self._evaluator.evaluate(self._agents, self._counters.step, lambda: bool(self._stop))
+        self._watch.skip()
+        if found is None:
+            return
+        is_best = self._counters.evaluated(found, on_way=on_way)
+        for name, performance in found.items():
+            shown = self._reporter.evaluation(name, performance, is_best=is_best)
+            self._callbacks.call("on_evaluation", shown)
+        self._save_if_best()
+
+    def _save_if_best(self) -> None:
+        assert self._counters.last_eval is not None, "there was an evaluation"
+        self._saver.save_best(self._counters.last_eval.mean)

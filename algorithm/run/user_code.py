@@ -1,0 +1,144 @@
+"""Code of a user's own that a run executes: the file of its environment, its networks, plug-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+
+import torch
+
+from algorithm.agents.registry import ALGORITHMS, family
+from algorithm.config.at_start.by_spaces import classes_in
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
+from algorithm.core.errors import RUN_BLOCK, ModelError, UserError, described
+from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Plugin, find, installed, unknown
+from algorithm.env.env_id import resolve_env_id, source_file, use_folder
+from algorithm.env.kinds import ENVS
+from algorithm.nn.loader import NnFile
+from algorithm.run.signals import StoppedError
+
+
+def env_file(loaded: LoadedConfig) -> Path | None:
+    """Return the file of the task's own environment; None for one imported by its module or id."""
+    if not loaded.config.base_config.kind.gymnasium:
+        return None
+    return source_file(resolve_env_id(loaded.config.base_config.env_name, loaded.env_dir))
+
+
+def nn_file(config: Config, folder: Path) -> NnFile | None:
+    """Return the task's networks; None for ``nn: null``, or if the default name has no file.
+
+    None, too, for a family without networks: nothing of the file would be used.
+
+    A file of that name in ``folder``, that of the task or of the run, goes before a plug-in. It must lie
+    there also after resolving symbolic links: ModelError for any other, since it will be executed. UsageError
+    for a name that neither has, and for a plug-in that cannot be used.
+    """
+    if not family(config).networks:
+        return None
+    name = config.run.nn
+    if name is None:
+        return None
+    file = folder / f"{name}.py"
+    try:
+        inside = file.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # a circle of links, a zero byte in the name
+        inside = False
+    if not inside:
+        raise ModelError(
+            "networks are taken only from the task's folder, or the run's own",
+            where=f"{RUN_BLOCK}.nn: {name!r}",
+            why=f"that is a file outside of {folder}, and it would be executed",
+            fix="put a file there and name it; it can import from installed packages",
+        )
+    return file if file.exists() else _nn_of_plugin(name, folder)
+
+
+def own_classes(config: Config, folder: Path) -> set[str]:
+    """Return the names that the task's networks define, a file's without executing it.
+
+    Raises as :func:`nn_file`.
+    """
+    file = nn_file(config, folder)
+    if isinstance(file, ModuleType):
+        return set(vars(file))
+    return classes_in(file) if file else set()
+
+
+def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:
+    if name not in (*NETWORKS.own, *installed(NETWORKS)):
+        files = [file.relative_to(folder).with_suffix("").as_posix() for file in sorted(folder.glob("*.py"))]
+        raise unknown(
+            NETWORKS,
+            name,
+            files=files,
+            why=f"there is no {name}.py in {folder}, and no installed package has networks of that name",
+        )
+    plugin = find(NETWORKS, name)
+    module = plugin.load() if plugin else None
+    if plugin and not isinstance(module, ModuleType):
+        fix = "its entry point must name a module, such as my_package.nn"
+        raise plugin.error("is not a module", f"{plugin.value} is {module!r}", fix)
+    return module
+
+
+def use_modules(loaded: LoadedConfig) -> None:
+    """Let modules be imported that a configuration names: see :func:`~algorithm.env.env_id.use_folder`."""
+    for config in (loaded.config, *loaded.behaviours.values()):
+        entries = (*config.run.extensions, config.replay_config.sampler or {})
+        use_folder(loaded.env_dir, config.algorithm, *(name for entry in entries for name in entry))
+
+
+def plugins_of(loaded: LoadedConfig, names: Collection[str], folder: Path) -> list[Plugin]:
+    """Return the plug-ins that a run uses, once each.
+
+    names: of its behaviours; folder: with its networks
+    """
+    found: list[Plugin | None] = []
+    for config in map(loaded.for_behaviour, names):
+        found += _parts_of(config)
+        if isinstance(nn_file(config, folder), ModuleType):
+            found.append(find(NETWORKS, str(config.run.nn)))
+    return list(dict.fromkeys(one for one in found if one is not None))
+
+
+def _parts_of(config: Config) -> list[Plugin | None]:
+    """Return the kind of environment, family, extensions and sampler of a behaviour; None for one of ours."""
+    return [
+        find(ENVS, config.base_config.env_type),
+        find(ALGORITHMS, config.algorithm),
+        *(find(EXTENSIONS, name) for entry in config.run.extensions for name in entry),
+        *(find(SAMPLERS, name) for name in config.replay_config.sampler or {}),
+    ]
+
+
+def refuse_own_code(loaded: LoadedConfig, kind: object, error: BaseException | None, trace: object) -> None:
+    """Raise what code of the user's has raised as an error of it; with ``__exit__``'s arguments.
+
+    That is what has a line of a plug-in, or of the task's networks, in its traceback.
+    """
+    if not isinstance(error, Exception | SystemExit) or isinstance(error, UserError | StoppedError):
+        return
+    for config in (loaded.config, *loaded.behaviours.values()):
+        for plugin in _parts_of(config):
+            if plugin and plugin.last_line(error):
+                raise plugin.refused(error, "has raised an error") from error
+        if isinstance(error, MemoryError | torch.OutOfMemoryError):
+            continue
+        lines = [f for f in extract_tb(error.__traceback__) if _is_nn_file(Path(f.filename), config)]
+        if lines:
+            raise ModelError(
+                "the task's networks have raised an error",
+                where=f"{lines[-1].filename}:{lines[-1].lineno}: {lines[-1].line}",
+                why=described(error),
+                fix="correct that line; --debug shows how it was reached",
+            ) from error
+
+
+def _is_nn_file(file: Path, config: Config) -> bool:
+    """Return whether it is the task's networks, or the copy in a run's folder; torch has an nn.py as well."""
+    ours = config.run.nn is not None and file.as_posix().endswith(f"/{config.run.nn}.py")
+    return ours and not file.is_relative_to(Path(torch.__file__).parent)

@@ -1,0 +1,140 @@
+"""TensorBoard's event files, for one behaviour each."""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import io
+import math
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from algorithm.store.logs.rows import RecordFile
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+EVENT_FILES = "events.out.tfevents.*"
+"""Pattern of their file names."""
+
+
+class LoggedPicture(NamedTuple):
+    """A picture as TensorBoard stores it."""
+
+    height: int
+    width: int
+    colours: int  # 1 grey, 3 red, green and blue
+    png: bytes
+
+    @classmethod
+    def of(cls, pixels: NDArray[np.uint8]) -> LoggedPicture:
+        """pixels [H, W, C]."""
+        from PIL import Image
+
+        png = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(png, "PNG")
+        height, width, colours = pixels.shape
+        return cls(height, width, colours, png.getvalue())
+
+    def as_json(self) -> list[int | str]:
+        """For a state; :meth:`from_json` takes it back."""
+        return [*self[:3], base64.b64encode(self.png).decode("ascii")]
+
+    @classmethod
+    def from_json(cls, plain: Sequence[Any]) -> LoggedPicture:
+        """Parse :meth:`as_json`."""
+        height, width, colours, png = plain
+        return cls(height, width, colours, base64.b64decode(png))
+
+
+def event_file(folder: Path, purge: int | None = None) -> RecordFile:
+    """Return a new event file of a folder, made with the first record.
+
+    The package's own writer is not used: it brings gRPC and protobuf, its thread ends at the first error, and
+    it is unknown then what has been written. A row is one record, so it is whole or not there.
+
+    purge: a resumed run's: TensorBoard forgets what earlier files say of this step and later ones
+    """
+    stamps = [path.name.split(".")[3] for path in folder.glob(EVENT_FILES)]  # read in their order
+    stamp = max([int(time.time()), *(int(before) + 1 for before in stamps if before.isdigit())])
+    head = _record(0, _bytes(_FILE_VERSION, b"brain.Event:2"))
+    if purge is not None:
+        head += _record(purge, _bytes(_SESSION_LOG, _number(1, _SESSION_START)))
+    name = f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}"
+    return RecordFile(folder / name, begun=False, head=head)
+
+
+def event_of(step: int, row: Mapping[str, float | LoggedPicture]) -> bytes:
+    """Return the record of a row's finite numbers and its pictures; empty without any."""
+    values = []
+    for name, value in row.items():
+        tag = _bytes(1, name.encode())
+        if isinstance(value, LoggedPicture):
+            sizes = b"".join(_number(key, size) for key, size in enumerate(value[:3], 1))
+            values.append(tag + _bytes(4, sizes + _bytes(4, value.png)))
+        elif math.isfinite(value):
+            single = ctypes.c_float(value).value  # beyond its range infinity
+            values.append(tag + _key(2, _FLOAT) + struct.pack("<f", single))
+    return _record(step, _bytes(_SUMMARY, b"".join(_bytes(1, one) for one in values))) if values else b""
+
+
+_DOUBLE, _BYTES, _FLOAT = 1, 2, 5
+"""Wire types of protobuf besides 0, a whole number."""
+_FILE_VERSION, _SUMMARY, _SESSION_LOG = 3, 5, 7
+"""Fields of a message ``Event`` (tensorflow/core/util/event.proto) besides 1, the time, and 2, the step."""
+_SESSION_START = 1
+
+
+def _record(step: int, content: bytes) -> bytes:
+    """Return an event with a field as a record: its length, the event, and a checksum behind each."""
+    event = _key(1, _DOUBLE) + struct.pack("<d", time.time()) + (_number(2, step) if step else b"") + content
+    length = struct.pack("<Q", len(event))
+    return length + _checksum(length) + event + _checksum(event)
+
+
+def _bytes(field: int, content: bytes) -> bytes:
+    return _key(field, _BYTES) + _varint(len(content)) + content
+
+
+def _number(field: int, value: int) -> bytes:
+    return _key(field, 0) + _varint(value)
+
+
+def _key(field: int, wire: int) -> bytes:
+    return _varint(field << 3 | wire)
+
+
+def _varint(value: int) -> bytes:
+    """Return a number ≥ 0 in groups of seven bits, the lowest first."""
+    digits = bytearray()
+    while value > 0x7F:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*digits, value])
+
+
+def _table() -> Iterator[int]:
+    """Yield the remainder of each byte by the polynomial of CRC-32C (RFC 3720, appendix B.4), reflected."""
+    for remainder in range(256):
+        for _ in range(8):
+            remainder = remainder >> 1 ^ 0x82F63B78 * (remainder & 1)
+        yield remainder
+
+
+_TABLE = tuple(_table())
+
+
+def _checksum(data: bytes) -> bytes:
+    """Return CRC-32C, rotated and shifted as TFRecord has it."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value = _TABLE[(value ^ byte) & 0xFF] ^ value >> 8
+    value ^= 0xFFFFFFFF
+    return struct.pack("<I", ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -1,0 +1,347 @@
+"""Metrics: one registry of names, written alike to TensorBoard, ``metrics.jsonl``, ``metrics.csv`` and W&B.
+
+The x-axis is environment steps everywhere. ``docs/metrics.md`` has the same meanings; a test compares them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.agents import registry as families
+from algorithm.core.errors import StorageError
+from algorithm.core.plugins import PLUGIN_METRICS
+from algorithm.core.reading import read_text
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.store.files import write_text
+from algorithm.store.logs.events import EVENT_FILES, LoggedPicture, event_file, event_of
+from algorithm.store.logs.rows import MOST, RecordFile, Row, csv_table, cut_back, json_line, naming, parse_row
+from algorithm.store.logs.upload import Upload
+from algorithm.store.names import behaviour_level
+
+_TOO_MANY = 2**53  # steps: beyond it not every integer is a float
+
+_OF_EPISODES: Mapping[str, str] = {
+    "rollout/return_mean": "mean return of training episodes",
+    "rollout/return_min": "lowest return",
+    "rollout/return_max": "highest return",
+    "rollout/return_std": "standard deviation of returns",
+    "rollout/length": "mean length of training episodes",
+    "eval/return_mean": "mean return of evaluation episodes",
+    "eval/return_ci95": "half-width of its 95 % confidence interval",
+    "eval/length": "mean length of evaluation episodes",
+}
+
+_OF_ALL: Mapping[str, str] = {
+    "replay/size": "transitions in the replay buffer",
+    "replay/priority_mean": "mean TD error behind the priorities",
+    "replay/priority_saturated": "share of samples at `td_error_max`",
+    "replay/is_weight_min": "smallest importance-sampling weight",
+    "replay/age_mean": "mean age of samples, in rows",
+    "optim/grad_norm": "gradient norm of critics and encoder before clipping",
+    "optim/skipped": "optimizer steps skipped because of NaN or infinity",
+    "time/env_steps_per_s": "environment steps per second",
+    "time/updates_per_s": "updates per second",
+    "time/cpu_seconds": "CPU seconds of the process and its children",
+    "time/replay_ratio": "updates per environment step, since the first update",
+    "time/share_act": "choosing actions",
+    "time/share_step": "stepping environments and waiting for workers",
+    "time/share_wait": "learner waits for actors",
+    "time/share_store": "storing transitions",
+    "time/share_sample": "sampling batches",
+    "time/share_update": "updates and new priorities",
+    "time/share_compile": "compiling updates",
+    "sys/rss_mb": "resident memory in MiB",
+    "ds/actors": "connected actors",
+    "ds/lag": "mean age of actors' weights, in versions",
+    "ds/waiting": "messages waiting for the learner",
+    "ds/dropped": "steps that actors dropped without a learner",
+    "ds/lost": "steps an earlier learner received but did not save",
+    "ds/stale": "steps dropped because of old weights",
+    "ds/rejected": "refused messages and connections",
+    "ds/duplicates": "messages that arrived twice",
+    "ds/gaps": "messages that actors dropped",
+    "fault/env_restarts": "environment failures solved by a restart",
+    "fault/non_finite": "episodes dropped because of NaN or infinity",
+    "fault/rollbacks": "returns of the networks to the last checkpoint",
+}
+
+METRICS: Mapping[str, str] = {**_OF_EPISODES, **families.metrics(), **_OF_ALL}
+"""Metric name -> meaning, of everything that a run may log, but for what a simulator records itself."""
+
+LESSONS = "lesson/"
+"""First part of the names of the numbers of lessons."""
+
+ROLLOUT_INFOS, EVAL_INFOS = "rollout/info/", "eval/info/"
+"""First parts of the names of numbers from the infos of environments."""
+
+CALLBACKS = "callback/"
+"""First part of the names of what callbacks log."""
+
+RECORDED = ("unity/", LESSONS, "param/", PLUGIN_METRICS, ROLLOUT_INFOS, EVAL_INFOS, CALLBACKS)
+"""First parts of the names of what others record: simulators, parameters, plug-ins, callbacks."""
+
+
+class MetricsLogger:
+    """A log of metrics in three places; steps strictly increase in each.
+
+    Values written for one step, by any number of calls and behaviours, become one row. It is committed by
+    the first write of a later step, by ``flush`` or by ``close``; from then on that step is closed. Committed
+    rows have left the process, so a kill loses only what was not committed.
+
+    Rows go to the JSON lines and to TensorBoard at once. The table is written whole with every ``state`` and
+    with ``close``. On a full disk rows wait in memory for the next commit. An upload gets each row
+    at once as well.
+
+    log: folder for TensorBoard's event files, one level deeper per named behaviour.
+    csv, jsonl: files that must not exist yet; a named behaviour's columns are ``<behaviour>/<metric>``.
+    warn: called when rows cannot be written, and when they could be after all.
+    state: of another logger with the same files, to go on from there: what it wrote later is dropped, in
+        TensorBoard by a purge.
+    upload: of the rows, beyond this machine
+    Raises StorageError if the files cannot be created, or be cut back to ``state``.
+    """
+
+    def __init__(
+        self,
+        log: Path,
+        csv: Path,
+        jsonl: Path,
+        *,
+        warn: Callable[[str], None],
+        state: Mapping[str, Any] | None = None,
+        upload: Upload | None = None,
+    ) -> None:
+        self._log = log
+        self._csv = csv
+        self._warn = warn
+        self._upload = upload
+        self._closed_step = -1
+        self._step = -1
+        self._pending: dict[tuple[str, str], float] = {}
+        self._pictures: dict[tuple[str, str], LoggedPicture] = {}
+        self._rows = RecordFile(jsonl, begun=True)
+        self._events: dict[Path, RecordFile] = {}
+        self._purge: int | None = None
+        self._table_error: StorageError | None = None
+        self._failing = False
+        with naming(log):
+            log.mkdir(exist_ok=True)
+        if state is None:
+            for file in (csv, jsonl):
+                with naming(file):
+                    file.open("xb").close()
+        else:
+            self._take_over(state)
+        self._table_step = self._closed_step
+        if upload:
+            upload.start(None if state is None else state.get("wandb"), _rows_of(jsonl))
+
+    def is_closed(self, step: int) -> bool:
+        """Return whether nothing can be written for ``step`` any more."""
+        return step <= self._closed_step
+
+    def write(self, step: int, values: Mapping[str, float], *, behaviour: str = DEFAULT_BEHAVIOUR) -> None:
+        """Add values to the row of ``step``; NaN and infinity become an empty cell, null, or no point.
+
+        Raises ValueError for a name that is not in ``METRICS``, a value written twice, or a step that is not
+        later than the last committed one.
+        """
+        for name in values:
+            _check_known(name)
+        if self.is_closed(step) or step < self._step:
+            raise ValueError(f"metrics: step {step} comes after step {max(self._step, self._closed_step)}")
+        if step > self._step:
+            self.flush()
+            self._step = step
+        for name, value in values.items():
+            if (behaviour, name) in self._pending:
+                raise ValueError(f"metrics: {name} was written twice for step {step}")
+            self._pending[behaviour, name] = float(value)
+
+    def show(
+        self, step: int, pictures: Mapping[str, NDArray[np.uint8]], *, behaviour: str = DEFAULT_BEHAVIOUR
+    ) -> None:
+        """Add pictures [H, W, C] to the row of ``step``, which has been written to; for TensorBoard alone.
+
+        Raises ValueError for another step.
+        """
+        if pictures and (step != self._step or not self._pending):
+            raise ValueError(f"metrics: pictures of step {step} without a row")
+        for name, picture in pictures.items():
+            self._pictures[behaviour, name] = LoggedPicture.of(picture)
+
+    def flush(self) -> None:
+        """Commit the row and hand everything to the operating system."""
+        if self._pending:
+            self._closed_step = self._step
+            self._commit()
+        else:
+            for file in self._files:
+                file.retry()
+        self._report_failure()
+
+    def state(self) -> dict[str, object]:
+        """State of another logger that goes on from here, as strict JSON; flushes committed rows to the disk.
+
+        Rows that still wait for the disk are not in it.
+        """
+        for file in self._files:
+            file.sync()
+        self._write_table()
+        self._report_failure()
+        return {
+            "closed_step": self._closed_step,
+            "step": self._step,
+            "pending": [
+                [behaviour, name, value if math.isfinite(value) else None]
+                for (behaviour, name), value in self._pending.items()
+            ],
+            "pictures": [[*key, *picture.as_json()] for key, picture in self._pictures.items()],
+            "wandb": self._upload.state() if self._upload else None,
+        }
+
+    def close(self) -> None:
+        """Commit the row and make a last attempt for those that wait; may be called twice."""
+        self.flush()
+        self._write_table()
+        self._report_failure()
+        missing = [f"{file.waiting} in {file.path}" for file in self._files if file.waiting]
+        if missing:
+            self._warn(f"rows of metrics are lost: {', '.join(missing)}")
+        if self._upload:
+            self._upload.close()
+
+    @property
+    def _files(self) -> list[RecordFile]:
+        return [self._rows, *self._events.values()]
+
+    def _commit(self) -> None:
+        row = {_column(*key): value for key, value in self._pending.items()}
+        self._rows.write(json_line(self._step, row))
+        if self._upload:
+            self._upload.write(self._step, row)
+        everything: Mapping[tuple[str, str], float | LoggedPicture] = {**self._pending, **self._pictures}
+        for behaviour in dict.fromkeys(behaviour for behaviour, _ in self._pending):
+            own = {name: value for (whose, name), value in everything.items() if whose == behaviour}
+            self._events_of(self._log / behaviour_level(behaviour)).write(event_of(self._step, own))
+        self._pending = {}
+        self._pictures = {}
+
+    def _write_table(self) -> None:
+        if self._table_step == self._closed_step:
+            return
+        self._table_error = None
+        try:
+            write_table(self._csv, self._rows.path)
+        except StorageError as error:
+            self._table_error = error
+            return
+        if not self._rows.waiting:
+            self._table_step = self._closed_step
+
+    def _events_of(self, folder: Path) -> RecordFile:
+        if folder not in self._events:
+            self._events[folder] = event_file(folder, self._purge)
+        return self._events[folder]
+
+    def _take_over(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, with all files cut back to it."""
+        self._closed_step = state["closed_step"]
+        self._step = state["step"]
+        self._purge = self._closed_step + 1
+        for behaviour, name, value in state["pending"]:
+            self._pending[behaviour, name] = math.nan if value is None else value
+        for behaviour, name, *picture in state["pictures"]:
+            self._pictures[behaviour, name] = LoggedPicture.from_json(picture)
+        cut_back(self._rows.path, self._closed_step, self._warn)
+        write_table(self._csv, self._rows.path)
+        # At once, and not with the next row: until then TensorBoard would show what has been dropped.
+        for folder in sorted({path.parent for path in self._log.rglob(EVENT_FILES)}):
+            self._events_of(folder).write(b"")
+        self._report_failure()
+
+    def _report_failure(self) -> None:
+        """Warn when writing begins to fail, and when it works again."""
+        found = (*(file.error for file in self._files), self._table_error)
+        error = next((error for error in found if error is not None), None)
+        if error and not self._failing:
+            self._warn(f"{error.line} · training continues, the rows wait in memory")
+        if self._failing and not error:
+            self._warn("metrics are written again, no row was lost")
+        self._failing = error is not None
+
+
+def read_metrics(path: Path) -> dict[str, list[float]]:
+    """Columns of a ``metrics.jsonl``, ``step`` among them; NaN where a row has no value.
+
+    A last line without its end, from a killed run, is left out. Raises StorageError.
+    """
+    columns: dict[str, list[float]] = {"step": []}
+    try:
+        for count, line in enumerate(read_text(path, MOST).split("\n")[:-1]):
+            row = parse_row(line)
+            before, step = columns["step"][-1] if count else -1, row["step"]
+            if not before < step < _TOO_MANY:
+                raise ValueError(f"the step {step:g} follows the step {before:g}")
+            for name in row:
+                if name not in columns:
+                    columns[name] = [math.nan] * count
+            for name, column in columns.items():
+                column.append(float(row.get(name, math.nan)))
+    except OSError as error:
+        raise StorageError.of(error, what="metrics cannot be read", where=path) from error
+    except ValueError as error:
+        raise StorageError("metrics are damaged", where=path, why=str(error)) from error
+    return columns
+
+
+def _rows_of(jsonl: Path) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of a ``metrics.jsonl``, which is not read before the first one is asked for."""
+    columns = read_metrics(jsonl)
+    for step, *values in zip(*columns.values(), strict=True):
+        yield int(step), dict(zip(list(columns)[1:], values, strict=True))
+
+
+def write_table(csv: Path, jsonl: Path) -> None:
+    """Replace the table by the rows of ``jsonl``. Raises StorageError, with the table unchanged."""
+    text = csv_table(read_metrics(jsonl))
+    with naming(csv):
+        write_text(csv, text)
+
+
+class Rate:
+    """Events per second over the last ``window_s`` seconds of a clock."""
+
+    def __init__(self, window_s: float = 20.0, *, clock: Callable[[], float]) -> None:
+        self._window_s = window_s
+        self._clock = clock
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def update(self, count: int) -> float:
+        """Record the total number of events so far and return the rate; NaN until there are two records."""
+        now = self._clock()
+        self._marks.append((now, count))
+        while len(self._marks) > 2 and now - self._marks[1][0] >= self._window_s:
+            self._marks.popleft()
+        then, before = self._marks[0]
+        return (count - before) / (now - then) if now > then else math.nan
+
+
+def _check_known(name: str) -> None:
+    if name in METRICS or name.startswith(RECORDED):
+        return
+    close = difflib.get_close_matches(name, METRICS, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise ValueError(f"metrics: {name!r} is not in METRICS{hint}")
+
+
+def _column(behaviour: str, name: str) -> str:
+    return name if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}/{name}"

@@ -1,0 +1,184 @@
+"""Damage to the files of a run, as a disk or somebody with a text editor may do it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.store.malice import sign
+
+NUMBERS = (
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "1e999",
+    "-1",
+    "0.5",
+    "9" * 30,
+    "9" * 5000,
+    "1e300",
+    "-0",
+    "2147483648",
+)
+VALUES = (
+    *NUMBERS,
+    *('""', '"x"', '"../../x"', '"\\u0000"', '"\\ud800"', '"\\u001b[31m"'),
+    *("null", "true", "[]", "{}", "[[]]", '{"a": 1}'),
+    "[" * 30 + "]" * 30,
+    "[" * 200 + "]" * 200,
+    "[" * 100_000,
+)  # fmt: skip
+"""What a value of JSON is replaced by."""
+
+
+def targets(run: Path) -> list[Path]:
+    """Every file of a run, but what only others read."""
+    return sorted(path for path in run.rglob("*") if _is_plain(path) and "tfevents" not in path.name)
+
+
+def _is_plain(path: Path) -> bool:
+    found = path.lstat()
+    return stat.S_ISREG(found.st_mode) and found.st_size < 2**26
+
+
+def hurt(run: Path, rng: random.Random) -> str:
+    """Damage one file of a run; what was done, for a person."""
+    kinds: dict[str, list[Path]] = {}
+    for file in targets(run):  # there are many segments and one state
+        kinds.setdefault(re.sub(r"\d", "", file.name), []).append(file)
+    file = rng.choice(kinds[rng.choice(sorted(kinds))])
+    ways: list[Callable[[Path, random.Random], str]] = [_flip, _cut, _grow, _noise, _other_kind]
+    if file.suffix in (".json", ".jsonl", ".csv", ".yaml", ".lock") or file.name == "run.lock":
+        ways += [_swap] * 5
+    way = rng.choice(ways)
+    done = way(file, rng)
+    if file.parent.name.startswith("step_") and rng.random() < 0.7:
+        _list_anew(file.parent)
+        done += ", manifest signed anew"
+    return f"{file.relative_to(run)}: {done}"
+
+
+def _flip(file: Path, rng: random.Random) -> str:
+    data = bytearray(file.read_bytes() or b"\0")
+    at, bit = rng.randrange(len(data)), rng.randrange(8)
+    data[at] ^= 1 << bit
+    file.write_bytes(data)
+    return f"bit {bit} of byte {at} flipped"
+
+
+def _cut(file: Path, rng: random.Random) -> str:
+    length = rng.randrange(file.stat().st_size + 1)
+    os.truncate(file, length)
+    return f"cut to {length} bytes"
+
+
+def _grow(file: Path, rng: random.Random) -> str:
+    more = rng.choice([b"\0", b"}", b"\n", b"\xff", file.read_bytes()])
+    file.write_bytes(file.read_bytes() + more)
+    return f"{len(more)} bytes more"
+
+
+def _noise(file: Path, rng: random.Random) -> str:
+    file.write_bytes(rng.randbytes(rng.choice([0, 1, 10, 1000])))
+    return "noise"
+
+
+def _other_kind(file: Path, rng: random.Random) -> str:
+    """Something that is no plain file, nothing, or a hole that is far too long."""
+    kind = rng.choice(["pipe", "folder", "nothing", "zero", "itself", "nowhere", "outside", "hole"])
+    file.unlink()
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    elif kind == "hole":
+        file.touch()
+        os.truncate(file, 2**41)
+    elif kind != "nothing":
+        where = {"zero": "/dev/zero", "itself": file, "nowhere": "/nowhere/at/all", "outside": "/etc/passwd"}
+        file.symlink_to(where[kind])
+    return kind
+
+
+def _swap(file: Path, rng: random.Random) -> str:
+    """Another value in the place of one: in JSON one of its values, elsewhere a word."""
+    text = file.read_bytes().decode("utf-8", "replace")
+    value = rng.choice(VALUES)
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        lines = text.split("\n")
+        at = rng.randrange(len(lines))
+        for sign_ in (":", ","):
+            if sign_ in lines[at]:
+                parts = lines[at].split(sign_)
+                which = rng.randrange(1, len(parts))
+                parts[which] = f" {value}"
+                lines[at] = sign_.join(parts)
+                break
+        else:
+            lines[at] = value
+        file.write_text("\n".join(lines))
+        return f"line {at} with {value[:20]}"
+    holders: list[tuple[list[object] | dict[str, object], int | str]] = []
+    _places(parsed, holders)
+    if not holders:
+        file.write_text(value)
+        return f"all of it {value[:20]}"
+    holder, key = rng.choice(holders)
+    if isinstance(holder, dict) and rng.random() < 0.2:
+        del holder[str(key)]
+        file.write_text(json.dumps(parsed))
+        return f"without {key!r}"
+    holder[key] = "@@here@@"  # type: ignore[index,call-overload]
+    file.write_text(json.dumps(parsed).replace('"@@here@@"', value))
+    return f"{key!r} is {value[:20]}"
+
+
+def _places(value: object, found: list[tuple[list[object] | dict[str, object], int | str]]) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            found.append((value, key))
+            _places(item, found)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            found.append((value, index))
+            _places(item, found)
+
+
+def _list_anew(checkpoint: Path) -> None:
+    """Make the manifest agree with what stands in the files, as far as that can be."""
+    if not os.path.lexists(checkpoint / "manifest.json") or not _is_plain(checkpoint / "manifest.json"):
+        return
+    try:
+        manifest = json.loads((checkpoint / "manifest.json").read_text())
+        entries = {name: checkpoint / name for name in manifest["files"]}
+        for name, file in entries.items():
+            if file.exists() and _is_plain(file):
+                manifest["files"][name] = _entry(file)
+        index = checkpoint / "replay.json"
+        if index.exists() and _is_plain(index):
+            manifest["replay"]["index"] = _entry(index)
+        sign(checkpoint, manifest)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass  # the manifest itself is what was damaged
+
+
+def _entry(file: Path) -> dict[str, object]:
+    data = file.read_bytes()
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def fresh(original: Path, copy: Path) -> None:
+    """A copy of a run that can be damaged; a lock stands in it, as after a kill."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(original, copy)
+    lock = {"pid": 2**22 + 1, "host": os.uname().nodename, "started": 1.0, "command": "python main.py"}
+    (copy / "run.lock").write_text(json.dumps(lock))

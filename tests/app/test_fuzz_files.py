@@ -1,0 +1,139 @@
+"""Any file of a run may be anything: what reads it ends with a message and a documented exit code."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from algorithm.app.report.report import write_report
+from algorithm.config.errors import ConfigError
+from algorithm.config.loader import load_config_file
+from algorithm.core.errors import UserError
+from algorithm.store import provenance
+from algorithm.store.checkpoints.checkpoint import check_replay
+from algorithm.store.checkpoints.manager import CheckpointManager, find_checkpoint
+from algorithm.store.lock import RunLock
+from algorithm.store.logs.rows import cut_back
+from algorithm.store.names import run_names
+from algorithm.store.rundir import RunDir
+from tests.app.damage import fresh, hurt
+from tests.app.sessions import TASK, run
+
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "60"))
+"""Of the long test."""
+
+PATIENCE_S = 30
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Iterator[Path]:
+    """A folder to start from, with a run in ``original/``, which was resumed once."""
+    here, before = tmp_path_factory.mktemp("fuzz"), Path.cwd()
+    os.chdir(here)
+    (here / "task").mkdir()
+    (here / "task/config.yaml").write_text(TASK)
+    short = ("-o", "eval_config={per_step: -1, episodes: 1}", "-o", "sac_config.save_model_per_step=50")
+    assert run("--seed=1", "-n", "a", "--quiet", "--max_step=60", *short) == 0
+    assert run("-n", "a", "--quiet", "--resume", "--max_step=110") == 0
+    (here / "models/task/a").rename(here / "original")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provenance, "git_state", lambda: None)  # a process of its own
+        yield here
+    os.chdir(before)
+
+
+@contextmanager
+def in_time(what: str) -> Iterator[None]:
+    """Whatever takes longer hangs."""
+
+    def hangs(*_: object) -> None:
+        raise AssertionError(f"hangs: {what}")
+
+    former = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(PATIENCE_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, former)
+
+
+def readers(folder: Path):
+    """Every way in which a file of a run is read, but those that need an agent."""
+    opened, warned = RunDir.open("task", "a"), list[str]()
+    yield lambda: write_report(opened)
+    yield lambda: load_config_file(folder / "config.yaml")
+    yield lambda: opened.has_other(Path(__file__))
+    yield lambda: opened.note_resumed({}, step=1, overrides=["a.b=1"])
+    yield lambda: opened.read_result()
+    yield lambda: RunLock(folder / "run.lock", notice=warned.append).__enter__().release()
+    for which in (None, "best", "latest"):
+        yield lambda which=which: check_replay(
+            find_checkpoint(opened.checkpoints, which, warn=warned.append).path, opened.replay
+        )
+    yield lambda: cut_back(opened.metrics_jsonl, 100, warned.append)
+    manager = CheckpointManager(opened.checkpoints, opened.replay, keep=2, best=True, warn=warned.append)
+    yield lambda: manager.resume(100)
+
+
+@pytest.mark.fault("F42")
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rng=st.randoms(use_true_random=False))
+def test_whatever_a_file_is_its_readers_say_so(made, rng):
+    folder = made / "models/task/a"
+    fresh(made / "original", folder)
+    done = [hurt(folder, rng) for _ in range(rng.choice([1, 1, 2]))]
+    if "a" not in run_names("task"):
+        return
+    with in_time(str(done)):
+        for read in readers(folder):
+            try:
+                read()
+            except (UserError, ConfigError) as error:
+                assert str(error), done
+            except Exception as error:
+                raise AssertionError(f"{done}: {type(error).__name__}") from error
+
+
+COMMANDS = (
+    ("-n", "a", "--resume", "--max_step=120"),
+    ("-n", "a", "--resume", "--max_step=120", "--ckpt=best"),
+    ("-n", "a", "--eval=1"),
+    ("-n", "a", "--eval=1", "--ckpt=best"),
+    ("-n", "a", "--run", "--max_iter=1", "--ckpt=latest"),
+    ("--report", "a"),
+    ("--report", "*"),
+    ("-n", "nope", "--eval=1"),
+    ("-n", "a", "--max_step=10"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.fault("F42")
+def test_whatever_a_file_is_commands_end_with_a_documented_code(made, capsys):
+    """For ``FUZZ_SECONDS``; ``FUZZ_SEED`` repeats one."""
+    until, count = time.monotonic() + SECONDS, 0
+    begun = int(os.environ.get("FUZZ_SEED", random.SystemRandom().randrange(10**9)))
+    while time.monotonic() < until:
+        seed = begun + count
+        rng, folder = random.Random(seed), made / "models/task/a"
+        fresh(made / "original", folder)
+        done = [hurt(folder, rng) for _ in range(rng.choice([1, 1, 2]))]
+        flags = rng.choice(COMMANDS)
+        capsys.readouterr()
+        with in_time(f"FUZZ_SEED={seed} {done} {flags}"):
+            code = run("--quiet", *flags)
+        said = capsys.readouterr()
+        assert code in (0, 2, 4, 5, 6), f"FUZZ_SEED={seed} {done} {flags}: {code}\n{said.err}"
+        assert code == 0 or "error:" in said.err
+        count += 1
+    print(f"{count} commands")

@@ -1,0 +1,104 @@
+"""``eval_config.wrappers``: wrappers that shape the training only."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from algorithm.config import Config, load_config
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.env.base import Trace, VecEnv
+from algorithm.run.assembly import Assembly
+from algorithm.run.experience.failure_dump import FailureDump, FailureDumps
+from algorithm.run.experience.faults import Faults
+from main import main
+
+TASK = """\
+default:
+  base_config:
+    env_type: GYM
+    env_name: tests.toys:Counting-v0
+    max_step: 60
+    wrappers: [{ClipReward: {min_reward: -1, max_reward: 0}}]
+  sac_config: {start_step: 50, batch_size: 8, write_summary_per_step: 30}
+  replay_config: {capacity: 200}
+  eval_config: {per_step: -1, episodes: 2, wrappers: WRAPPERS}
+"""
+
+
+@pytest.fixture
+def task(tmp_path, monkeypatch):
+    """Trains the task with wrappers of its evaluations; returns the exit code."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(wrappers: str, *flags: str) -> int:
+        folder = tmp_path / "task"
+        folder.mkdir(exist_ok=True)
+        (folder / "config.yaml").write_text(TASK.replace("WRAPPERS", wrappers))
+        return main(["./task", "-n=a", "--seed=1", "--quiet", "--device=cpu", *flags])
+
+    return run
+
+
+def evaluation() -> float:
+    (result,) = Path("models").rglob("result.json")
+    return json.loads(result.read_text())["last_eval"]["mean"]
+
+
+@pytest.mark.parametrize(("wrappers", "shaped"), [("null", True), ("[]", False)])
+def test_rewards_of_the_training_only_are_clipped(task, capsys, wrappers, shaped):
+    """A step of the toy pays at least 1."""
+    assert task(wrappers) == 0, capsys.readouterr().err
+    assert (evaluation() <= 0) == shaped
+    rows = [json.loads(line) for line in next(Path("models").rglob("metrics.jsonl")).read_text().splitlines()]
+    returns = [row["rollout/return_mean"] for row in rows if "rollout/return_mean" in row]
+    assert returns and max(returns) <= 0
+    assert main(["./task", "-n=a", "--eval=1", "--quiet"]) == 0
+    (played,) = Path("models").rglob("evaluation.json")
+    mean = json.loads(played.read_text())["behaviours"][DEFAULT_BEHAVIOUR]["mean"]
+    assert (mean <= 0) == shaped
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry_run",)])
+def test_evaluations_that_see_something_else_are_refused(task, capsys, flags):
+    assert task("[{FrameStackObservation: {stack_size: 3}}]", *flags) == 2
+    assert "eval_config.wrappers" in capsys.readouterr().err
+    assert not list(Path("models").rglob("config.yaml"))
+
+
+def test_a_dump_of_an_evaluation_is_replayed_in_its_wrappers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    base = {"env_type": "GYM", "env_name": "Pendulum-v1", "wrappers": ["NormalizeReward"]}
+    config = Config.model_validate({"base_config": base, "eval_config": {"wrappers": ["RescaleAction"]}})
+    actions = np.zeros((2, 1), np.float32)
+    trace = Trace(
+        env_index=0, episode=3, seed=7, actions=actions, next_seed=None, to_env=lambda action: action
+    )
+    for purpose, name in (("train", "NormalizeReward"), ("evaluate", "RescaleAction")):
+        dumps = FailureDumps(tmp_path / purpose, config, env="task", purpose=purpose)
+        facts = {"what": "reward", "value": "nan", "behaviour": "default", "agent": 0}
+        dumps.record(lambda: trace, episode_step=2, environment_step=9, **facts)
+        (file,) = (tmp_path / purpose).iterdir()
+        assert FailureDump.read(file).wrappers == [{name: None}]
+
+
+def breakout(purpose: Literal["train", "evaluate"]) -> VecEnv:
+    loaded = load_config("atari/breakout", seed=1)
+    return Assembly(loaded=loaded, device="cpu", faults=Faults(None), stack=ExitStack()).env(purpose)
+
+
+def test_breakout_learns_from_lives_and_is_judged_by_games():
+    """Without a move the first of five lives is lost within a hundred steps."""
+    serve = np.eye(4, dtype=np.float32)[[1]]
+    ends = {}
+    for purpose in ("train", "evaluate"):
+        with closing(breakout(purpose)) as env:
+            env.reset()
+            steps = (env.step({DEFAULT_BEHAVIOUR: serve})[DEFAULT_BEHAVIOUR] for _ in range(400))
+            ends[purpose] = next((t for t, now in enumerate(steps) if now.terminated[0]), 400)
+    assert 5 < ends["train"] < 100 < ends["evaluate"]

@@ -1,0 +1,202 @@
+"""Evaluations: agents that are waited for, and callbacks, which change nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from algorithm.agents.roles import Episode
+from algorithm.config.schema import Config
+from algorithm.core.data import Segment
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.run.evaluation import evaluate as module
+from algorithm.run.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
+from algorithm.run.evaluation.evaluate import Performance, cut_off_line, episode_limit, evaluate
+from tests.run.experience.test_changing_agents import transition
+from tests.toys_agents import Attentive, Both, Guests, random_script, tale
+
+ONE = {DEFAULT_BEHAVIOUR: Attentive()}
+
+
+class Noting(EvalCallback):
+    """Writes down what it is told, with a name before it."""
+
+    def __init__(self, told: list[Any], name: str = "", *, fails: bool = False) -> None:
+        self._told, self._name, self._fails = told, name, fails
+
+    def begin(self) -> None:
+        self._told.append(f"{self._name}begin")
+
+    def step(self, ended) -> None:
+        self._told.append((self._name, len(ended)) if self._name else len(ended))
+
+    def end(self) -> None:
+        self._told.append(f"{self._name}end")
+        if self._fails:
+            raise OSError("cannot end")
+
+
+class Storing(EvalCallback):
+    """Keeps every transition of every agent."""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+
+    def recorder(self, behaviour: str):
+        return self
+
+    def add_steps(self, steps) -> None:
+        self.segments += steps.segments()
+
+    def close(self, stream: int) -> None:
+        """Nothing is open here."""
+
+
+def test_a_callback_receives_all_that_each_agent_saw_did_got_and_remembered(rng):
+    """The same as a plain loop over each agent; ``transition`` looks at observations, actions and carries."""
+    script = random_script(rng, 60, 5)
+    first = {0, 1, 2}
+    callback = Storing()
+    env = Guests(script, first)
+    played = []
+
+    def stop() -> bool:
+        played.append(1)
+        return len(played) > len(script)
+
+    assert evaluate(env, ONE, 10**6, stop=stop, length_limit=4, callback=callback) is None
+    rows, _, _ = tale(script, first, 4)
+    assert Counter(map(transition, callback.segments)) == Counter(rows)
+    assert {segment.carry.shape for segment in callback.segments} == {(2, 2)}
+
+
+def test_callbacks_change_no_episode(rng):
+    script, told = random_script(rng, 200, 4), list[Any]()
+    callback = CallbackList(NULL_CALLBACK, Noting(told), Storing())
+    alone, seen = (evaluate(Guests(script, {0, 1}), ONE, 12, callback=w) for w in (NULL_CALLBACK, callback))
+    assert alone == seen is not None
+    assert told[0] == "begin" and told[-1] == "end" and sum(told[1:-1]) >= 12
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "told"),
+    [
+        ([".", "."], (StopIteration, IndexError), ["begin", 0, 0, "end"]),  # the script is over
+        (["."] * 9, None, ["begin", 0, 0, 0, "end"]),  # it is asked to stop
+    ],
+)
+def test_the_end_is_told_however_it_comes(script, error, told):
+    found: list[Any] = []
+    with pytest.raises(error) if error else nullcontext():
+        evaluate(Guests(script, {0}), ONE, 1, stop=lambda: len(found) > 3, callback=Noting(found))
+    assert found == told
+
+
+def test_callbacks_of_a_list_run_in_order_and_all_end_even_if_one_raises():
+    told: list[Any] = []
+    callback = CallbackList(Noting(told, "a", fails=True), Noting(told, "b"))
+    with pytest.raises(OSError, match="cannot end"):
+        evaluate(Guests(["T"], {0}), ONE, 1, callback=callback)
+    assert told == ["abegin", "bbegin", ("a", 1), ("b", 1), "aend", "bend"]
+
+
+@pytest.mark.parametrize(
+    ("time_limit", "each_iter", "own", "limit"),
+    [
+        (None, -1, None, 10_000),
+        (200, -1, None, -1),
+        (None, 50, None, 50),
+        (200, 50, 30, 30),
+        (None, -1, -1, -1),
+        (None, 50, 80, 50),
+        (20, -1, 20, 20),
+    ],
+)
+def test_an_episode_of_an_evaluation_ends_somewhere(time_limit, each_iter, own, limit):
+    config = Config.model_validate(
+        {"base_config": {"max_step_each_iter": each_iter}, "eval_config": {"max_step": own}}
+    )
+    assert episode_limit(config, time_limit) == limit
+    line = cut_off_line([Performance((1.0, 2.0), (limit, 7))], config, time_limit)
+    if limit in (-1, 50, 20):  # never, or by the limit of the training or the environment, which is known
+        assert line is None
+    else:
+        assert f"1 of 2 episodes of the evaluation were cut off after {limit:,} steps" in line
+
+
+def test_an_evaluation_that_takes_long_shows_a_line_every_ten_seconds():
+    said, seconds = [], iter([0.0, 4.0, 12.0, 50.0, 51.0, 52.0, 61.0])
+    lines = ProgressLines(said.append, clock=lambda: next(seconds))
+    for number in range(6):
+        lines.step([Episode("a", 0, 1.0, 2)] if number == 1 else [])
+    assert said == [f"playing: {steps} steps of the environment, 1 episode ended" for steps in (2, 3, 6)]
+
+
+def test_an_evaluation_whose_episodes_are_always_cut_off_ends(monkeypatch):
+    """A reset for the agent that reaches the limit is one for the other, too, which is half as fast."""
+    monkeypatch.setattr(module, "PATIENCE", 4)
+    env = Both(a=Guests(["."] * 30, {0}), b=Guests(["w", "."] * 15, {0}))
+    with pytest.raises(EnvError, match=r"waits for episodes that are all cut off: 'b' \(0 of 3\)"):
+        evaluate(env, players(), 3, length_limit=2)
+    loses_some = Both(a=Guests(["."] * 30, {0}), b=Guests(["w", ".", ".", "T"] * 7, {0}))
+    assert evaluate(loses_some, players(), 3, length_limit=4) is not None
+
+
+def both(a: list[str], b: list[str]) -> Both:
+    """Agent 0 of ``a`` is there from the start, nobody of ``b``."""
+    return Both(a=Guests(a, {0}), b=Guests(b, set()))
+
+
+def players() -> dict[str, Attentive]:
+    return {"a": Attentive(), "b": Attentive()}
+
+
+def test_nobody_waits_for_agents_that_never_come(monkeypatch):
+    """While others still play nothing is counted; then it takes PATIENCE steps."""
+    monkeypatch.setattr(module, "PATIENCE", 4)
+    seen: list[Any] = []
+    script = ["."] * 9 + ["T"] + ["."] * 9
+    with pytest.raises(EnvError, match=r"do not appear: 'b' \(0 of 1\)"):
+        evaluate(both(script, ["."] * 20), players(), 1, callback=Noting(seen))
+    assert len(seen) == 1 + 10 + 3 + 1, "the step that ended the last episode is the first one of the wait"
+
+
+@pytest.mark.parametrize("comes", [12, 13])
+def test_who_comes_in_time_is_waited_for(monkeypatch, comes):
+    monkeypatch.setattr(module, "PATIENCE", 4)
+    late = ["." if t != comes else "a" for t in range(30)]
+    late[20] = "T"
+    script = ["."] * 9 + ["T"] + ["."] * 20
+    if comes == 12:
+        found = evaluate(both(script, late), players(), 1)
+        assert found is not None and found["b"].lengths == (20 - comes,)
+    else:
+        with pytest.raises(EnvError):
+            evaluate(both(script, late), players(), 1)
+
+
+@pytest.mark.parametrize(
+    ("script", "episodes", "told", "lengths"),
+    [
+        pytest.param(
+            ["TT", ".T", "TT"], 4, [(0, 1), (1, 1), (1, 1), (0, 2)], (1, 1, 2, 1), id="all that count"
+        ),
+        # Agent 0 has episodes of one step, agent 1 of five: four have ended before the one that began second.
+        pytest.param(
+            ["T."] * 4 + ["TT"] * 2, 4, [(0, 1), (0, 1), (0, 1), (1, 5)], (1, 5, 1, 1), id="began first"
+        ),
+        # Agent 1 vanishes; the place goes to the episode that began next, which may have ended already.
+        pytest.param(["T..", "T..", "Tv.", "T.a", "..T", "T.."], 3, [(0, 1)] * 3, (1, 1, 1), id="lost"),
+        pytest.param(["Tw", "Tw", "TT"], 2, [(0, 1), (1, 1)], (1, 1), id="an agent that waits"),
+    ],
+)
+def test_the_episodes_that_began_first_count_and_are_told(script, episodes, told, lengths):
+    found: list[Episode] = []
+    env = Guests(script, {0, 1}, shuffled=False)
+    scores = evaluate(env, ONE, episodes, on_episode=found.append)
+    assert [(e.agent, e.length) for e in found] == told
+    assert scores is not None and scores[DEFAULT_BEHAVIOUR].lengths == lengths

@@ -1,0 +1,297 @@
+"""Playing from the command line: a table, a film, a recording, and the very numbers that were logged."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+from algorithm.app.outputs import Logged, scores_json, table
+from algorithm.core.errors import StorageError
+from algorithm.run.evaluation.evaluate import Performance
+from algorithm.store.logs.metrics import read_metrics
+from algorithm.store.rundir import RunDir
+from tests.app.sessions import TASK, run, trained, weights_hash
+from tests.scenarios.processes import Program
+
+SHORT = "base_config.max_step_each_iter=20"
+"""Pendulum's episodes, so that few pictures are drawn."""
+
+
+@pytest.fixture
+def folder(task) -> Path:
+    """The folder of a run ``a``, which has been trained."""
+    return trained("a", "--seed=1", "-o", SHORT)
+
+
+def evaluation(folder: Path) -> dict:
+    return json.loads((folder / "evaluation.json").read_text())
+
+
+def logged(folder: Path, step: int) -> float:
+    metrics = read_metrics(folder / "metrics.jsonl")
+    return metrics["eval/return_mean"][metrics["step"].index(step)]
+
+
+def frames_of(film: Path) -> int:
+    return int(imageio_ffmpeg.count_frames_and_secs(str(film))[0])
+
+
+KINDS = {
+    "images": 'base_config: {env_name: "algorithm.env.toys:ToyTwoCameras-v0"}\n'
+    "  nn_config: {rep: {dense_n: 8, random_shift: 2}, policy: {noisy: true}}\n"
+    "  sac_config: {use_normalization: true}",
+    "rnn": "nn_config: {rep: {rnn_n: 8}}\n"
+    "  sac_config: {seq_encoder: RNN, burn_in_step: 3, learn_step: 4, use_normalization: true}",
+    "attn": "nn_config: {rep: {attn_n: 8}}\n"
+    "  sac_config: {seq_encoder: ATTN, burn_in_step: 3, learn_step: 4}",
+}
+"""Networks that act unlike themselves unless they are in evaluation mode, with all that they have learned."""
+
+
+def test_a_fresh_process_reproduces_what_was_logged_to_the_last_bit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "task").mkdir()
+    short = "max_step: 60, max_step_each_iter: 20, reset_on_iteration: false"
+    text = TASK.replace("max_step: 260, reset_on_iteration: false", short)
+    text = text.replace("start_step: 100", "start_step: 40")
+    text += "".join(f"{kind}:\n  {section}\n" for kind, section in KINDS.items())
+    (tmp_path / "task" / "config.yaml").write_text(text)
+    for kind in KINDS:
+        assert run("-c", kind, "-n", kind, "--quiet", "-o", "eval_config.episodes=3") == 0
+        playing = Program(tmp_path, "-n", kind, "--eval=3")
+        assert playing.end() == 0, playing.said
+        run_folder = tmp_path / "models" / "task" / kind
+        found = evaluation(run_folder)
+        assert found["behaviours"]["default"]["mean"] == logged(run_folder, 60) and found["step"] == 60
+        assert len(set(found["behaviours"]["default"]["returns"])) == 3
+    assert run("-n", "attn", "--eval=1", "--record=seen.npz", "--quiet") == 0
+    with np.load("seen.npz", allow_pickle=False) as file:  # the cache too, which no replay stores
+        assert (file["0/carry"].reshape(21, -1).any(1) == [False] + [True] * 20).all()
+
+
+def test_a_flag_without_effect_is_told(folder, capsys):
+    assert run("--eval=1", "--quiet", "-p", "5006", "--editor") == 0
+    said = capsys.readouterr()
+    assert re.findall(r"warning: (--\w+) .*has no effect on", said.out + said.err)[:2] == [
+        "--port",
+        "--editor",
+    ]
+
+
+def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys, monkeypatch):
+    monkeypatch.setenv("DISPLAY", ":0")
+    before = set(folder.parent.rglob("*"))
+    assert run("--eval=2") == 0
+    assert set(folder.parent.rglob("*")) - before == {folder / "evaluation.json"}
+    said = capsys.readouterr().out
+    returns = evaluation(folder)["behaviours"]["default"]["returns"]
+    mean = float(np.mean(returns))
+    assert mean == logged(folder, 260)
+    rows = dict(re.findall(r"^  (\w[\w ]*?)  +(.+)$", said, re.M))
+    assert rows["mean return"].startswith(f"{mean:.1f} ± ") and rows["length"] == "20.0 steps"
+    assert rows["min and max"] == f"{min(returns):.1f} and {max(returns):.1f}"
+    assert rows["file"] == "models/task/a/evaluation.json"
+    assert rows["watch"] == "python main.py ./task -n a --watch --ckpt=260"
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.parametrize("flags", [("--eval=1",), ("--run", "-o", "base_config.max_iter=1")])
+def test_a_result_that_cannot_be_written_is_shown(folder, capsys, monkeypatch, flags):
+    def refuse(path, value):
+        raise StorageError("a file cannot be written", where=path, why="Read-only file system")
+
+    monkeypatch.setattr("algorithm.app.play.write_json", refuse)
+    assert run(*flags) == 0
+    said = capsys.readouterr().out
+    assert "the result was not saved" in said and "Read-only file system" in said
+    assert "mean return" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--eval=3"], None),
+        (["--eval=2", "--agents=2"], "each of 2 environments has its own seeds"),
+        (["--eval=2", "--seed=2"], "which differs by"),
+        (["--eval=2", "--ckpt=200"], "identical, bit for bit"),
+        (["--eval=2", "--ckpt=latest", "-n", "a", "--quiet"], "identical, bit for bit"),
+    ],
+)
+def test_what_is_compared_with_what_was_logged(folder, capsys, flags, says):
+    assert run(*flags) == 0
+    said = capsys.readouterr().out
+    assert says in said if says else "logged" not in said
+
+
+LESSONS = """\
+lessons:
+  base_config: {env_name: "algorithm.env.toys:ToyParking-v0"}
+  environment_parameters:
+    distance:
+      curriculum:
+        - {name: near, value: 1, completion_criteria: {threshold: 1}}
+        - {name: far, value: 8}
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "distance", "says"),
+    [
+        ((), 8, "identical, bit for bit"),
+        (("--lesson=near",), 1, "from other episodes: another lesson"),
+        (("--lesson=distance=near",), 1, "from other episodes: another lesson"),
+        (("--lesson=far",), 8, "identical, bit for bit"),
+    ],
+)
+def test_a_lesson_is_played_by_its_name(task, capsys, flags, distance, says):
+    """The last one if there is no name."""
+    with Path("task/config.yaml").open("a") as file:
+        file.write(LESSONS)
+    folder = trained("lessons", "-c", "lessons", "--seed=1")
+    assert run("-n", "lessons", "--eval=2", "--record=seen.npz", *flags) == 0
+    told = capsys.readouterr().out
+    assert says in told and f"deterministic actions, distance {'near' if distance == 1 else 'far'};" in told
+    with np.load("seen.npz", allow_pickle=False) as file:
+        begun = [np.linalg.norm(file[f"{episode}/obs/obs"][0, :2]) for episode in range(2)]
+    np.testing.assert_allclose(begun, distance / 10, rtol=1e-5)
+    assert evaluation(folder)["lessons"] == {"distance": "near" if distance == 1 else "far"}
+    assert run("-n", "lessons", "--run", "--lesson=middle") == 2
+
+
+def test_nothing_is_compared_where_nothing_was_logged(folder, capsys):
+    (folder / "metrics.jsonl").write_text('{"step": 260, "eval/return_mean": null}\n')
+    assert run("--eval=2") == 0
+    (folder / "metrics.jsonl").unlink()
+    assert run("--eval=2") == 0
+    said = capsys.readouterr().out
+    assert said.count("mean return") == 2 and "logged" not in said
+
+
+def test_behaviours_have_rows_of_their_own(tmp_path):
+    row = {"step": 7, "a/eval/return_mean": 1.5, "b/eval/return_mean": 4.0}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    logged = Logged(run=RunDir("task", "a", tmp_path, "task"), step=7, episodes=2, num_envs=1)
+    reached = Performance((5.0, 2.0), (1, 1), {"is_success": 0.5})
+    scores = {"a": Performance((1.0, 2.0), (3, 4)), "b": reached}
+    rows = dict(table(scores, logged))
+    assert rows["b: success rate"] == "50%" and "a: success rate" not in rows
+    assert scores_json(scores)["b"]["infos"] == {"is_success": 0.5}
+    assert list(rows)[:2] == ["a: episodes", "a: mean return"] and rows["b: min and max"] == "2.0 and 5.0"
+    assert rows["a: length"] == "3.5 steps" and rows["a: logged"] == "identical, bit for bit"
+    assert rows["b: logged"].startswith("4, which differs by -0.5")
+
+
+def test_films_while_training_change_nothing(folder, capsys):
+    """The same weights and the same numbers, and a film of each evaluation."""
+    assert run("--seed=1", "-n", "b", "--quiet", "-o", SHORT, "-o", "eval_config.video=true") == 0
+    filmed = folder.with_name("b")
+    assert weights_hash(folder) == weights_hash(filmed)
+    for step in (200, 260):
+        assert logged(folder, step) == logged(filmed, step)
+        assert frames_of(filmed / "videos" / f"step_{step:09d}_episode_1.mp4") == 20
+    assert not (folder / "videos").exists()
+    blind = ("-o", "eval_config.video=true", "-o", "base_config.env_name=tests.toys:Endless-v0")
+    assert run("-n", "c", *blind) == 4
+    assert "eval_config.video" in capsys.readouterr().err and not filmed.with_name("c").exists()
+
+
+def test_a_film_and_a_recording_change_no_number(folder):
+    assert run("--eval=2", "--quiet") == 0
+    alone = evaluation(folder)
+    (folder / "evaluation.json").unlink()
+    assert run("--video", "--seed=3", "--quiet") == 0
+    film = folder / "videos" / "step_000000260_episode_1.mp4"
+    assert frames_of(film) == 20 and not (folder / "evaluation.json").exists(), "a film alone is none"
+    film.unlink()
+    assert run("--eval=2", "--video", "--record=seen.npz", "--ckpt=260", "--quiet") == 0
+    assert evaluation(folder) == alone and frames_of(film) == 20
+    played = alone["behaviours"]["default"]
+    with np.load("seen.npz", allow_pickle=False) as file:
+        assert file["total"].tolist() == played["returns"] and file["length"].tolist() == [20, 20]
+        assert np.isclose(file["1/reward"].sum(), played["returns"][1])
+        assert file["1/truncated"].tolist() == [False] * 19 + [True]
+
+
+def test_a_training_keeps_the_episodes_of_its_evaluations_and_learns_what_it_would(folder, capsys):
+    """Each evaluation is a file of its own in the run's folder; the returns are those that were logged."""
+    other = trained("kept", "--seed=1", "-o", SHORT, "-o", "demonstrations.record=seen")
+    assert weights_hash(other) == weights_hash(folder)
+    assert sorted(file.name for file in (other / "seen").iterdir()) == [
+        "step_000000200.npz",
+        "step_000000260.npz",
+    ]
+    with np.load(other / "seen" / "step_000000200.npz") as file:
+        assert file["total"].mean() == logged(folder, 200) and file["length"].tolist() == [20, 20]
+    capsys.readouterr()
+    assert run("--demos", str(other / "seen"), "--quiet") == 0
+    assert "4 episodes, 80 steps in 2 sources" in capsys.readouterr().out
+
+
+def test_what_is_played_is_the_same_in_every_target(folder, tmp_path, monkeypatch, capsys):
+    """A file, one for ML-Agents and a data set, whose id is taken from then on; then it is learned from."""
+    library = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
+    targets = ("minari:own/seen-v0", "seen.npz", "seen.demo")
+    for target in targets:
+        assert run("--eval=10", f"--record={target}", "--quiet") == 0
+        said = capsys.readouterr()
+        assert f"{target}, 10 episodes" in said.out and "arning" not in said.err
+    assert run("--demos", *targets) == 0
+    shown = capsys.readouterr().out
+    assert len(digests := re.findall("digest +([0-9a-f]{64})", shown)) == 3 and len(set(digests)) == 1
+    learn = ("-o", "behavioral_cloning.strength=1", "-o", "base_config.max_step=110")
+    for name, path in (("b", tmp_path / "seen.demo"), ("c", "minari:own/seen-v0")):
+        trained(name, "--seed=1", *learn, "-o", f"demonstrations.path={path}")
+    assert len({weights_hash(folder.with_name(name)) for name in "bc"}) == 1
+    known = library.load_dataset("own/seen-v0").storage.metadata
+    assert known["algorithm_name"] == "SAC" and "step 260, deterministic actions" in known["description"]
+    assert run("--eval=1", "--record=minari:own/seen-v0") == 2
+    assert "choose another name or version" in capsys.readouterr().err
+
+
+def test_running_films_and_records_as_well(folder):
+    """Playing has no end of its own, and a step size that falls to 0 needs one."""
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("schedule: constant", "schedule: linear"))
+    assert run("--run", "--max_iter=3", "--video", "--record=seen.npz") == 0
+    assert frames_of(folder / "videos" / "step_000000260_episode_1.mp4") == 20
+    with np.load("seen.npz", allow_pickle=False) as file:
+        assert file["total"].tolist() == evaluation(folder)["behaviours"]["default"]["returns"]
+        assert len(file["total"]) == 3
+    assert evaluation(folder)["acting"] == "sampled"
+
+
+@pytest.mark.parametrize(("flags", "code", "says"), [
+    (["--run", "--eval=2"], 2, "--run and --eval exclude each other"),
+    (["--video", "--render"], 2, "--render and --video exclude each other"),
+    (["--video", "-o", "base_config.env_name=tests.toys:Endless-v0"], 4, "leave out --video"),
+    (["--eval=2", "--record=nowhere/a.npz"], 6, "the recording cannot be written"),
+    (["--eval=2", "--record=nowhere/a.demo"], 6, "the recording cannot be written"),
+    (["--eval=2", "--ckpt=7"], 6, "there is no checkpoint of step 7"),
+    (["--run", "-o", "nn_config.policy={dense_n: 9}"], 6, "does not fit this agent"),
+    (["-n", "a"], 2, "-n a_2"),
+])  # fmt: skip
+def test_what_cannot_be_played_is_said(folder, capsys, flags, code, says):
+    assert run(*flags) == code
+    error = capsys.readouterr().err
+    assert says in error and "Traceback" not in error
+    assert not (folder / "videos").exists() and not (folder / "evaluation.json").exists()
+
+
+def test_a_run_that_was_killed_is_played_from_its_newest_complete_checkpoint(folder, capsys):
+    """No result, half a checkpoint that is newer, no replay: playing needs none of it."""
+    (folder / "result.json").unlink()
+    shutil.rmtree(folder / "replay", ignore_errors=True)
+    half = folder / "checkpoints" / "step_000000261"
+    shutil.copytree(folder / "checkpoints" / "step_000000260", half)
+    (half / "model.safetensors").write_bytes(b"half")
+    assert run("--run", "--disable_sample", "--max_iter=2") == 0
+    assert evaluation(folder)["step"] == 260
+    assert evaluation(folder)["behaviours"]["default"]["mean"] == logged(folder, 260)
+    assert "trying the one before" in capsys.readouterr().out

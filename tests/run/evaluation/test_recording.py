@@ -1,0 +1,192 @@
+"""Recordings: a plain file that holds every finished episode and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.agents.roles import Episode
+from algorithm.core.errors import EnvError, StorageError, UsageError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.demos.npz import NpzWriter
+from algorithm.run.evaluation.callbacks import CallbackList
+from algorithm.run.evaluation.evaluate import evaluate
+from algorithm.run.evaluation.recording import (
+    FilePerBehaviour,
+    Recording,
+    kept_recordings,
+    open_target,
+)
+from algorithm.run.evaluation.video import VideoRecorder
+from tests.run.evaluation.test_video import Noisy
+from tests.store.small_disk import fill, on_a_small_disk
+from tests.toys_agents import Attentive, Both, Guests, allowed, carried, chosen, random_script, see, tale
+
+ONE = {DEFAULT_BEHAVIOUR: Attentive()}
+
+
+def record(path: Path, env, players, episodes: int, **options) -> list[Episode]:
+    told: list[Episode] = []
+    evaluate(env, players, episodes, on_episode=told.append, callback=Recording(NpzWriter(path)), **options)
+    return told
+
+
+def test_a_recording_holds_what_each_agent_by_itself_brings(tmp_path, rng):
+    script = random_script(rng, 80, 5)
+    path = tmp_path / "a.npz"
+    limit = 6
+    expected = tale(script, {0, 1}, limit)
+    with pytest.raises(
+        (StopIteration, IndexError)
+    ):  # the script is over: what was finished until then is there
+        record(path, Guests(script, {0, 1}), ONE, 10**6, length_limit=limit)
+    with np.load(path, allow_pickle=False) as file:
+        told = list(zip(file["agent"].tolist(), file["total"].tolist(), file["length"].tolist(), strict=True))
+        assert sorted(told) == sorted(expected[2]) and len(told) > 20
+        assert set(file["behaviour"]) == {DEFAULT_BEHAVIOUR}
+        numbers = {name.split("/")[0] for name in file.files if "/" in name}
+        assert numbers == {str(i) for i in range(len(told))}
+        rows = []
+        for i, (agent, total, length) in enumerate(told):
+            at = {name.partition("/")[2]: file[name] for name in file.files if name.startswith(f"{i}/")}
+            moments = [tuple(moment) for moment in at["obs/obs"].astype(int).tolist()]
+            episode = moments[0][1]
+            assert moments == [(agent, episode, step) for step in range(length + 1)]
+            seen = see(moments)
+            assert all(np.array_equal(at[f"obs/{name}"], seen[name]) for name in seen)
+            assert at["obs/tag"].dtype == np.uint8 and at["action"].dtype == np.float32
+            assert np.array_equal(at["action_mask"], allowed(moments))
+            assert np.array_equal(at["carry"], [carried(moment) for moment in moments])
+            assert np.array_equal(at["action"], chosen(moments[:-1]))
+            assert at["reward"].sum() == total and not (at["terminated"] | at["truncated"])[:-1].any()
+            ends = at["terminated"].tolist(), at["truncated"].tolist()
+            rows += [(*m, float(m[2] + 1), t, u) for m, t, u in zip(moments[:-1], *ends, strict=True)]
+    finished = {row[:2] for row in expected[0] if row[4] or row[5]}
+    assert sorted(rows) == sorted(row for row in expected[0] if row[:2] in finished)
+
+
+def test_episodes_stand_in_the_order_in_which_they_ended_and_by_behaviour(tmp_path):
+    path = tmp_path / "a.npz"
+    env = Both(a=Guests(["T", "T", "."], {0}), b=Guests([".", ".", "T"], {0}))
+    record(path, env, {"a": Attentive(), "b": Attentive()}, 1)
+    with np.load(path) as file:
+        assert file["behaviour"].tolist() == ["a", "a", "b"]
+        assert file["length"].tolist() == [1, 1, 3]
+
+
+def test_the_file_is_replaced_only_by_a_whole_one(tmp_path):
+    path = tmp_path / "a.npz"
+    path.write_text("old")
+    with pytest.raises(EnvError):
+        record(path, _Failing([".", "."], {0}), ONE, 1)
+    record(path, Guests(["."] * 3, {0}), ONE, 1, stop=iter([False, False, True]).__next__)  # none finished
+    assert path.read_text() == "old"
+    record(path, Guests(["T"], {0}), ONE, 1)
+    with np.load(path) as file:
+        assert file["length"].tolist() == [1]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_each_behaviour_has_a_file_where_a_kind_of_file_holds_one(tmp_path):
+    """Numbers begin anew in each; a behaviour without an episode has none; a failure leaves none."""
+    env = Both(a=Guests(["T", "T", "."], {0}), b=Guests([".", ".", "T"], {0}))
+    specs = {**env.specs, "c?": env.specs["a"]}
+    writer = FilePerBehaviour(lambda path, spec, name: NpzWriter(path), tmp_path / "x.npz", specs)
+    evaluate(env, {"a": Attentive(), "b": Attentive()}, 1, callback=Recording(writer))
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "x.a.npz", tmp_path / "x.b.npz"]
+    for name, lengths in (("a", [1, 1]), ("b", [3])):
+        with np.load(tmp_path / f"x.{name}.npz") as file:
+            assert file["length"].tolist() == lengths and "0/reward" in file.files
+    assert writer.target == str(tmp_path / "x.BEHAVIOUR.npz")
+    alone = FilePerBehaviour(lambda path, spec, name: NpzWriter(path), tmp_path / "x.npz", {"a": specs["a"]})
+    alone.begin()
+    alone.discard()
+    assert alone.target == str(tmp_path / "x.npz") and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_data_set_of_minari_is_refused_where_it_could_not_hold_what_is_played():
+    """Of several behaviours, and of an environment that is none of Gymnasium's."""
+
+    def make_env():
+        raise UsageError("UNITY environments are not Gymnasium environments")
+
+    spec = Guests(["T"], {0}).specs[DEFAULT_BEHAVIOUR]
+    for names, says in (("ab", "these are 'a', 'b'"), ("a", "UNITY environments are not")):
+        with pytest.raises(UsageError) as error:
+            open_target(
+                "minari:own/x-v0", dict.fromkeys(names, spec), make_env, algorithm="SAC", description=""
+            )
+        assert says in error.value.why and error.value.fix == "record to a FILE.npz"
+
+
+def test_of_an_evaluation_on_the_way_only_those_behaviours_are_kept_that_ask_for_it(tmp_path):
+    folders = {"a": "kept", "b": None}
+    make = kept_recordings(folders, tmp_path, warn=pytest.fail)
+    env = Both(a=Guests(["T", "T", "."], {0}), b=Guests([".", ".", "T"], {0}))
+    evaluate(env, {"a": Attentive(), "b": Attentive()}, 1, callback=CallbackList(*make(40)))
+    with np.load(tmp_path / "kept" / "step_000000040.npz") as file:
+        assert file["behaviour"].tolist() == ["a", "a"]
+    assert kept_recordings({"a": None}, tmp_path, warn=pytest.fail)(40) == []
+    both, unknown = kept_recordings({"a": "x", "b": "./x/", "c": "~nosuch"}, tmp_path, warn=pytest.fail)(40)
+    assert both.target == str(tmp_path / "x" / "step_000000040.npz"), "one folder, one file"
+    assert unknown.target == str(tmp_path / "~nosuch" / "step_000000040.npz")
+
+
+def test_an_evaluation_on_the_way_goes_on_where_nothing_can_be_kept(tmp_path):
+    """Said once; no episode is held for it."""
+    (tmp_path / "file").touch()
+    told: list[str] = []
+    script = ["." if t % 3 else "T" for t in range(1, 40)]
+    alone = evaluate(Guests(script, {0}), ONE, 4)
+    (kept,) = kept_recordings({DEFAULT_BEHAVIOUR: "file"}, tmp_path, warn=told.append)(40)
+    assert evaluate(Guests(script, {0}), ONE, 4, callback=kept) == alone is not None
+    (warning,) = told
+    assert "the recording cannot be written" in warning and "everything else continues" in warning
+    assert not kept._open and [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+class _Failing(Guests):
+    def step(self, actions):
+        raise EnvError("the wheel came off")
+
+
+@pytest.mark.parametrize(("path", "why"), [("nowhere/a.npz", "No such file"), (".", "it is a folder")])
+def test_where_it_cannot_be_written_is_said_before_anything_is_played(tmp_path, path, why):
+    with pytest.raises(StorageError, match="the recording cannot be written") as raised:
+        record(tmp_path / path, _Failing(["."], {0}), ONE, 1)
+    assert why in raised.value.why
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.fault("F08")
+def test_a_full_disk_costs_a_film_and_ends_a_recording_and_leaves_half_of_neither(tmp_path):
+    """A film is a picture of what happens, and so is what a training keeps; a recording was asked for."""
+    script = ["." if t % 60 else "T" for t in range(1, 200)]
+    alone = evaluate(Noisy(script, {0}), ONE, 2)
+
+    def act() -> None:
+        told: list[str] = []
+        env = Noisy(script, {0})
+        seen = evaluate(env, ONE, 2, callback=VideoRecorder(env, tmp_path / "a.mp4", 30.0, warn=told.append))
+        (warning,) = told
+        assert warning.startswith("the film cannot be written") and "No space left on device" in warning
+        assert seen == alone is not None and not list(tmp_path.iterdir())
+        fill(tmp_path / "ballast", leave=4096)
+        for played, episodes in ((script, 2), (["T"] * 3, 3)):  # noticed on the way, or only at the end
+            with pytest.raises(StorageError, match="the recording cannot be written") as raised:
+                record(tmp_path / "a.npz", Noisy(played, {0}), ONE, episodes)
+            assert "free some disk space" in raised.value.fix
+            assert list(tmp_path.iterdir()) == [tmp_path / "ballast"]
+        kept = Recording(
+            NpzWriter(tmp_path / "kept" / "a.npz"), on_failure=lambda error: told.append(error.line)
+        )
+        told.clear()
+        assert evaluate(Noisy(script, {0}), ONE, 2, callback=kept) == alone, "all else goes on"
+        (warning,) = told
+        assert "the recording cannot be written" in warning
+        assert not [*tmp_path.glob("kept/*")] and not kept._open
+
+    if not on_a_small_disk(tmp_path, 64 * 1024, act):
+        pytest.skip("this machine lets nobody mount a small disk")

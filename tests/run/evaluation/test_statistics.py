@@ -1,0 +1,39 @@
+"""Intervals, against tables and by hand."""
+
+import math
+
+import pytest
+
+from algorithm.run.evaluation.statistics import mean_interval, student_quantile
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),  # two-sided 95 %, from any printed table
+    [
+        (1, 12.706),
+        (2, 4.303),
+        (3, 3.182),
+        (4, 2.776),
+        (9, 2.262),
+        (10, 2.228),
+        (30, 2.042),
+        (120, 1.980),
+        (2000, 1.961),
+    ],
+)
+def test_student_quantile_agrees_with_the_table(freedom, quantile):
+    assert student_quantile(freedom) == pytest.approx(quantile, abs=5e-4)
+
+
+def test_mean_interval_by_hand():
+    """Mean 2, s = 1, n = 3: half width 4.3027 / √3 = 2.4841; one sample has none."""
+    interval = mean_interval([1.0, 2.0, 3.0])
+    assert interval.mean == 2.0 and interval.half_width == pytest.approx(2.4841, abs=1e-4)
+    assert mean_interval([5.0]).mean == 5.0 and math.isnan(mean_interval([5.0]).half_width)
+    with pytest.raises(ValueError, match="no samples"):
+        mean_interval([])
+
+
+def test_an_interval_reads_well_at_every_size():
+    assert mean_interval([1.0, 2.0, 3.0]).text == "2.0 ± 2.5 (Student's 95 %)"
+    assert mean_interval([1e30]).text == "1e+30", "not thirty digits, most of which mean nothing"

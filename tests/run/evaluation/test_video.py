@@ -1,0 +1,175 @@
+"""Videos: what is in them, when they end, and that nothing else suffers where they fail."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.run.evaluation import video as module
+from algorithm.run.evaluation.callbacks import NULL_CALLBACK
+from algorithm.run.evaluation.evaluate import evaluate
+from algorithm.run.evaluation.video import (
+    Encoder,
+    VideoRecorder,
+    video_recorders,
+)
+from tests.toys_agents import Attentive, Guests
+
+ONE = {DEFAULT_BEHAVIOUR: Attentive()}
+WIDTH = 40
+
+
+def grey(level: int, shape: tuple[int, int] = (32, WIDTH)) -> np.ndarray:
+    return np.full((*shape, 3), level, np.uint8)
+
+
+class Painted(Guests):
+    """The picture of each moment is a shade of its own: 20 · steps taken, over all episodes."""
+
+    fps = 10.0
+    taken = 0
+
+    def step(self, actions):
+        self.taken += 1
+        return super().step(actions)
+
+    def render(self):
+        return grey(20 * self.taken)
+
+
+class Noisy(Painted):
+    """No picture is like another one: 60 of them are a third of a megabyte, however they are packed."""
+
+    def render(self):
+        return np.random.default_rng(self.taken).integers(0, 256, (64, 64, 3), np.uint8)
+
+
+def pictures(path: Path) -> tuple[dict, list[np.ndarray]]:
+    """Properties and pictures of a film."""
+    frames = imageio_ffmpeg.read_frames(str(path))
+    found = next(frames)
+    width, height = found["source_size"]
+    return found, [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames]
+
+
+def played(env, callback, episodes: int = 1, **options):
+    return evaluate(env, ONE, episodes, callback=callback, **options)
+
+
+def filmed(path: Path, env, episodes: int = 1, **options) -> tuple[VideoRecorder, list[str]]:
+    told: list[str] = []
+    film = VideoRecorder(env, path, env.fps, warn=told.append)
+    played(env, film, episodes, **options)
+    return film, told
+
+
+def test_a_film_is_the_first_episode_of_the_first_agent_from_its_first_picture_on(tmp_path):
+    """Agent 1 ends before it, and further episodes follow."""
+    path = tmp_path / "videos" / "a.mp4"
+    env = Painted(["..", ".T", "..", "..", "TT", "TT", "TT"], {0, 1})
+    film, told = filmed(path, env, 6)
+    found, shown = pictures(path)
+    levels = [float(picture.mean()) for picture in shown]
+    assert levels == pytest.approx([0, 20, 40, 60, 80], abs=3), "5 steps: the pictures that were acted on"
+    assert (found["fps"], found["source_size"], found["codec"]) == (10.0, (WIDTH, 32), "h264")
+    assert film.saved and not told and list(path.parent.iterdir()) == [path]
+
+
+def test_colours_and_places_are_those_of_the_picture_and_odd_sides_are_padded(tmp_path):
+    picture = np.zeros((33, 51, 3), np.uint8)
+    picture[:16, :, 0] = picture[16:, 25:, 2] = 255  # red above, black and blue below
+    encoder = Encoder(tmp_path / "a.mp4", (33, 51), 30.0)
+    for _ in range(3):
+        encoder.write(picture)
+    encoder.close()
+    found, shown = pictures(tmp_path / "a.mp4")
+    assert found["source_size"] == (52, 34) and len(shown) == 3
+    for (row, column), colour in {(8, 10): (255, 0, 0), (25, 10): (0, 0, 0), (25, 40): (0, 0, 255)}.items():
+        assert shown[2][row, column].astype(int) == pytest.approx(colour, abs=12)
+
+
+def test_an_episode_that_a_signal_cuts_is_filmed_up_to_there(tmp_path):
+    stop = iter([False] * 3 + [True]).__next__
+    film, told = filmed(tmp_path / "a.mp4", Painted(["."] * 9, {0}), stop=stop)
+    assert len(pictures(tmp_path / "a.mp4")[1]) == 1 + 3 and film.saved and not told
+
+
+def test_pictures_are_not_kept(tmp_path):
+    """They are streamed: however long the film, what is held is a few of them."""
+    encoder = Encoder(tmp_path / "a.mp4", (64, 64), 30.0)
+    picture = grey(7, (64, 64))
+    encoder.write(picture)
+    tracemalloc.start()
+    for _ in range(400):
+        encoder.write(picture.copy())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    encoder.close()
+    assert peak < 5 * picture.nbytes
+
+
+class Quitting(Painted):
+    """Gives no picture any more, or one of another size, from step 3 on."""
+
+    late: np.ndarray | None = None
+
+    def render(self):
+        return super().render() if self.taken < 3 else self.late
+
+
+@pytest.mark.parametrize("late", [None, grey(1, (16, 16))])
+def test_pictures_that_fail_on_the_way_cost_the_film_and_nothing_else(tmp_path, late):
+    env = Quitting(["."] * 5 + ["T"], {0})
+    env.late = late
+    path = tmp_path / "a.mp4"
+    told: list[str] = []
+    film = VideoRecorder(env, path, 30.0, warn=told.append)
+    assert played(env, film) == played(Painted(["."] * 5 + ["T"], {0}), NULL_CALLBACK)
+    (warning,) = told
+    assert "the film cannot be written" in warning and str(path) in warning
+    assert not film.saved and not list(tmp_path.iterdir())
+
+
+def no_ffmpeg(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(folder.parent / "nowhere"))
+
+
+def folder_is_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.write_text("")
+
+
+def hangs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = folder.parent / "ffmpeg"
+    program.write_text("#!/bin/sh\ncat > /dev/null\nexec sleep 100\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(program))
+    monkeypatch.setattr(module, "_CLOSING_S", 0.1)
+
+
+@pytest.mark.fault("F08")
+@pytest.mark.parametrize(
+    ("breaks", "why"),
+    [(no_ffmpeg, "No such file"), (folder_is_a_file, "File exists"), (hangs, "did not end")],
+)
+def test_a_film_that_cannot_be_written_costs_one_warning(tmp_path, monkeypatch, breaks, why):
+    folder = tmp_path / "videos"
+    breaks(folder, monkeypatch)
+    film, told = filmed(folder / "a.mp4", Painted(["..", "T.", "T.", "T."], {0}), 3)
+    (warning,) = told
+    assert "a.mp4" in warning and why in warning and "\n" not in warning
+    assert not film.saved and not list(folder.rglob("*"))
+
+
+def test_an_environment_without_pictures_is_refused_before_anything_is_trained(tmp_path):
+    class Unseen(Painted):
+        def render(self):
+            return None
+
+    with pytest.raises(EnvError, match="no images"):
+        video_recorders(Unseen(["T"], {0}), tmp_path, warn=print)

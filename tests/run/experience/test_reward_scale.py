@@ -1,0 +1,34 @@
+"""``base_config.reward_scale``: learned from in another unit, shown in the environment's own."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from algorithm.replay.buffer import ReplayBuffer
+from tests.app.sessions import run
+
+COMMON = {"env_name": "tests.toys:Endless-v0", "max_step_each_iter": 20, "max_step": 110}
+
+
+def test_rewards_are_stored_times_the_scale_and_returns_shown_as_they_come(task, monkeypatch):
+    rewards: list[float] = []
+    add_steps = ReplayBuffer.add_steps
+
+    def noted(self, steps):
+        rewards.extend(steps.reward.tolist())
+        return add_steps(self, steps)
+
+    monkeypatch.setattr(ReplayBuffer, "add_steps", noted)
+    returns = []
+    for name, scale, workers in (("a", 1.0, 0), ("b", 0.125, 0), ("c", 0.125, 1)):
+        own = {**COMMON, "reward_scale": scale, "workers": workers}
+        flags = [word for key, value in own.items() for word in ("-o", f"base_config.{key}={value}")]
+        assert run("-n", name, "--seed=1", "--quiet", *flags) == 0
+        rows = map(json.loads, (task / name / "metrics.jsonl").read_text().splitlines())
+        returns.append([v for row in rows for k, v in row.items() if k.startswith("rollout/return")])
+    plain, scaled, of_worker = np.float32(rewards).reshape(3, 110)[:, :100]  # of random actions
+    assert plain.any() and returns[0] and returns[0] == returns[1] == returns[2]
+    np.testing.assert_array_equal(scaled, plain * np.float32(0.125))
+    np.testing.assert_array_equal(of_worker, scaled)

@@ -1,0 +1,126 @@
+"""The health monitor names sure trouble, once, and is silent otherwise; its texts: ``tests.messages``."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from algorithm.agents.health import RETURNS, WINDOW, History, Summary
+from algorithm.agents.on_policy.metrics import WATCHED as OF_ON_POLICY
+from algorithm.agents.registry import family
+from algorithm.agents.sac.metrics import WATCHED
+from algorithm.config.schema import Config, fields
+from algorithm.run.health import HealthMonitor
+from algorithm.store.logs.metrics import METRICS
+from tests.health_cases import LIKE_TROUBLE, TROUBLES, Case, on_policy, sac, summaries
+
+RECORDED = Path(__file__).resolve().parents[1] / "golden" / "health"
+"""Of real runs, with the columns that are watched, to six digits."""
+
+CART_POLE = {"start_step": 500, "batch_size": 128}
+
+
+def monitor(config: Config) -> HealthMonitor:
+    return HealthMonitor(family(config), config)
+
+
+def watch(health, rows):
+    """Every line that is said, with its step."""
+    return [(step, line) for step, values in rows for line in health.update(step, values)]
+
+
+def recorded(name):
+    """Steps and metrics of a recorded run."""
+    with (RECORDED / f"{name}.csv").open() as file:
+        for row in csv.DictReader(file):
+            step = int(float(row.pop("step")))
+            yield step, {metric: float(cell) for metric, cell in row.items() if cell}
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "step"),
+    [
+        ("cart_pole", sac(**CART_POLE, target_d_alpha=0.6), None),
+        ("cart_pole_0.7", sac(**CART_POLE, target_d_alpha=0.7), None),
+        ("pendulum", sac(**CART_POLE), None),
+        ("recall", sac(init_log_alpha=-4.0, replay_ratio=0.5, start_step=200), None),
+        ("acrobot", sac(target_d_alpha=0.9, batch_size=64), None),
+        ("pendulum_bare", sac(clip_epsilon=-1.0), None),
+        ("cart_pole_bare", sac(clip_epsilon=-1.0, batch_size=64), None),
+        ("hybrid", sac(clip_epsilon=-1.0, batch_size=64), None),
+        ("hybrid_clipped", sac(clip_epsilon=0.2, batch_size=64), None),
+        ("cart_pole_ppo", on_policy(), None),
+        ("acrobot_ppo", on_policy(), None),
+        # α · H̄ · 100 = 551 passes 500; at 12,000 steps values stand at 600
+        ("cart_pole_0.9", sac(**CART_POLE, target_d_alpha=0.9), 8500),
+        # a value of −5 where −59 stands without the clip
+        ("pendulum_clipped", sac(clip_epsilon=0.2, tau=0.005), 2500),
+        # the return fell to 0 at 3,500
+        ("mini_grid", sac(clip_epsilon=-1.0, init_log_alpha=-2.3, batch_size=64), 6000),
+    ],
+)
+def test_recorded_runs_get_a_line_where_they_are_in_trouble(name, config, step):
+    rows = list(recorded(name))
+    assert len(rows) >= 6
+    assert [at for at, _ in watch(monitor(config), rows)] == ([step] if step else [])
+
+
+@pytest.mark.parametrize("case", TROUBLES, ids=lambda case: case.name)
+def test_a_trouble_is_told_once_when_it_is_certain_with_a_key(case: Case):
+    ((step, line),) = watch(monitor(case.config), case.rows)
+    what, fix = line.split(" · ")
+    assert step == case.step and "\n" not in what
+    assert any(".".join(path) in fix for path, _ in fields())
+
+
+@pytest.mark.parametrize("case", LIKE_TROUBLE, ids=lambda case: case.name)
+def test_what_looks_alike_is_left_alone(case: Case):
+    assert watch(monitor(case.config), case.rows) == []
+
+
+@pytest.mark.parametrize("cut", [3, 16, 17, 20])
+def test_a_resumed_run_goes_on_and_repeats_nothing(cut):
+    config, rows = sac(**CART_POLE, target_d_alpha=0.9), list(recorded("cart_pole_0.9"))
+    before, after = monitor(config), monitor(config)
+    told = watch(before, rows[:cut])
+    after.load_state(json.loads(json.dumps(before.state(), allow_nan=False)))
+    assert after.state() == before.state()
+    assert told + watch(after, rows[cut:]) == watch(monitor(config), rows)
+
+
+@pytest.mark.parametrize("damage", [{"rows": 3}, {"rows": [{"step": 1}]}, {"extremes": {}}, {"reported": 0}])
+def test_a_foreign_state_is_refused(damage):
+    health = monitor(sac())
+    with pytest.raises(ValueError, match="not one of this version"):
+        health.load_state(health.state() | damage)
+
+
+def test_two_troubles_are_two_lines_and_numbers_that_are_not_finite_are_missing():
+    health = monitor(sac())
+    assert len(watch(health, summaries({"time/replay_ratio": 0.1, "loss/q": math.nan}))) == 2
+    health = monitor(sac())
+    assert watch(health, summaries(dict.fromkeys(WATCHED, math.inf), every=1)) == []
+    json.dumps(health.state(), allow_nan=False)
+
+
+def test_the_history_by_hand():
+    history = History(random_until=100, reward_scale=2.0)
+    assert math.isnan(history.random_return)
+    for step, *values in ((50, -2, -30, 1, 10), (100, -4, -5, -3, 2), (150, 7, 7, 7, 7)):
+        history.add(Summary(step, dict(zip(RETURNS, values, strict=True))))
+    history.add(Summary(200, {"loss/q": 1.0}))
+    assert (history.largest_return, history.largest_reward, history.longest_episode) == (60, 6, 10)
+    assert history.random_returns == [-2, -4] and history.random_return == -3
+    assert (history.last("loss/q", 1), history.last("loss/q", 2)) == ([1], [])
+    assert (history.least(RETURNS[0], 1), history.now("loss/q")) == (pytest.approx(math.nan, nan_ok=True), 1)
+    assert (history.returns(4), history.span(1), history.span(3)) == (1 / 3, 50, 150)
+    assert (history.horizon(0.5), history.horizon(0.99), history.horizon(1.0)) == (2, 10, 10)
+    for step in range(100):
+        history.add(Summary(300 + step, {}))
+    assert len(history.rows) == WINDOW
+
+
+def test_what_is_watched_is_logged():
+    assert {*WATCHED, *OF_ON_POLICY} <= set(METRICS)

@@ -1,0 +1,90 @@
+"""Whole runs on environments that are wrapped, fail, or live in other processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from algorithm.core.errors import EnvError
+from algorithm.run.assembly import Assembly
+from algorithm.store.logs.metrics import read_metrics
+from tests.app.sessions import result, run, weights_hash
+
+
+def test_wrappers_count_in_training_and_evaluation(task):
+    wrappers = "[{ClipReward: {max_reward: 0.0}}, {TimeLimit: {max_episode_steps: 30}}]"
+    assert run("-n", "a", "-o", f"base_config.wrappers={wrappers}", "--max_step=200") == 0
+    metrics = read_metrics(task / "a" / "metrics.jsonl")
+    assert metrics["rollout/length"] == [30.0, 30.0] and metrics["eval/length"][1] == 30.0
+
+
+FLAKY = """\
+import gymnasium as gym
+from tests.toys import Endless
+
+class Flaky(Endless):
+    steps = 0  # of all copies together
+
+    def step(self, action):
+        Flaky.steps += 1
+        if Flaky.steps in (23, 130):
+            raise RuntimeError("the wheel came off")
+        return super().step(action)
+
+gym.register("Flaky-v0", entry_point=Flaky)
+"""
+
+
+@pytest.mark.fault("F12")
+def test_a_failing_environment_is_started_anew_and_the_run_goes_on(task, capsys):
+    (Path("task") / "flaky.py").write_text(FLAKY)
+    flaky = "base_config.env_name=task.flaky:Flaky-v0"
+    assert run("-c", "endless", "-n", "a", "-o", flaky) == 0
+    found = result(task / "a")
+    assert found["steps"] == 260 and found["updates"] == 40, "a failed step does not count"
+    assert found["faults"]["env_restarts"] == 2
+    metrics = read_metrics(task / "a" / "metrics.jsonl")
+    assert metrics["fault/env_restarts"][:2] == [1.0, 2.0]
+    assert metrics["replay/size"][1] == 200 + 6, "200 transitions; episodes of 22, 50, 50, 6, 50 and 22 steps"
+    said = capsys.readouterr().out
+    warnings = [line for line in said.splitlines() if line.startswith("warning:")]
+    assert len(warnings) == 4 and all("the wheel came off" in line for line in warnings)  # each once again
+    assert "flaky.py" not in said
+    assert (task / "a" / "train.log").read_text().count('flaky.py", line') == 2
+
+
+def test_worker_processes_learn_the_same(task):
+    """Two copies here, and the same two in two processes."""
+    for name, workers in (("a", 0), ("b", 2)):
+        several = ("--agents=2", "-o", f"base_config.workers={workers}", "-o", "eval_config.episodes=1")
+        assert run("--seed=3", "-n", name, "--quiet", "--max_step=120", *several) == 0
+    assert weights_hash(task / "a") == weights_hash(task / "b")
+    assert sorted(p.name for p in (task / "b" / "workers").iterdir()) == ["worker_0.log", "worker_1.log"]
+
+
+def test_the_environment_of_evaluations_is_made_at_the_start(task, monkeypatch):
+    make = Assembly.env
+
+    def broken(assembly, purpose, *args, **options):
+        if purpose == "evaluate":
+            raise EnvError("no second display")
+        return make(assembly, purpose, *args, **options)
+
+    monkeypatch.setattr(Assembly, "env", broken)
+    assert run("-n", "a", "--quiet") == 4
+    assert not (task / "a").exists()
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_environment_that_does_not_close_ends_neither_its_run_nor_the_next(
+    task, tmp_path, monkeypatch, capsys, workers
+):
+    monkeypatch.setattr("algorithm.env.pool.watchdog.CLOSE_TIMEOUT", 0.5)
+    monkeypatch.setattr("algorithm.env.pool.executor.CLOSE_TIMEOUT", 0.5)
+    args = f"base_config.env_args={{fault: hang, where: close, mark: {tmp_path / 'mark'}}}"
+    toy = ("-o", "base_config.env_name=tests.toys_faults:Faulty-v0", "-o", args)
+    assert run("-n", "a", "--repeat=2", "--max_step=20", "-o", f"base_config.workers={workers}", *toy) == 0
+    assert "Faulty-v0 hangs in close" in capsys.readouterr().out
+    assert [result(task / name)["steps"] for name in ("a", "a_2")] == [20, 20]
