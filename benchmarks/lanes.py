@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env, own_vector
-from algorithm.env.request import EnvRequest, PoolOptions
+from algorithm.env.request import EnvRequest
 from algorithm.extras.simulators.proof import Ledger, prove
 from benchmarks.harness import Bench, smoke
 from benchmarks.runs import timed
@@ -82,13 +82,11 @@ def proof(title: str, transitions: int) -> Answer:
 
 
 def _simulator(kind: str, name: str, n: int, args: dict[str, Any], ledger: Ledger) -> VecEnv:
-    pool = PoolOptions(watch=ledger.watch)
-    return make_vec_env(kind, name, env_args=args, n=n, seed_of=lambda i, k: 1, pool=pool)
+    request = EnvRequest(kind, name, env_args=args, n=n, seed_of=lambda i, k: 1, watch=ledger.watch)
+    return make_vec_env(request)
 
 
 def _sync(title: str, ledger: Ledger) -> VecEnv:
     mode, copies = AutoresetMode(title.rpartition(" ")[2]), [partial(gym.make, "CartPole-v1")] * 64
-    request = EnvRequest(
-        env_name=title, n=64, seed_of=lambda i, k: 64 * k + i, pool=PoolOptions(watch=ledger.watch)
-    )
+    request = EnvRequest("GYM", title, n=64, seed_of=lambda i, k: 64 * k + i, watch=ledger.watch)
     return own_vector(lambda: SyncVectorEnv(copies, autoreset_mode=mode), request)

@@ -24,7 +24,7 @@ from algorithm.core.console import Console
 from algorithm.core.errors import EditorStoppedError, EnvError, StorageError, UsageError, UserError
 from algorithm.env.base import VecEnv
 from algorithm.nn.process import own_modes, set_up_process
-from algorithm.run.assembly import Assembly, check_behaviours, fitted
+from algorithm.run.context import RunContext, check_behaviours
 from algorithm.run.experience.collector import Iteration, LocalCollector
 from algorithm.run.experience.faults import Faults
 from algorithm.run.signals import StoppedError, StopRequest
@@ -149,18 +149,19 @@ class _Work:
         seed = actor_seed(self.welcome.seed, self.welcome.number)
         faults = Faults(console, go_on=self.stop.check_start)
         device = self.options.train.device
-        assembly = Assembly(
+        context = RunContext(
             loaded=self.loaded, device=device, faults=faults, stack=self.stack, files=folder, seed=seed
         )
-        env = assembly.env("train", base.n_envs, workers=base.workers)
+        env = context.env("train", base.n_envs, workers=base.workers)
         check_behaviours(self.loaded, env.specs)
-        self.loaded = fitted(self.loaded, env.specs)
+        context.fit(env.specs)
+        self.loaded = context.loaded
         chosen = pick_device(device)  # auto: a GPU is the learner's
         policies = make_policies(self.loaded, env.specs, self.welcome, seed, chosen)
-        self._act_in(env, assembly, policies, console)
+        self._act_in(env, context, policies, console)
 
     def _act_in(
-        self, env: VecEnv, assembly: Assembly, acting: Mapping[str, Acting], console: Console
+        self, env: VecEnv, context: RunContext, acting: Mapping[str, Acting], console: Console
     ) -> None:
         """Act with the configuration as it is for the spaces of the environments."""
         base = self.loaded.config.base_config
@@ -169,7 +170,7 @@ class _Work:
         send_queue = SendQueue(self.link, channels=channels, size=self.loaded.config.net_config.spool_size)
         self._join(env, send_queue, console)
         send_queue.start()
-        assembly.faults.attach(partial(self._end_of_hang, send_queue))
+        context.faults.attach(partial(self._end_of_hang, send_queue))
         self._await_weights(acting, writer)
         lessons = Lessons(self.loaded.config.parameters, self.link, console)
         if lessons.now:
@@ -180,10 +181,10 @@ class _Work:
             {name: writer.recorder(name) for name in env.specs},
             num_envs=base.n_envs,
             length_limit=base.max_step_each_iter,
-            on_non_finite=assembly.on_non_finite(self.options.train.env),
+            on_non_finite=context.on_non_finite(self.options.train.env),
         )
         status = StatusLine(console, self.link)
-        self._loop(rollout, acting, writer, send_queue, status, assembly.faults, lessons)
+        self._loop(rollout, acting, writer, send_queue, status, context.faults, lessons)
         for rest in writer.finish():
             send_queue.put(rest)
         send_queue.finish(_LAST_S)

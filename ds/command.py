@@ -6,22 +6,27 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 from algorithm.app.cli.completion import complete
 from algorithm.app.cli.ds import DistributedOptions, distributed_parser, parse_distributed
-from algorithm.app.command import as_program, guarded, interruptible_imports, say
+from algorithm.app.command import Command, guarded, interruptible_imports, prepare_process, say
 from algorithm.core.extras import needs
+from algorithm.env.pool.process_exit import exit_process
 from algorithm.store.names import check_directory, run_names
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
     options = parse_distributed(argv)
-    return guarded(lambda: _command(options), debug=options.train.debug)
+    with guarded(debug=options.train.debug) as code:
+        command = _command(options)
+        code.value = command()
+    return code.value
 
 
-def _command(options: DistributedOptions) -> int:
+def _command(options: DistributedOptions) -> Command:
     with needs("ds", "training with actors"):
         for package in ("cryptography", "grpc", "msgspec"):
             importlib.import_module(package)
@@ -29,11 +34,11 @@ def _command(options: DistributedOptions) -> int:
     if options.role == "cluster":
         from ds.cluster.command import cluster
 
-        return cluster(options, sys.argv)
+        return partial(cluster, options, sys.argv)
     if options.role == "evolver":
         from ds.evolver.command import evolve
 
-        return evolve(options)
+        return partial(evolve, options)
     from algorithm.config.locate import find_env
 
     label = find_env(options.train.env).label
@@ -43,10 +48,11 @@ def _command(options: DistributedOptions) -> int:
             from ds.actor import act as begin
         else:
             from ds.learner import learn as begin
-    return begin(options)
+    return partial(begin, options)
 
 
 def run() -> NoReturn:
     """Run the program, or say how a command line may go on."""
     complete(distributed_parser, {"name": run_names, "init_from": run_names})
-    as_program(main)
+    prepare_process()
+    exit_process(main())

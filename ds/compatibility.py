@@ -33,7 +33,7 @@ from algorithm.core.fields import facts_of
 from algorithm.core.program import program
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.loader import NnFile, nn_place
-from algorithm.run.assembly import fitted
+from algorithm.run.context import fitted
 from algorithm.store.names import MODELS, directory_flags
 
 

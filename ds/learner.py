@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from typing_extensions import override
 
@@ -25,11 +24,10 @@ from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
 from algorithm.env.parameters.curricula import first_lessons
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.assembly import Assembly
 from algorithm.run.runtime import EnvInfo, Runtime
+from algorithm.run.training_context import TrainingContext
 from algorithm.run.user_code import nn_file
 from algorithm.store.files import write_json
-from algorithm.store.rundir import RunDir
 from ds.acting import longest_segment
 from ds.checking import Terms, message_limit
 from ds.collector import RemoteCollector
@@ -73,7 +71,7 @@ def learn(options: DistributedOptions) -> int:
         defaults=DISTRIBUTED_DEFAULTS,
         require_runnable=True,
     )
-    return train(own, loaded, runtime=RemoteRuntime).exit_code
+    return train(own, loaded, runtime=RemoteRuntime)
 
 
 class RemoteRuntime(Runtime):
@@ -86,9 +84,7 @@ class RemoteRuntime(Runtime):
     remote = True
 
     @override
-    def __init__(
-        self, assembly: Assembly, run: RunDir, eval_env: VecEnv | None, *, networks: Path, render: bool
-    ) -> None:
+    def __init__(self, context: TrainingContext, eval_env: VecEnv | None) -> None:
         if eval_env is None:
             raise UsageError(
                 "a learner needs its own player",
@@ -96,8 +92,8 @@ class RemoteRuntime(Runtime):
                 why="it evaluates, and the Unity Editor is one player only",
                 fix="set build_path, and pass --editor to an actor",
             )
-        self._loaded, self._run, self._networks = assembly.loaded, run, networks
-        self._faults, self._stack = assembly.faults, assembly.stack
+        self._loaded, self._run, self._networks = context.loaded, context.inputs.run, context.networks
+        self._faults, self._stack = context.faults, context.stack
         self._base, self._net = self._loaded.config.base_config, self._loaded.config.net_config
         self._host = self._net.learner_host or LOOPBACK
         self._refuse_what_cannot_work()

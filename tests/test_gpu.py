@@ -13,6 +13,7 @@ from algorithm.core.data import SequenceBatch, State
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import StepResult, VecEnv
 from algorithm.env.registry import make_vec_env
+from algorithm.env.request import EnvRequest
 from main import main
 from tests.batches import random_batch, small_sac, weights
 
@@ -63,7 +64,9 @@ def test_a_training_on_images_or_towards_goals_goes_on(task, on_device, tmp_path
 def test_lanes_step_on_the_gpu_and_go_on_bit_for_bit():
     def made() -> VecEnv:
         args = {"device": "cuda"}
-        return make_vec_env("TENSOR", f"{TOYS}:Pendulum", env_args=args, n=64, seed_of=lambda i, k: 7)
+        return make_vec_env(
+            EnvRequest("TENSOR", f"{TOYS}:Pendulum", env_args=args, n=64, seed_of=lambda i, k: 7)
+        )
 
     def step(env: VecEnv) -> StepResult:
         return env.step({DEFAULT_BEHAVIOUR: np.full((64, 1), 0.5, np.float32)})[DEFAULT_BEHAVIOUR]

@@ -30,7 +30,7 @@ from algorithm.env.kinds import ENVS
 from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Build
 from algorithm.extras.check.command import check_single
@@ -38,7 +38,7 @@ from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.sharing.trust import unlisted_keys
 from algorithm.keys.signals import RewardSignals
 from algorithm.nn.loader import load_networks
-from algorithm.run.assembly import Assembly
+from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
 from algorithm.run.user_code import nn_file, plugins_of
 from algorithm.store.listing import listing
@@ -373,10 +373,10 @@ def test_a_kind_of_environment_that_cannot_be_used(tmp_path, value, source, what
     loaded = load_config("Pendulum-v1", overrides=["base_config.env_type=THEIRS"])
     assert loaded.config.base_config.env_type == "THEIRS" and "THEIRS" in listing("", tmp_path)
     with pytest.raises(UsageError) as caught:
-        make_vec_env("THEIRS", "Pendulum-v1", seed_of=lambda index, episode: 0)
+        make_vec_env(EnvRequest("THEIRS", "Pendulum-v1", seed_of=lambda index, episode: 0))
     assert caught.value.what == f"the plug-in THEIRS of theirs 1.0 {what}" and why in caught.value.why
     assert caught.value.where == f"base_config.env_type, {value}" and caught.value.fix
-    make_vec_env("GYM", "Pendulum-v1", seed_of=lambda index, episode: 0).close()
+    make_vec_env(EnvRequest("GYM", "Pendulum-v1", seed_of=lambda index, episode: 0)).close()
 
 
 def test_a_kind_that_makes_all_its_environments_itself(tmp_path):
@@ -384,17 +384,17 @@ def test_a_kind_that_makes_all_its_environments_itself(tmp_path):
     source = "def make(request):\n    return request.env_args['made'](request)\n"
     install(tmp_path, source, envs={"OURS": "their_theirs:make"})
     asked = {"env_args": {"made": Rendered}, "n": 3, "seed_of": lambda index, episode: 7}
-    env = make_vec_env("OURS", "short", **asked)
+    env = make_vec_env(EnvRequest("OURS", "short", **asked))
     assert (env.request.env_name, env.request.n, env.request.seed_of(0, 0)) == ("short", 3, 7)
     with pytest.raises(UsageError, match="OURS environments have no workers and no wrappers"):
-        make_vec_env("OURS", "short", **asked, wrappers=[{"ClipReward": {}}], pool=PoolOptions(workers=1))
+        make_vec_env(EnvRequest("OURS", "short", **asked, wrappers=[{"ClipReward": {}}], workers=1))
     with pytest.raises(UsageError, match="OURS environments have no video"):
-        make_vec_env("OURS", "short", **asked, video=True)
-    pool = PoolOptions(parameters=ParameterSource(read_parameters({"gravity": 9.81})))
+        make_vec_env(EnvRequest("OURS", "short", **asked, video=True))
+    pool = {"parameters": ParameterSource(read_parameters({"gravity": 9.81}))}
     with pytest.raises(UsageError, match="OURS environments have no parameters"):
-        make_vec_env("OURS", "short", **asked, pool=pool)
+        make_vec_env(EnvRequest("OURS", "short", **asked, **pool))
     with pytest.raises(UsageError, match="it has returned None") as caught:
-        make_vec_env("OURS", "short", **{**asked, "env_args": {"made": lambda request: None}})
+        make_vec_env(EnvRequest("OURS", "short", **{**asked, "env_args": {"made": lambda request: None}}))
     assert "the plug-in OURS of theirs 1.0 makes no environments" in caught.value.what
     loaded = load_config("Pendulum-v1", overrides=["base_config.env_type=OURS"])
     with pytest.raises(UsageError, match="OURS environments are not Gymnasium environments"):
@@ -522,8 +522,8 @@ def test_an_extension_may_lie_in_the_tasks_folder_and_judges_actions_of_remote_a
         "sac_config.extensions=['own_ext:choosing']",
     ]
     loaded = load_config("./task", None, own, seed=1)
-    assembly = Assembly(loaded=loaded, device="cpu", faults=Faults(None), stack=ExitStack())
-    (agent,) = assembly.agents({"default": SPEC}, there / "task").values()
+    context = RunContext(loaded=loaded, device="cpu", faults=Faults(None), stack=ExitStack())
+    (agent,) = context.agents({"default": SPEC}, there / "task").values()
     acting = make_acting(
         SAC,
         ActingInputs(SPEC, loaded.config, nn_file=None, behaviour="default", seed=1, own_seed=1, device=CPU),
@@ -535,7 +535,7 @@ def test_an_extension_may_lie_in_the_tasks_folder_and_judges_actions_of_remote_a
     assert "the code of own_ext" in made and not any(name.startswith("the package") for name in made)
     held = load_config("./task", None, [*own, "sac_config.noise_repeat=4"], seed=1)
     with pytest.raises(UsageError, match="noise_repeat is 4, and Choose chooses among actions"):
-        replace(assembly, loaded=held).agents({"default": SPEC}, there / "task")
+        replace(context, loaded=held).agents({"default": SPEC}, there / "task")
 
 
 def test_the_page_shows_the_package_as_it_is():

@@ -14,8 +14,8 @@ from algorithm.core.data import DemoEpisode, Demonstrations, Segment, SequenceBa
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import Z_LIMIT, AgentSpec
 from algorithm.core.wording import Rows
-from algorithm.demos.config import DemoConfig
 from algorithm.keys.behaviour import BehaviourConfig
+from algorithm.keys.demonstrations import DemoConfig
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.replay.budget import MemoryBudget, replay_bytes
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler

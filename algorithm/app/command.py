@@ -13,6 +13,8 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -33,47 +35,65 @@ if TYPE_CHECKING:  # help and a mistyped flag are shown without pydantic
     from algorithm.config.locate import EnvFolder
 
 
+Command = Callable[[], int]
+"""What a command line asks for, ready to begin; returns the exit code."""
+
+
+@dataclass
+class ExitCode:
+    """Exit code of a command."""
+
+    value: int = 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
     options = parse_args(argv)
-    return guarded(lambda: _command(options), debug=options.debug)
+    with guarded(debug=options.debug) as code:
+        command = _command(options)
+        code.value = command()
+    return code.value
 
 
-def guarded(command: Callable[[], int], *, debug: bool) -> int:
-    """Run a command and return its exit code; an error is shown in its form for a person."""
+@contextmanager
+def guarded(*, debug: bool) -> Iterator[ExitCode]:
+    """Show an error of the block in its form for a person, and set the exit code."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to others
+    code = ExitCode()
     try:
-        return command()
+        yield code
     except SystemExit as left:  # a library's exit does not end the program
         print(f"internal error: SystemExit({left.code!r}) in the middle of a command", file=sys.stderr)
-        return 1
+        code.value = 1
     except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
         print("interrupted", file=sys.stderr)
-        return 130
+        code.value = 130
     except Exception as error:
         if debug:
             traceback.print_exc()
         # A path that nobody has foreseen; other errors of the system may be anything.
         if isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC):
             error = StorageError.of(error, what="a file or folder cannot be used", where=error.filename or "")
-        code = getattr(error, "exit_code", None)
-        if code is None:
+        known = getattr(error, "exit_code", None)
+        if known is None:
             if not debug:
                 print("internal error; --debug shows where, or train.log in a run", file=sys.stderr)
             print(visible(described(error)), file=sys.stderr)
-            return 1
-        print(f"error: {error}", file=sys.stderr)
-        return int(code)
+            code.value = 1
+        else:
+            print(f"error: {error}", file=sys.stderr)
+            code.value = int(known)
 
 
-def _command(options: TrainOptions) -> int:
+def _command(options: TrainOptions) -> Command:
+    """Return what the command line asks for, with configuration and modules loaded."""
     check_directory(options.directory)
     if options.tune is not None:
         return _tune(options)
     if options.list or options.card or options.from_mlagents is not None:
-        return _print(options)
+        return partial(_print, options)
     if options.report or options.failure:
-        return _read_only(options)
+        return partial(_read_only, options)
     if options.plays or options.shares or options.resume:
         return _with_run(options)
     if options.check or options.dry_run or options.demos:
@@ -111,8 +131,8 @@ def _read_only(options: TrainOptions) -> int:
     return report(options, folder)
 
 
-def _with_run(options: TrainOptions) -> int:
-    """Do something with a run that is there."""
+def _with_run(options: TrainOptions) -> Command:
+    """Return what is done with a run that is there."""
     if options.shares:  # all else has a console of its own
         show_notices(options)
     folder = _found(options)
@@ -126,11 +146,11 @@ def _with_run(options: TrainOptions) -> int:
             begin = extra("share")
         else:
             from algorithm.app.resume import resume as begin
-    return begin(options, folder)
+    return partial(begin, options, folder)
 
 
-def _look(options: TrainOptions) -> int:
-    """Look at what would be trained."""
+def _look(options: TrainOptions) -> Command:
+    """Return a look at what would be trained."""
     loaded = _load(options, options.seed)
     title = f"{loaded.env_label}, {loaded.source}"
     if options.check:
@@ -138,7 +158,7 @@ def _look(options: TrainOptions) -> int:
         say(options, f"{title}: checking the environment")
         with interruptible_imports():
             check: Callable[[TrainOptions, LoadedConfig], int] = extra("check_task")
-        return check(options, loaded)
+        return partial(check, options, loaded)
     say(options, f"{title}: loading torch")
     with interruptible_imports():
         if options.demos:
@@ -146,23 +166,23 @@ def _look(options: TrainOptions) -> int:
         else:
             from algorithm.app.preview.dry_run import dry_run as show
 
-    return show(options, loaded)
+    return partial(show, options, loaded)
 
 
-def _train(options: TrainOptions) -> int:
+def _train(options: TrainOptions) -> Command:
     loaded = _load(options, options.seed)
     say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
     with interruptible_imports():
-        from algorithm.app.training import train_repeatedly
+        from algorithm.app.training import train
 
-    return train_repeatedly(options, loaded, lambda seed: _load(options, seed))
+    return partial(train, options, loaded, partial(_load, options))
 
 
-def _tune(options: TrainOptions) -> int:
+def _tune(options: TrainOptions) -> Command:
     show_notices(options)
     with interruptible_imports():
         tune: Callable[[TrainOptions, Callable[[], LoadedConfig]], int] = extra("tune")
-    return tune(options, lambda: _load(options, options.seed))
+    return partial(tune, options, partial(_load, options, options.seed))
 
 
 def _found(options: TrainOptions) -> EnvFolder:
@@ -228,12 +248,11 @@ def leave_first_folder() -> None:
         sys.path.insert(0, str(package.parent))  # another version is installed as well
 
 
-def as_program(command: Callable[[], int]) -> NoReturn:
-    """Run a command as all that this process is for."""
+def prepare_process() -> None:
+    """Prepare this process to be a program."""
     leave_first_folder()
     mend_streams()
     faulthandler.enable()  # a simulator that crashes in this process takes it along, but prints where
-    exit_process(command())
 
 
 def run() -> NoReturn:
@@ -241,4 +260,5 @@ def run() -> NoReturn:
     complete(
         train_parser, {"name": run_names, "init_from": run_names, "report": report_names, "tune": study_names}
     )
-    as_program(main)
+    prepare_process()
+    exit_process(main())

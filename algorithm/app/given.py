@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import gymnasium as gym
@@ -21,6 +22,7 @@ from algorithm.core.errors import UsageError
 from algorithm.env.lanes.contract import TensorEnv
 from algorithm.env.objects import EnvMaker, EnvObject, EnvSource, source_of
 from algorithm.env.registry import find_recipe
+from algorithm.run.requests import env_request
 
 _Name: TypeAlias = str | os.PathLike[str]
 
@@ -75,15 +77,8 @@ def played_in(env: EnvLike) -> EnvObject:
     if is_name(env):
         task = os.fspath(env)
         loaded = load_config(task, seed=0, require_runnable=True)
-        base = loaded.config.base_config
-        recipe = find_recipe(  # the run that is played in it has wrappers and parameters of its own
-            base.env_type,
-            base.env_name,
-            folder=loaded.env_dir,
-            env_args=base.env_args,
-            options=loaded.config.reset_config,
-            wrappers=(),
-        )
+        # The run that is played in it has wrappers and parameters of its own.
+        recipe = find_recipe(replace(env_request(loaded, "evaluate"), wrappers=()))
         source: EnvSource = EnvMaker(recipe.make_gym_env, name=task)
     else:
         source = source_of(env)

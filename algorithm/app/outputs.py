@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,12 @@ import numpy as np
 from algorithm.agents.roles import Episode
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.policy import make_gym_env
-from algorithm.config.loader import LoadedConfig
 from algorithm.core.program import VERSION
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import Rows, info_rows
-from algorithm.demos.config import MINARI
 from algorithm.env.base import VecEnv
+from algorithm.keys.demonstrations import MINARI
+from algorithm.run.context import RunContext
 from algorithm.run.evaluation.callbacks import CallbackList, EvalCallback
 from algorithm.run.evaluation.evaluate import Performance, performance_of
 from algorithm.run.evaluation.recording import Recording, open_target
@@ -41,23 +41,18 @@ class Outputs:
 
     @classmethod
     def of(
-        cls,
-        options: TrainOptions,
-        run: RunDir,
-        *,
-        loaded: LoadedConfig,
-        env: VecEnv,
-        step: int,
-        acting: str,
-        warn: Callable[[str], None],
+        cls, options: TrainOptions, run: RunDir, context: RunContext, env: VecEnv, *, step: int, acting: str
     ) -> Outputs:
         """Return them, for the networks of ``step``. acting: how its actions are chosen, for a person.
 
         Raises EnvError for an environment without pictures, UsageError for what a target cannot hold.
         """
-        video = video_recorders(env, run.videos, warn=warn)(step) if options.video else None
+        video = None
+        if options.video:
+            video = video_recorders(env, run.videos, warn=context.console.warn)(step)
         if options.record is None:
             return cls(run, video, None)
+        loaded = context.loaded
         writer = open_target(
             options.record,
             env.specs,

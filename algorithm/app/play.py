@@ -18,7 +18,7 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.app.outputs import Logged, Outputs, Scores, scores_json, scores_of, table
 from algorithm.app.parameters import played_lessons
-from algorithm.app.playable import PlayableRun, playable_run
+from algorithm.app.playable import LIMITS, PlayableRun, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.console import Console
@@ -28,7 +28,7 @@ from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows, info_rows
 from algorithm.env.base import VecEnv
 from algorithm.nn.process import own_modes
-from algorithm.run.assembly import Assembly
+from algorithm.run.context import RunContext
 from algorithm.run.evaluation.callbacks import CallbackList, ProgressLines
 from algorithm.run.evaluation.evaluate import cut_off_line, episode_limit, eval_loop, eval_policies, evaluate
 from algorithm.run.evaluation.recording import refuse_target
@@ -38,15 +38,6 @@ from algorithm.run.signals import StopRequest
 from algorithm.store.files import write_json
 from algorithm.store.offers import can_be_watched
 from algorithm.store.rundir import RunDir
-
-# Replace those of the training; the command line comes after them. max_step must be a number: a lesson may be
-# measured by its share. Workers only train, and more of them than environments are refused.
-LIMITS = (
-    f"base_config.max_step={10**15}",
-    "base_config.max_iter=-1",
-    "base_config.n_envs=1",
-    "base_config.workers=0",
-)
 
 
 @own_modes()
@@ -66,7 +57,9 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
         _warn(options, loaded, console)
-        playing = _begin(options, folder, played, loaded, console=console, stop=stop, stack=stack)
+        faults = Faults(console, go_on=stop.check_start)
+        context = RunContext(loaded=loaded, device=options.device, faults=faults, stack=stack)
+        playing = _begin(options, folder, played, context, stop)
         if options.run:
             playing.run_on()
         else:
@@ -75,39 +68,29 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
 
 
 def _begin(
-    options: TrainOptions,
-    folder: EnvFolder,
-    played: PlayableRun,
-    loaded: LoadedConfig,
-    *,
-    console: Console,
-    stop: StopRequest,
-    stack: ExitStack,
+    options: TrainOptions, folder: EnvFolder, played: PlayableRun, context: RunContext, stop: StopRequest
 ) -> _Playing:
     """Return what is to be played: a checkpoint's agents in their environment, in the lessons wanted."""
+    loaded, console = context.loaded, context.console
     saved = played.checkpoint(options.ckpt, warn=console.warn)
     lessons, alike = played_lessons(loaded.config, options.lesson, saved)
-    faults = Faults(console, go_on=stop.check_start)
-    assembly = Assembly(loaded=loaded, device=options.device, faults=faults, stack=stack, lessons=lessons)
+    context.lessons = lessons
     base = loaded.config.base_config
-    num_envs, watched = base.n_envs, options.run and base.kind.player and has_display()
-    env = assembly.env("evaluate", num_envs, render=options.render or watched, film=options.video)
+    watched = options.run and base.kind.player and has_display()
+    env = context.env("evaluate", base.n_envs, render=options.render or watched, film=options.video)
     networks = folder.path if options.use_env_nn else played.run.path
     with played.fitting(env.specs, warn=console.warn):
-        agents = assembly.players(env.specs, networks, saved)
+        agents = context.players(env.specs, networks, saved)
     acting = "sampled" if options.run and not options.disable_sample else "deterministic"
     within = "".join(f", {name} {lesson}" for name, lesson in lessons.items())
     console.message(f"playing {played.shown(saved)}, {acting} actions{within}; Ctrl-C ends")
-    files = Outputs.of(
-        options, played.output, loaded=loaded, env=env, step=saved.step, acting=acting, warn=console.warn
-    )
     return _Playing(
         loaded=loaded,
         agents=agents,
         env=env,
         stop=stop,
         console=console,
-        files=files,
+        files=Outputs.of(options, played.output, context, env, step=saved.step, acting=acting),
         step=saved.step,
         acting=acting,
         lessons=lessons,

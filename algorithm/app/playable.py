@@ -11,25 +11,33 @@ from typing import Any, ClassVar
 from algorithm.agents.base import Agent
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
-from algorithm.app.resume import find_run
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder, find_env
 from algorithm.config.resolve import Overrides
-from algorithm.core.errors import UsageError
+from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.extras import extra
 from algorithm.core.program import said
 from algorithm.core.reading import read_json
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.objects import EnvObject
 from algorithm.env.pool.repetition import other_limits, spec_as_json, specs_of
-from algorithm.run.assembly import Assembly
+from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
 from algorithm.run.state import masked_in
 from algorithm.store.checkpoints.checkpoint import Checkpoint
 from algorithm.store.checkpoints.manager import find_checkpoint
 from algorithm.store.names import Ckpt
 from algorithm.store.rundir import RunDir
+
+# Replace those of the training; the command line comes after them. max_step must be a number: a lesson may be
+# measured by its share. Workers only train, and more of them than environments are refused.
+LIMITS = (
+    f"base_config.max_step={10**15}",
+    "base_config.max_iter=-1",
+    "base_config.n_envs=1",
+    "base_config.workers=0",
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ class PlayableRun:
 
     def players(
         self,
-        assembly: Assembly,
+        context: RunContext,
         specs: Mapping[str, AgentSpec],
         saved: Checkpoint,
         *,
@@ -83,23 +91,23 @@ class PlayableRun:
 
         warn: told what else is different in the environment
         """
-        if assembly.given:
+        if context.given:
             self.agree(specs)
         with self.fitting(specs, warn=warn):
-            return assembly.players(specs, self.run.path, saved)
+            return context.players(specs, self.run.path, saved)
 
     @contextmanager
-    def assembly(
+    def context(
         self,
         loaded: LoadedConfig,
         device: str,
         given: EnvObject | None,
         lessons: Mapping[str, str] | None = None,
-    ) -> Iterator[Assembly]:
+    ) -> Iterator[RunContext]:
         """Yield what makes environments and agents, which are closed behind the block; it prints warnings."""
         with ExitStack() as stack:
             faults = Faults(stack.enter_context(open_console(quiet=True)))
-            yield Assembly(
+            yield RunContext(
                 loaded=loaded, device=device, faults=faults, stack=stack, lessons=lessons, given=given
             )
 
@@ -162,6 +170,13 @@ def playable_run(options: TrainOptions, folder: EnvFolder) -> Iterator[PlayableR
         yield PlayableRun(run, run)
 
 
+def find_run(options: TrainOptions, folder: EnvFolder) -> RunDir:
+    """Return the run of ``--name``, else the newest one. Raises StorageError if there is none."""
+    if options.name is None:
+        return RunDir.newest(folder.label, models=options.directory, argument=options.env)
+    return RunDir.open(folder.label, options.name, models=options.directory, argument=options.env)
+
+
 def run_in(folder: Path) -> PlayableRun:
     """Return the run in a folder. Raises UsageError if there is none."""
     path = folder.resolve()
@@ -176,6 +191,14 @@ def run_in(folder: Path) -> PlayableRun:
     label = config.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(":")[0]
     run = RunDir(label, path.name, path, label)
     return PlayableRun(run, run)
+
+
+def noted_specs(spaces: object, manifest: Path) -> dict[str, AgentSpec]:
+    """Return what a run has noted of its agents as `specs_of` does. Raises StorageError for damage."""
+    try:
+        return specs_of(spaces)
+    except ValueError as error:
+        raise StorageError("the run's spaces are damaged", where=manifest, why=str(error)) from error
 
 
 def _same(present: Mapping[str, Any], noted: Mapping[str, Any]) -> bool:

@@ -14,8 +14,7 @@ from torch import nn
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
-from algorithm.app.playable import PlayableRun
-from algorithm.app.resume import noted_specs
+from algorithm.app.playable import PlayableRun, noted_specs
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import Array, Float
 from algorithm.core.errors import NumericalError, UsageError
@@ -29,11 +28,9 @@ from algorithm.env.objects import EnvObject, LentLanes
 from algorithm.env.observations import frame_stack
 from algorithm.env.outputs import bad_number, held
 from algorithm.env.parameters.apply import with_parameters
-from algorithm.env.parameters.config import last_lessons
-from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import find_recipe, make_vec_env
 from algorithm.nn.process import others_modes, own_modes
-from algorithm.run.assembly import Purpose
+from algorithm.run.requests import Purpose, env_request
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,13 +162,7 @@ def interface(loaded: LoadedConfig, given: EnvObject | None = None) -> Adapter:
     if isinstance(source, LentLanes):
         return Adapter(*source.spaces, source.name)
     if given is None and kind_of(base.env_type).lanes:
-        lanes = make_vec_env(
-            base.env_type,
-            base.env_name,
-            folder=loaded.env_dir,
-            env_args=base.env_args,
-            seed_of=lambda lane, episode: 0,
-        )
+        lanes = make_vec_env(env_request(loaded, "evaluate"))
         lanes.close()
         return cast(LanesVecEnv, lanes).adapter
     env = make_gym_env(loaded, "evaluate", given=given)
@@ -237,16 +228,5 @@ def make_gym_env(
     given:   what was handed in instead of the task
     Raises UsageError for other simulators.
     """
-    base = loaded.config.base_config
-    parameters = loaded.config.parameters
-    if lessons is None and purpose == "evaluate":
-        lessons = last_lessons(parameters)
-    recipe = find_recipe(
-        base.env_type,
-        given.source(purpose) if given else base.env_name,
-        folder=loaded.env_dir,
-        env_args=base.env_args,
-        options=loaded.config.reset_config,
-        wrappers=loaded.config.wrappers_for(purpose),
-    )
-    return with_parameters(recipe.make_gym_env(), ParameterSource(parameters, lessons))
+    request = env_request(loaded, purpose, source=given.source(purpose) if given else None, lessons=lessons)
+    return with_parameters(find_recipe(request).make_gym_env(), request.parameters)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
 from algorithm.agents.networks import pick_device
 from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.playable import find_run, noted_specs
 from algorithm.app.training import Screen, Trained, inputs_of, run_training
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
@@ -20,11 +20,9 @@ from algorithm.core.data import State
 from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError
 from algorithm.core.program import said
 from algorithm.core.reading import read_json
-from algorithm.core.spec import AgentSpec
-from algorithm.env.pool.repetition import specs_of
-from algorithm.run.assembly import fitted
+from algorithm.run.context import fitted
 from algorithm.run.counters import Counters
-from algorithm.run.run import RunInputs
+from algorithm.run.inputs import RunInputs
 from algorithm.run.runtime import LocalRuntime, Runtime
 from algorithm.run.state import Start, fitting
 from algorithm.store.checkpoints.checkpoint import Checkpoint, checkpoint_steps
@@ -103,13 +101,6 @@ def _noted_device(run: RunDir) -> str:
     return "auto"
 
 
-def find_run(options: TrainOptions, folder: EnvFolder) -> RunDir:
-    """Return the run of ``--name``, else the newest one. Raises StorageError if there is none."""
-    if options.name is None:
-        return RunDir.newest(folder.label, models=options.directory, argument=options.env)
-    return RunDir.open(folder.label, options.name, models=options.directory, argument=options.env)
-
-
 def _refuse_other_kind(run: RunDir, *, is_learner: bool) -> None:
     """Refuse a run of the other kind: states of one process and of a learner differ within an episode."""
     if run.endpoint.exists() == is_learner:
@@ -147,14 +138,6 @@ def _wanted(
         require_runnable=True,
     )
     return fitted(loaded, noted_specs(read_json(run.manifest).get("spaces"), run.manifest))
-
-
-def noted_specs(spaces: object, manifest: Path) -> dict[str, AgentSpec]:
-    """Return what a run has noted of its agents as `specs_of` does. Raises StorageError for damage."""
-    try:
-        return specs_of(spaces)
-    except ValueError as error:
-        raise StorageError("the run's spaces are damaged", where=manifest, why=str(error)) from error
 
 
 def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evaluations: int | None) -> None:

@@ -14,8 +14,7 @@ from typing_extensions import override
 from algorithm.app.cli.flag_types import is_export, is_graph
 from algorithm.app.given import Device, EnvLike, as_object, given_flags, played_in, with_keys
 from algorithm.app.parameters import played_lessons
-from algorithm.app.play import LIMITS
-from algorithm.app.playable import PlayableRun, run_in
+from algorithm.app.playable import LIMITS, PlayableRun, run_in
 from algorithm.app.policy import TrainedPolicy, interface, interfaces, make_gym_env, one_of
 from algorithm.app.report.facts import Facts
 from algorithm.app.resume import go_on
@@ -32,7 +31,7 @@ from algorithm.nn.process import own_modes
 from algorithm.run.callbacks import CallbackLike, Training, all_callbacks
 from algorithm.run.evaluation.evaluate import Performance, cut_off_line, episode_limit, eval_policies
 from algorithm.run.evaluation.evaluate import evaluate as play_episodes
-from algorithm.run.run import RunInputs
+from algorithm.run.inputs import RunInputs
 from algorithm.run.signals import OnSignal, StopRequest
 from algorithm.store.copies import copy_run
 from algorithm.store.logs.metrics import read_metrics
@@ -122,9 +121,9 @@ class Run:
         given = self._played(env)
         adapters = interfaces(loaded, self._playable, given)
         name = one_of(adapters, behavior, self.folder)
-        with self._playable.assembly(loaded, device, given) as assembly:
+        with self._playable.context(loaded, device, given) as context:
             agents = self._playable.players(
-                assembly, {one: adapter.spec for one, adapter in adapters.items()}, saved, warn=_warn
+                context, {one: adapter.spec for one, adapter in adapters.items()}, saved, warn=_warn
             )
         return TrainedPolicy(
             agents[name], adapters[name], saved.step, masked=self._playable.masked(saved, name)
@@ -205,15 +204,15 @@ class Run:
         loaded, saved = self.configured(LIMITS), self._playable.checkpoint(checkpoint, warn=_warn)
         lessons, _ = played_lessons(loaded.config, lesson.split(",") if lesson else [], saved)
         given = self._played(env)
-        with self._playable.assembly(loaded, device, given, lessons) as assembly:
-            played = assembly.env("evaluate")
+        with self._playable.context(loaded, device, given, lessons) as context:
+            played = context.env("evaluate")
             name = one_of(played.specs, behavior, self.folder)
-            agents = self._playable.players(assembly, played.specs, saved, warn=_warn)
+            agents = self._playable.players(context, played.specs, saved, warn=_warn)
             limit = episode_limit(loaded.config, played.time_limit)
             found = play_episodes(played, eval_policies(agents, "playing"), episodes, length_limit=limit)
             assert found is not None, "nothing stops it"
             if line := cut_off_line(found.values(), loaded.config, played.time_limit):
-                assembly.faults.console.warn(line)
+                context.faults.console.warn(line)
             if self._playable.masked(saved, name) and not played.masked:
                 _warn("the environment gave no action_mask, unlike the trained one: all choices were allowed")
         return found[name]

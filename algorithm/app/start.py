@@ -13,7 +13,7 @@ from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.env.objects import EnvObject
 from algorithm.run.callbacks import CallbackLike, Training, all_callbacks
-from algorithm.run.run import RunInputs
+from algorithm.run.inputs import RunInputs
 from algorithm.run.signals import OnSignal, StopRequest
 from algorithm.store.names import MODELS
 

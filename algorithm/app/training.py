@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from algorithm.app.cli.given import config_flags
@@ -27,9 +27,12 @@ from algorithm.env.registry import absent
 from algorithm.nn.process import own_modes
 from algorithm.run.build import build
 from algorithm.run.callbacks import Callback, end_of_learn
-from algorithm.run.run import RunInputs, RunParts, set_up
+from algorithm.run.experience.faults import Faults
+from algorithm.run.inputs import RunInputs, set_up
 from algorithm.run.runtime import LocalRuntime, Runtime
 from algorithm.run.state import Start
+from algorithm.run.trainer import RunParts, Trainer
+from algorithm.run.training_context import TrainingContext
 from algorithm.run.user_code import use_modules
 from algorithm.store.files import write_json
 from algorithm.store.lock import RunLock
@@ -97,26 +100,6 @@ def inputs_of(options: TrainOptions, loaded: LoadedConfig, run: RunDir) -> RunIn
     )
 
 
-def train(
-    options: TrainOptions,
-    loaded: LoadedConfig,
-    *,
-    name: str | None = None,
-    runtime: type[Runtime] = LocalRuntime,
-) -> Trained:
-    """Train one new run to its end. name: of the run, instead of ``base_config.name``."""
-    if options.ckpt is not None:
-        raise UsageError(
-            "--ckpt chooses the checkpoint to resume or play",
-            why="new training starts without a checkpoint",
-            fix="add --resume, --run or --eval N, or leave --ckpt out",
-        )
-    with new_run(loaded, name=name, models=options.directory, argument=options.env) as run:
-        return run_training(
-            inputs_of(options, loaded, run), runtime=runtime, screen=Screen.of(options, loaded)
-        )
-
-
 @contextmanager
 def new_run(
     loaded: LoadedConfig, *, name: str | None = None, models: Path, argument: str
@@ -160,30 +143,41 @@ def run_training(
         console = _logged_console(run, screen, stack)
         lock = stack.enter_context(RunLock(run.lock, notice=console.message))
         loaded, measured = set_up(inputs.loaded)
-        inputs = replace(inputs, loaded=loaded)
         for line in measured:
             console.message(line)
         monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
         stack.callback(monitor_process().run_finished)
         stack.enter_context(inputs.stop)
         begun = start(console) if start else None
+        context = TrainingContext(
+            inputs=inputs,
+            loaded=loaded,
+            device=inputs.device,
+            faults=Faults(console, go_on=inputs.stop.check_start),
+            stack=stack,
+            files=run.path,
+            since=begun.saved.step if begun else 0,
+            given=inputs.given,
+            lock=lock,
+            start=begun,
+        )
 
         def end_of_hang(error: EnvError) -> None:
             _record_failure(run, console, error)
             lock.release()
 
         try:
-            parts = build(inputs, begun, runtime=runtime, console=console, lock=lock, stack=stack)
-            if parts.loaded.config.export_config.per_checkpoint:
-                parts.saver.beside = extra("graphs_beside")(
-                    parts.loaded, run, parts.runtime.env.specs, console
-                )
-            _show_start(inputs, parts, console)
-            outcome = parts.trainer.run(end_of_hang)
+            parts = build(context, runtime)
+            loaded = context.loaded
+            if loaded.config.export_config.per_checkpoint:
+                parts.saver.beside = extra("graphs_beside")(loaded, run, parts.runtime.env.specs, console)
+            _show_start(context, parts)
+            trainer = Trainer(parts, loaded.config, inputs.stop, inputs.evaluations)
+            outcome = trainer.run(end_of_hang)
         except Exception as error:
             _record_failure(run, console, error)
             raise
-        plot_returns(parts.loaded, run, outcome, console)
+        plot_returns(loaded, run, outcome, console)
         parts.metrics.close()  # before the result, which marks a run as finished
         result = write_outcome(run, outcome, loaded.seed, console)
         if screen.result:
@@ -214,12 +208,13 @@ def _record_failure(run: RunDir, console: Console, error: Exception) -> None:
     write_page(run, console)
 
 
-def _show_start(inputs: RunInputs, parts: RunParts, console: Console) -> None:
+def _show_start(context: TrainingContext, parts: RunParts) -> None:
     """Show what is about to be trained, and whether it goes on exactly."""
-    agents, resumed = parts.training.agents, parts.resumed
+    inputs, console, resumed = context.inputs, context.console, context.start
+    agents = parts.training.agents
     console.start(
         start_screen(
-            parts.loaded,
+            context.loaded,
             inputs.run,
             parts.runtime.env,
             agents,
@@ -232,36 +227,48 @@ def _show_start(inputs: RunInputs, parts: RunParts, console: Console) -> None:
             console.warn(text)
     if inputs.greedy:
         console.warn("--disable_sample while training: no exploration, and no importance sampling")
-    for text in parts.notices:
+    for text in context.notices:
         if resumed:
             console.warn(f"resumed, not bit-exact: {text}")
         else:
             console.message(text)
-    if resumed and not parts.notices:
+    if resumed and not context.notices:
         console.message("resumed exactly: the run continues as if it had never stopped")
 
 
-def train_repeatedly(
+def train(
     options: TrainOptions,
     loaded: LoadedConfig,
-    load: Callable[[int], LoadedConfig],
+    load: Callable[[int], LoadedConfig] | None = None,
+    runtime: type[Runtime] = LocalRuntime,
 ) -> int:
     """Train ``options.repeat`` runs NAME, NAME_2, … with seed, seed+1, …; returns the exit code.
 
     ``{time}`` in the name is the first one's in all of them: they are one experiment.
 
-    loaded: the configuration of the first; load: that of another seed, with its own random draws.
+    loaded: the configuration of the first; load: returns that of another seed, with its own random draws.
     All are loaded before the first run, so that edits meanwhile have no effect on them.
     A signal ends the present run and those that would follow.
     """
-    name = loaded.config.base_config.name
+    if options.ckpt is not None:
+        raise UsageError(
+            "--ckpt chooses the checkpoint to resume or play",
+            why="new training starts without a checkpoint",
+            fix="add --resume, --run or --eval N, or leave --ckpt out",
+        )
+    name, models, task = loaded.config.base_config.name, options.directory, options.env
     names = [name, *(f"{name}_{number}" for number in range(2, options.repeat + 1))]
-    all_loaded = [loaded, *(load(loaded.seed + index) for index in range(1, options.repeat))]
+    all_loaded = [loaded]
+    if load is not None:
+        all_loaded += [load(loaded.seed + index) for index in range(1, options.repeat)]
     for each in names:
-        RunDir.check_free(loaded.env_label, each, models=options.directory, argument=options.env)
+        RunDir.check_free(loaded.env_label, each, models=models, argument=task)
     runs: list[Trained] = []
     for number, configured in enumerate(all_loaded, start=1):
-        runs.append(train(options, configured, name=f"{runs[0].run.name}_{number}" if runs else name))
+        name = f"{runs[0].run.name}_{number}" if runs else name
+        with new_run(configured, name=name, models=models, argument=task) as run:
+            inputs, screen = inputs_of(options, configured, run), Screen.of(options, configured)
+            runs.append(run_training(inputs, runtime=runtime, screen=screen))
         if runs[-1].exit_code:
             break
     if len(runs) > 1:

@@ -37,12 +37,12 @@ from algorithm.core.fields import (
     name_schema,
     option,
 )
-from algorithm.demos.config import DemoConfig
 from algorithm.env.config import EnvConfig
 from algorithm.env.kinds import EnvKind
 from algorithm.env.parameters.config import EnvParameter, read_parameters
 from algorithm.env.parameters.rules import other_lessons, wrong_numbers, wrong_parameters
 from algorithm.keys.checkpoints import CheckpointConfig, WandbConfig
+from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.evaluation import EvalConfig
 from algorithm.keys.run import RunConfig
 from algorithm.keys.signals import BehavioralCloning, NnConfig, RewardSignals

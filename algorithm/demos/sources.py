@@ -18,9 +18,9 @@ from algorithm.core.extras import extra
 from algorithm.core.program import as_typed
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.check import fitted
-from algorithm.demos.config import MINARI, DemoConfig, dataset_id
 from algorithm.demos.episode import FaultyRecordingError, Notify, Reader, RecordedEpisode, Wanted, renamed
 from algorithm.demos.npz import read_npz
+from algorithm.keys.demonstrations import MINARI, DemoConfig, dataset_id
 
 
 def _read_demo(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[RecordedEpisode]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +22,16 @@ from algorithm.env.base import Picture
 from algorithm.env.env_id import advice, list_envs, register_env
 from algorithm.env.masks import MASK, Masks
 from algorithm.env.observations import Bounds, Observations, frame_stack
-from algorithm.env.outputs import EpisodeInfos, Remark, TimeStep, as_bool, as_number, results_of
+from algorithm.env.outputs import (
+    MISUSE,
+    EpisodeInfos,
+    Remark,
+    TimeStep,
+    as_bool,
+    as_number,
+    refuse_misuse,
+    results_of,
+)
 from algorithm.env.parameters.apply import NO_TARGETS, SetAttributes, Targets
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.registered import is_pybullet, quietly
@@ -31,6 +39,7 @@ from algorithm.env.spaces import Space, check_spaces, limits_of
 from algorithm.env.wrappers import (
     Wrapper,
     apply_wrappers,
+    closed_after_error,
     load_wrapper,
     running_statistics,
     wrappers_around,
@@ -119,7 +128,12 @@ class GymEnv:
 
     def reset(self, seed: int, parameters: Double | tuple[()] = ()) -> TimeStep:
         """Start an episode with parameters [K]; return its first observation. Raises as :class:`GymEnv`."""
-        obs, info = results_of("reset", lambda: self._reset(seed, self._options, parameters))
+        try:
+            returned = self._reset(seed, self._options, parameters)
+        except MISUSE as error:
+            refuse_misuse("reset", error)
+            raise
+        obs, info = results_of("reset", returned)
         self.infos.begin()
         return self._seen(obs, info, over=False)
 
@@ -129,7 +143,12 @@ class GymEnv:
         Raises SpaceMismatchError.
         """
         env_action = self.actions.to_env(action)
-        obs, reward, terminated, truncated, info = results_of("step", lambda: self._env.step(env_action))
+        try:
+            returned = self._env.step(env_action)
+        except MISUSE as error:
+            refuse_misuse("step", error)
+            raise
+        obs, reward, terminated, truncated, info = results_of("step", returned)
         over = as_bool(terminated, "terminated")
         if info:
             self.infos.add(info)
@@ -171,17 +190,6 @@ class GymEnv:
         )
 
 
-@contextmanager
-def _closed_after_error(env: gym.Env[Any, Any]) -> Iterator[None]:
-    """Close the environment where the block raises."""
-    try:
-        yield
-    except BaseException:
-        with suppress(Exception), exits_as_errors():  # the first error is the one to tell
-            env.close()
-        raise
-
-
 @dataclass(frozen=True, kw_only=True)
 class GymRecipe:
     """Arguments for building an environment, in this process or a worker. Called with its index.
@@ -215,7 +223,7 @@ class GymRecipe:
             env = self._make(self.env_args)
         else:
             env = self._make_with_images() if self.video else self._make_with_window()
-        with _closed_after_error(env):
+        with closed_after_error(env):
             wrapped = apply_wrappers(env, classes)
             return GymEnv(wrapped, options=self.options, parameters=self.parameters, infos=self.infos)
 
@@ -238,7 +246,7 @@ class GymRecipe:
         """Build the environment, and begin an episode if asked to. Raises whatever it raises."""
         with exits_as_errors():
             env = self._build(kwargs)
-            with _closed_after_error(env):
+            with closed_after_error(env):
                 check_spaces(env, self.env_id)
                 if begin:
                     env.reset(seed=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from traceback import walk_tb
 from typing import Any, NamedTuple
 
@@ -21,23 +21,26 @@ _CALLERS = re.compile(r"gymnasium\.(core|utils|wrappers)\b|algorithm\.env\.(gym|
 """Modules that call an environment, and no environment lies in."""
 
 
+MISUSE = (TypeError, ValueError, AttributeError, AssertionError)
+"""Errors of a call with arguments or results that do not fit."""
+
+
 class SpaceMismatchError(Exception):
     """An environment that violates its announced spaces."""
 
 
-def results_of(call: str, run: Callable[[], Any]) -> Sequence[Any]:
-    """Return the values of a reset or step, made by ``run``.
+def refuse_misuse(call: str, error: Exception) -> None:
+    """Raise SpaceMismatchError for an error of the call itself: the next one would fail alike.
 
-    Raises SpaceMismatchError where they are others than Gymnasium has, and where a caller of the environment
-    fails, such as a wrapper; the next call would fail alike. An error of its own code is left alone.
+    call: ``reset`` or ``step``; an error in the code of the environment is left alone
     """
-    try:
-        returned = run()
-    except (TypeError, ValueError, AttributeError, AssertionError) as error:
-        *_, (frame, _) = walk_tb(error.__traceback__)
-        if _CALLERS.match(frame.f_globals.get("__name__", "")):
-            raise SpaceMismatchError(f"{described(error)}; {_SIGNATURES[call]}") from error
-        raise
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    if _CALLERS.match(frame.f_globals.get("__name__", "")):
+        raise SpaceMismatchError(f"{described(error)}; {_SIGNATURES[call]}") from error
+
+
+def results_of(call: str, returned: Any) -> Sequence[Any]:  # noqa: ANN401 - whatever an environment returns
+    """Return the values of a reset or step. Raises SpaceMismatchError for others than Gymnasium has."""
     if not isinstance(returned, tuple | list) or len(returned) != _RESULTS[call]:
         kind = type(returned).__name__
         what = counted(len(returned), "value") if kind == "tuple" else f"one value, of type {kind}"

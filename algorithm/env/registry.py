@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,18 +14,17 @@ from algorithm.core.errors import UsageError
 from algorithm.core.extras import extra
 from algorithm.core.plugins import accepts
 from algorithm.core.program import as_typed
-from algorithm.env.base import EpisodeSeed, VecEnv
+from algorithm.env.base import VecEnv
 from algorithm.env.env_id import resolve_env_id, use_folder
-from algorithm.env.gym import GymRecipe
+from algorithm.env.gym import GymEnv, GymRecipe
 from algorithm.env.kinds import OBJECT, EnvKind, kind_of, plugin_of
 from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.objects import EnvSource, LentLanes, LentTensors
-from algorithm.env.parameters.apply import NO_TARGETS, Targets
+from algorithm.env.pool.executor import Executor, InProcessExecutor, WorkerExecutor
+from algorithm.env.pool.pool import EnvPool
 from algorithm.env.registered import has_vector_class, make_vector
-from algorithm.env.request import EnvRequest, PoolOptions
-from algorithm.env.wrappers import Wrapper, resolve_wrappers
-
-_IN_PROCESS = PoolOptions()
+from algorithm.env.request import EnvRequest
+from algorithm.env.wrappers import resolve_wrappers
 
 Maker = type[GymRecipe] | Callable[[EnvRequest], VecEnv]
 """Maker of the environments of a kind: of single ones, or of all at once."""
@@ -60,25 +58,17 @@ def absent(name: str) -> UsageError:
     )
 
 
-def find_recipe(
-    env_type: str,
-    env: str | EnvSource,
-    *,
-    folder: Path | None,
-    env_args: Mapping[str, Any] | None,
-    options: Mapping[str, Any] | None,
-    wrappers: Sequence[Wrapper],
-    parameters: Targets = NO_TARGETS,
-) -> GymRecipe:
-    """Return the recipe of single environments; for its arguments see :func:`make_vec_env`.
+def find_recipe(request: EnvRequest) -> GymRecipe:
+    """Return the recipe of single environments.
 
     Raises :class:`EnvError` for a file that is not there, UsageError for a kind that cannot be used, or whose
     environments are not single ones of Gymnasium.
     """
-    source, name = (None, env) if isinstance(env, str) else (env, env.name)
+    source = None if isinstance(request.env, str) else request.env
+    env_type, env_args = request.env_type, request.env_args
     if source and env_type != OBJECT.name:  # the arguments are those of the environment that has the name
-        env_type, env_args = OBJECT.name, None
-    use_folder(folder, env_type)
+        env_type, env_args = OBJECT.name, {}
+    use_folder(request.folder, env_type)
     maker = load_maker(kind_of(env_type))
     if not _is_recipe(maker):
         raise UsageError(
@@ -91,11 +81,14 @@ def find_recipe(
             ),
         )
     recipe = maker(
-        env_id=resolve_env_id(name, folder),
-        env_args=env_args or {},
-        wrappers=resolve_wrappers(wrappers, folder),
-        options=options,
-        parameters=dict(parameters),
+        env_id=resolve_env_id(request.env_name, request.folder),
+        env_args=env_args,
+        wrappers=resolve_wrappers(request.wrappers, request.folder),
+        options=request.options,
+        parameters=dict(request.parameters.targets),
+        render=request.render,
+        video=request.video,
+        infos=request.infos,
     )
     return replace(recipe, source=source) if isinstance(recipe, ObjectRecipe) else recipe
 
@@ -124,106 +117,84 @@ def load_maker(kind: EnvKind) -> Maker:
     return maker
 
 
-def make_vec_env(
-    env_type: str,
-    env: str | EnvSource,
-    *,
-    folder: Path | None = None,
-    env_args: Mapping[str, Any] | None = None,
-    n: int = 1,
-    seed_of: EpisodeSeed,
-    options: Mapping[str, Any] | None = None,
-    render: bool = False,
-    video: bool = False,
-    wrappers: Sequence[Wrapper] = (),
-    pool: PoolOptions = _IN_PROCESS,
-) -> VecEnv:
-    """Make N environments of a kind, ready to reset.
+def make_vec_env(request: EnvRequest) -> VecEnv:
+    """Make the environments that are wanted, ready to reset.
 
     Several sub-environments run in the environment's own vector class where it has one, unless there are
-    wrappers, parameters, workers, a window or a video.
+    wrappers, parameters, workers, a window or a video. Failures of that class are not survived.
 
-    env:      its name, or what was handed in instead of one
-    folder:   of the task, searched first for files and modules
-    env_args: keyword arguments of the environment
-    options:  passed to every reset
-    render:   show sub-environment 0 in a window
-    video:    sub-environment 0 renders images; excludes a window and workers
-    wrappers: ``base_config.wrappers``, innermost first
-    pool:     of single environments and of Unity's players, with the parameters of episodes; all else of it
-              has no effect on the environment's own vector class
     Raises :class:`EnvError` if the environment cannot be built, UsageError as :func:`load_maker`.
     """
-    if video and (render or pool.workers):
+    if request.video and (request.render or request.workers):
         raise ValueError("a video needs an environment in this process, without a window")
-    use_folder(folder, env_type)
-    request = EnvRequest(
-        env_name=env if isinstance(env, str) else env.name,
-        folder=folder,
-        env_args=env_args or {},
-        n=n,
-        seed_of=seed_of,
-        options=options,
-        render=render,
-        video=video,
-        wrappers=tuple(wrappers),
-        pool=pool,
-    )
-    if not isinstance(env, str):
-        return _handed_in(env, env_type, request)
-    kind = kind_of(env_type)
+    use_folder(request.folder, request.env_type)
+    if not isinstance(request.env, str):
+        return _of_object(request.env, request)
+    kind = kind_of(request.env_type)
     maker = load_maker(kind)
     if not _is_recipe(maker):
         return _made_at_once(kind, maker, request)
-    recipe = _recipe_for(env_type, env, request)
-    plain = kind.registered and not (pool.workers or wrappers or pool.parameters.names or render or video)
-    if plain and has_vector_class(recipe.env_id, n):
+    recipe, n = find_recipe(request), request.n
+    altered = (
+        request.workers or request.wrappers or request.parameters.names or request.render or request.video
+    )
+    if kind.registered and not altered and has_vector_class(recipe.env_id, n):
         return own_vector(partial(make_vector, recipe.env_id, n, recipe.env_args), request)
-    return pool.make(recipe, n=n, seed_of=seed_of)
+    return _pool(recipe, request)
 
 
-def _handed_in(source: EnvSource, env_type: str, request: EnvRequest) -> VecEnv:
+def _of_object(source: EnvSource, request: EnvRequest) -> VecEnv:
     """Return the environments of an object. Raises UsageError for what such ones cannot have."""
-    pool = request.pool
     asked = {
         "wrappers": request.wrappers,
         "window": request.render,
         "film": request.video,
-        "parameters": pool.parameters.names,
-        "arguments": env_type == OBJECT.name and request.env_args,
+        "parameters": request.parameters.names,
+        "arguments": request.env_type == OBJECT.name and request.env_args,
     }
-    source.check(request.n, pool.workers, [what for what, value in asked.items() if value])
+    source.check(request.n, request.workers, [what for what, value in asked.items() if value])
     if isinstance(source, LentTensors):
         from algorithm.env.lanes.tensor import TensorVecEnv  # it loads torch
 
         return TensorVecEnv(lambda: source.tensors, request, lent=True)
     if isinstance(source, LentLanes):
         return own_vector(source.make, request)
-    return pool.make(_recipe_for(env_type, source, request), n=request.n, seed_of=request.seed_of)
+    return _pool(find_recipe(request), request)
 
 
-def _recipe_for(env_type: str, env: str | EnvSource, request: EnvRequest) -> GymRecipe:
-    recipe = find_recipe(
-        env_type,
-        env,
-        folder=request.folder,
-        env_args=request.env_args,
-        options=request.options,
-        wrappers=request.wrappers,
-        parameters=request.pool.parameters.targets,
+def _pool(recipe: GymRecipe, request: EnvRequest) -> EnvPool:
+    """Return single environments in this process or in workers. Raises EnvError if they cannot be built."""
+    n, timeout, waiting = request.n, request.timeout, request.waiting
+
+    def make_one(index: int) -> GymEnv:
+        waiting(f"{index:,} of {n:,} environments are made")
+        return recipe(index)
+
+    executor: Executor
+    if request.workers:
+        executor = WorkerExecutor(
+            recipe, n, request.workers, timeout=timeout, log=request.log, waiting=waiting
+        )
+    else:
+        executor = InProcessExecutor(make_one, n, timeout=timeout, on_hang=request.on_hang)
+    return EnvPool(
+        executor,
+        seed_of=request.seed_of,
+        parameters=request.parameters,
+        restarts=request.restarts,
+        on_fault=request.on_fault,
     )
-    return replace(recipe, render=request.render, video=request.video, infos=request.pool.infos)
 
 
 def own_vector(make: Callable[[], Any], request: EnvRequest) -> GymVectorEnv:
     """Return the environments of a vector class of their own."""
     return GymVectorEnv(
-        lambda: request.pool.watch(make()),
+        lambda: request.watch(make()),
         seed_of=request.seed_of,
         options=request.options,
         name=request.env_name,
-        infos=request.pool.infos,
-        on_fault=request.pool.on_fault,
+        infos=request.infos,
+        on_fault=request.on_fault,
     )
 
 
@@ -237,7 +208,7 @@ def _made_at_once(kind: EnvKind, maker: Callable[[EnvRequest], VecEnv], request:
         "video": request.video and not kind.films,
         "window": request.render and kind.lanes,
         "options of reset": request.options and kind.lanes,
-        "workers": request.pool.workers,
+        "workers": request.workers,
         "wrappers": request.wrappers,
     }
     if asked := [name for name, value in unable.items() if value]:
@@ -249,7 +220,7 @@ def _made_at_once(kind: EnvKind, maker: Callable[[EnvRequest], VecEnv], request:
             f"it has returned {env!r:.80}",
             "it must be an object of a class derived from algorithm.env.base.VecEnv",
         )
-    if request.pool.parameters.names and type(env).renew_parameters is VecEnv.renew_parameters:
+    if request.parameters.names and type(env).renew_parameters is VecEnv.renew_parameters:
         env.close()
         raise _unable(kind, ["parameters"])
     if request.video and "rgb_array" not in env.render_modes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, SupportsFloat, TypeGuard
@@ -140,12 +141,12 @@ class MasksInInfos(gym.Wrapper[Any, Any, Any, Any]):
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-        obs, info = results_of("reset", lambda: self.env.reset(seed=seed, options=options))
+        obs, info = results_of("reset", self.env.reset(seed=seed, options=options))
         return obs, self._told(info)
 
     @override
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = results_of("step", lambda: self.env.step(action))
+        obs, reward, terminated, truncated, info = results_of("step", self.env.step(action))
         return obs, reward, terminated, truncated, info if terminated else self._told(info)
 
     def _told(self, info: dict[str, Any]) -> dict[str, Any]:
@@ -245,3 +246,14 @@ class LanesKeptOpen(VectorWrapper):
     @override
     def close(self, **kwargs: Any) -> None:
         """Leave it open."""
+
+
+@contextmanager
+def closed_after_error(env: gym.Env[Any, Any]) -> Iterator[None]:
+    """Close the environment where the block raises."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception), exits_as_errors():  # the first error is the one to tell
+            env.close()
+        raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from algorithm.demos.config import DemoConfig
+from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.run import RunConfig
 from algorithm.keys.signals import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.replay.config import ReplayConfig

@@ -16,7 +16,7 @@ from algorithm.agents.base import Agent
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.nn.learning.optimiser import below
-from algorithm.run.run import RunInputs
+from algorithm.run.inputs import RunInputs
 from algorithm.run.state import fitting
 from algorithm.store.checkpoints.checkpoint import Checkpoint, load_checkpoint, load_replay
 from algorithm.store.checkpoints.manager import find_checkpoint

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from typing_extensions import override
@@ -21,11 +20,10 @@ from algorithm.core.spec import AgentSpec
 from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.assembly import Assembly
 from algorithm.run.experience.collector import LocalCollector
 from algorithm.run.experience.non_finite import OnNonFinite
 from algorithm.run.experience.offline import OfflineCollector
-from algorithm.store.rundir import RunDir
+from algorithm.run.training_context import TrainingContext
 
 
 @dataclass(frozen=True)
@@ -60,13 +58,10 @@ class Runtime(ABC):
     make_replay: MakeReplay
 
     @abstractmethod
-    def __init__(
-        self, assembly: Assembly, run: RunDir, eval_env: VecEnv | None, *, networks: Path, render: bool
-    ) -> None:
+    def __init__(self, context: TrainingContext, eval_env: VecEnv | None) -> None:
         """Make it.
 
         eval_env: environment of evaluations, if there is one
-        networks: folder of ``nn.py``; render: show the training environments, where they are here
         """
 
     @abstractmethod
@@ -86,12 +81,12 @@ class LocalRuntime(Runtime):
     remote = False
 
     @override
-    def __init__(
-        self, assembly: Assembly, run: RunDir, eval_env: VecEnv | None, *, networks: Path, render: bool
-    ) -> None:
-        self._base = assembly.loaded.config.base_config
-        self._on_non_finite = assembly.on_non_finite(run.argument)
-        self._env = assembly.env("train", self._base.n_envs, render=render, workers=self._base.workers)
+    def __init__(self, context: TrainingContext, eval_env: VecEnv | None) -> None:
+        self._base = context.loaded.config.base_config
+        self._on_non_finite = context.on_non_finite(context.inputs.run.argument)
+        self._env = context.env(
+            "train", self._base.n_envs, render=context.inputs.render, workers=self._base.workers
+        )
         self.env = EnvInfo.of(self._env)
         self.make_replay = ReplayBuffer
 
@@ -109,9 +104,7 @@ class OfflineRuntime(Runtime):
     remote = False
 
     @override
-    def __init__(
-        self, assembly: Assembly, run: RunDir, eval_env: VecEnv | None, *, networks: Path, render: bool
-    ) -> None:
+    def __init__(self, context: TrainingContext, eval_env: VecEnv | None) -> None:
         assert eval_env is not None, "the configuration refuses the Unity Editor"
         self.env = EnvInfo(eval_env.specs, eval_env.time_limit, "none is stepped for training")
         self.make_replay = ReplayBuffer

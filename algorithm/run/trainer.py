@@ -9,7 +9,6 @@ from algorithm.agents.base import Agent
 from algorithm.agents.roles import Episode
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
-from algorithm.core.console import Console
 from algorithm.core.errors import EditorStoppedError, EnvError, UserError
 from algorithm.core.timing import shares_text
 from algorithm.keys.evaluation import EARLY, USUAL
@@ -50,51 +49,54 @@ class NoProfile:
         """End what runs and write the file; ``shares``: of the parts. A full disk is a warning."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunParts:
+    """The parts of a training that is about to begin.
+
+    training:  agents, collector and counts, new or restored
+    runtime:   begins with the first step, ends with the loop
+    evaluator: None where there is no second environment
+    saver:     writes the checkpoints
+    callbacks: a user's own code
+    profile:   measures where the time goes
+    render_modes: of the evaluations' environment
+    """
+
+    training: TrainState
+    runtime: Runtime
+    evaluator: Evaluator | None
+    saver: Checkpointer
+    metrics: MetricsLogger
+    callbacks: Callbacks
+    profile: NoProfile
+    render_modes: Sequence[str]
+
+
 class Trainer:
     """Owner of the loop and the clock.
 
-    training:    agents, collector and counts, new or restored
     config:      limits and intervals
-    runtime:     begins with the first step, ends with the loop
-    evaluator:   None where there is no second environment
-    saver:       writes the checkpoints
     stop:        becomes true at the signal to end the run
-    callbacks:   a user's own code
     evaluations: number of them, of the run in all, after which it ends; None for no such end
-    profile:     measures where the time goes
     """
 
     def __init__(
-        self,
-        training: TrainState,
-        config: Config,
-        *,
-        runtime: Runtime,
-        evaluator: Evaluator | None,
-        saver: Checkpointer,
-        console: Console,
-        metrics: MetricsLogger,
-        stop: StopRequest,
-        callbacks: Callbacks,
-        evaluations: int | None = None,
-        profile: NoProfile | None = None,
+        self, parts: RunParts, config: Config, stop: StopRequest, evaluations: int | None = None
     ) -> None:
         assert config.base_config.stop_at_return != "auto", "it has not been decided"
-        self._training = training
-        self._agents = training.agents
-        self._counters = training.counters
-        self._watch = training.watch
-        self._config = config
-        self._runtime = runtime
-        self._evaluator = evaluator
-        self._saver = saver
-        self._reporter = Reporter(training, config, console, metrics, callbacks.until)
-        self._console = console
-        self._stop = stop
-        self._callbacks = callbacks
-        self._evaluations = evaluations
-        self._profile = profile or NoProfile()
-        self._saved_at = -1
+        training, self._config = parts.training, config
+        self._training, self._runtime = training, parts.runtime
+        self._agents, self._counters, self._watch = training.agents, training.counters, training.watch
+        self._console = training.faults.console
+        self._evaluator, self._saver, self._profile = parts.evaluator, parts.saver, parts.profile
+        self._reporter = Reporter(training, config, self._console, parts.metrics, parts.callbacks.until)
+        self._stop, self._callbacks, self._evaluations = stop, parts.callbacks, evaluations
+        self._saved_at, step, run = -1, training.counters.step, config.run
+        self._summary = Every(run.write_summary_per_step, step)
+        self._early_summary = Every(run.write_summary_per_step, step, shortest=100)
+        self._save = Every(run.save_model_per_step, step)
+        per_step = config.eval_config.per_step
+        self._evaluation = Every(per_step or USUAL, step, shortest=None if per_step else EARLY)
         for agent in self._agents.values():
             agent.stop = lambda: bool(stop)
 
@@ -110,40 +112,35 @@ class Trainer:
 
         self._training.faults.attach(save_before_end)
         try:
-            outcome = self._train()
+            self._begin()
+            while not (self._stop or self._ends()):
+                self._step()
+                self._report()
+                self._watch.lap("other")
+                self._profile.step(self._training.updates)
+            ends = self._ends()
+            self._finish()
+            if self._stop:
+                ends = {"callback" if self._stop.signal is None else "signal": (self._stop.reason, ())}
+            outcome = Outcome(self._training, ends)
             self._runtime.end(lambda: bool(self._stop) or not outcome.complete)
         except (EnvError, CallbackError) as error:
             self._save_cut_off(error)
             raise
         return outcome
 
-    def _train(self) -> Outcome:
-        """Run until a limit, success or a signal; save, and evaluate unless a signal ended it."""
-        counters, run = self._counters, self._config.run
-        summary = Every(run.write_summary_per_step, counters.step)
-        early_summary = Every(run.write_summary_per_step, counters.step, shortest=100)
-        save = Every(run.save_model_per_step, counters.step)
-        per_step = self._config.eval_config.per_step
-        evaluation = Every(per_step or USUAL, counters.step, shortest=None if per_step else EARLY)
-        self._begin()
-        while not (self._stop or self._ends()):
-            self._advance()
-            if early_summary.due(counters.step):
-                self._reporter.summary(whole=summary.due(counters.step))
-            if evaluation.due(counters.step):
-                self._evaluate()
-            if save.due(counters.step) and not self._ends() and self._saver.save():
-                self._saved_at = counters.step
-                self._callbacks.call("on_checkpoint")
-            if self._console.due():
-                self._reporter.progress()
-            self._watch.lap("other")
-            self._profile.step(self._training.updates)
-        ends = self._ends()
-        self._finish()
-        if self._stop:
-            ends = {"callback" if self._stop.signal is None else "signal": (self._stop.reason, ())}
-        return Outcome(self._training, ends)
+    def _report(self) -> None:
+        """Log, evaluate, save and show what is due after a step."""
+        step = self._counters.step
+        if self._early_summary.due(step):
+            self._reporter.summary(whole=self._summary.due(step))
+        if self._evaluation.due(step):
+            self._evaluate()
+        if self._save.due(step) and not self._ends() and self._saver.save():
+            self._saved_at = step
+            self._callbacks.call("on_checkpoint")
+        if self._console.due():
+            self._reporter.progress()
 
     def _begin(self) -> None:
         """Do what comes before the first step of this process, and what a signal has cut off."""
@@ -209,16 +206,13 @@ class Trainer:
     def _ends(self) -> Ends:
         return self._counters.ends(self._config.base_config, self._evaluations)
 
-    def _advance(self) -> None:
-        try:
-            self._step()
-        except EditorStoppedError as end:
-            self._stop.set(end.what, interrupted=True)
-
     def _step(self) -> None:
         counters, collector = self._counters, self._training.collector
         try:
             episodes = collector.step()
+        except EditorStoppedError as end:
+            self._stop.set(end.what, interrupted=True)
+            return
         finally:  # a reset that fails comes after its steps
             counters.step = collector.steps
         updates = self._training.updates

@@ -57,17 +57,18 @@ def _check_memory(plan: PopulationPlan, device: str) -> None:
     from algorithm.app.console.output import open_console  # torch is for local members only
     from algorithm.core.system.memory import free_memory
     from algorithm.replay.budget import MemoryBudget
-    from algorithm.run.assembly import Assembly
+    from algorithm.run.context import RunContext
     from algorithm.run.experience.faults import Faults
 
     if plan.loaded.config.base_config.kind.player:  # a player would be started for it
         return
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=True))
-        assembly = Assembly(loaded=plan.loaded, device=device, faults=Faults(console), stack=stack)
-        env = assembly.env("evaluate")
+        context = RunContext(loaded=plan.loaded, device=device, faults=Faults(console), stack=stack)
+        env = context.env("evaluate")
         budget = MemoryBudget(free_memory() // len(plan.generation.starts))
-        assembly.fitted(env.specs).agents(env.specs, plan.loaded.env_dir, memory=budget)
+        context.fit(env.specs)
+        context.agents(env.specs, plan.loaded.env_dir, memory=budget)
 
 
 def _make(plan: PopulationPlan, actors: int) -> PopulationDir:

@@ -21,6 +21,7 @@ from algorithm.core.data import State
 from algorithm.core.errors import NumericalError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.registry import make_vec_env
+from algorithm.env.request import EnvRequest
 from algorithm.keys.signals import NnConfig
 from algorithm.replay.budget import MemoryBudget
 from algorithm.run.experience.collector import LocalCollector
@@ -170,7 +171,9 @@ SEEDS = lambda copy, episode: 1000 * copy + episode  # noqa: E731 - of a copy an
 def agent_and_rollout(
     env_args: dict, *, n: int = 3, td_error_max: float = 1.0, **options: object
 ) -> tuple[OffPolicyAgent, LocalCollector]:
-    env = make_vec_env("GYM", "tests.toys_numbers:Numbers-v0", env_args=env_args, n=n, seed_of=SEEDS)
+    env = make_vec_env(
+        EnvRequest("GYM", "tests.toys_numbers:Numbers-v0", env_args=env_args, n=n, seed_of=SEEDS)
+    )
     config = Config(
         base_config=BaseConfig(max_step=200),
         replay_config=ReplayConfig(capacity=500, td_error_max=td_error_max),

@@ -20,7 +20,7 @@ from algorithm.env.base import Trace
 from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from algorithm.extras.check.command import replay_failure
 from algorithm.run.experience.collector import LocalCollector
 from algorithm.run.experience.failure_dump import LIMIT, FailureDump, FailureDumps
@@ -40,13 +40,15 @@ def meet(folder: Path, *, n: int = 2, env_name: str = NUMBERS, **base: Any) -> t
     options = {"colour": "red"}
     dumps = FailureDumps(folder / "faults", Config(base_config=keys, reset_config=options), env="task")
     env = make_vec_env(
-        "GYM",
-        env_name,
-        env_args=keys.env_args,
-        n=n,
-        seed_of=SEEDS,
-        options=options,
-        wrappers=keys.wrappers,
+        EnvRequest(
+            "GYM",
+            env_name,
+            env_args=keys.env_args,
+            n=n,
+            seed_of=SEEDS,
+            options=options,
+            wrappers=keys.wrappers,
+        )
     )
     player = Playing()
     with pytest.raises(NumericalError) as caught:
@@ -112,7 +114,7 @@ def test_it_is_replayed_with_the_parameters_of_its_episode(tmp_path):
     base = BaseConfig(env_type="GYM", env_name=name, **keys)
     dumps = FailureDumps(tmp_path, Config(base_config=base, environment_parameters=given), env="task")
     source = ParameterSource(read_parameters(given))
-    env = make_vec_env("GYM", name, **keys, n=2, seed_of=SEEDS, pool=PoolOptions(parameters=source))
+    env = make_vec_env(EnvRequest("GYM", name, **keys, n=2, seed_of=SEEDS, parameters=source))
     with closing(env), pytest.raises(NumericalError) as caught:
         rollout = LocalCollector(env, {"default": Playing()}, on_non_finite=Stop(dumps))
         for _ in range(99):

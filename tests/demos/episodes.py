@@ -12,6 +12,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.demos.episode import EpisodeWriter
 from algorithm.demos.npz import NpzWriter
 from algorithm.env.registry import make_vec_env
+from algorithm.env.request import EnvRequest
 from algorithm.run.evaluation.evaluate import evaluate
 from algorithm.run.evaluation.recording import Recording
 
@@ -54,7 +55,7 @@ def record(
 ) -> AgentSpec:
     """Write a recording, a .npz if a path is given; return what its agents see and do."""
     writer = NpzWriter(target) if isinstance(target, Path) else target
-    env = make_vec_env("GYM", env_name, seed_of=lambda i, episode: 7 * i + episode)
+    env = make_vec_env(EnvRequest("GYM", env_name, seed_of=lambda i, episode: 7 * i + episode))
     spec = env.specs[DEFAULT_BEHAVIOUR]
     players = {DEFAULT_BEHAVIOUR: Scripted(spec, torque)}
     evaluate(env, players, episodes, length_limit=limit, callback=Recording(writer))

@@ -16,6 +16,7 @@ from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.npz import NpzWriter
 from algorithm.env.registry import make_vec_env
+from algorithm.env.request import EnvRequest
 from algorithm.env.toys.exploration import MAZE, SPEED
 from algorithm.ops.densities import tanh_normal_logp
 from algorithm.run.evaluation.evaluate import evaluate
@@ -57,7 +58,9 @@ class Guide(Scripted):
 
 def write(path: Path, episodes: int = 10, sigma: float = 0.3) -> None:
     """Record the guide in its first episodes, as ``--record`` would."""
-    env = make_vec_env("GYM", "algorithm.env.toys:ToyMaze-v0", seed_of=episode_seeds(0, "evaluate"))
+    env = make_vec_env(
+        EnvRequest("GYM", "algorithm.env.toys:ToyMaze-v0", seed_of=episode_seeds(0, "evaluate"))
+    )
     guide = Guide(env.specs[DEFAULT_BEHAVIOUR], sigma)
     evaluate(env, {DEFAULT_BEHAVIOUR: guide}, episodes, callback=Recording(NpzWriter(path)))
     env.close()

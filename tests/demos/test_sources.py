@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from algorithm.core.data import Demonstrations
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec
-from algorithm.demos.config import ENDINGS, DemoConfig
 from algorithm.demos.contents import look
 from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, renamed
 from algorithm.demos.sources import READERS, Renaming, find_sources, load_demonstrations
+from algorithm.keys.demonstrations import ENDINGS, DemoConfig
 from algorithm.run.evaluation.recording import WRITERS
 from tests.demos.episodes import record
 from tests.demos.maze import write

@@ -87,12 +87,12 @@ def test_it_begins_in_the_lessons_of_the_learner_and_goes_on_to_the_next(
 
 @pytest.mark.fault("F22")
 def test_a_signal_ends_it_while_its_environments_are_made(tmp_path, monkeypatch):
-    def make(assembly, purpose, n, **options):
+    def make(context, purpose, n, **options):
         signal.raise_signal(signal.SIGTERM)
-        assembly.faults.waiting("1 of 9 environments are made")
+        context.faults.waiting("1 of 9 environments are made")
         raise AssertionError("it goes on")
 
-    monkeypatch.setattr(actor.Assembly, "env", make)
+    monkeypatch.setattr(actor.RunContext, "env", make)
     learner = FakeLearner(run="task/r")
     assert begin(tmp_path, monkeypatch, learner) == 143
     assert [bye.reason for bye in learner.of(Bye)] == ["its user stopped it"]

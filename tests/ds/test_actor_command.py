@@ -12,7 +12,7 @@ from algorithm.config.loader import dump_config, load_config, load_config_file
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.config.tree import from_value
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.run.assembly import fitted
+from algorithm.run.context import fitted
 from ds.compatibility import actor_command, settings
 
 SPECS = {"default": AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continuous=1))}

@@ -13,7 +13,7 @@ from algorithm.app import command
 from algorithm.core.errors import EnvError
 from algorithm.env.env_id import register_env, resolve_env_id, source_file
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from tests import own_env
 from tests.env.test_gym import SEEDS
 
@@ -40,8 +40,8 @@ def test_a_file_beside_the_task_is_found_here_and_in_workers(folder, name, worke
     resolved = resolve_env_id(name, folder)
     assert source_file(resolved) == folder / "own_env.py"
     assert register_env(resolved) == "Own-v0"
-    pool = PoolOptions(workers=workers)
-    with closing(make_vec_env("GYM", name, folder=folder, n=2, seed_of=SEEDS, pool=pool)) as env:
+    pool = {"workers": workers}
+    with closing(make_vec_env(EnvRequest("GYM", name, folder=folder, n=2, seed_of=SEEDS, **pool))) as env:
         env.reset()
         assert env.time_limit == 10, "that of the registration"
 
@@ -68,7 +68,7 @@ def test_modules_where_the_user_stands_are_imported_only_if_something_there_is_n
     here = folder.parent / "here"
     own_env.write(here)
     (here / beside).touch()
-    make_vec_env("GYM", name, folder=here, seed_of=SEEDS).close()
+    make_vec_env(EnvRequest("GYM", name, folder=here, seed_of=SEEDS)).close()
     assert (str(here) in sys.path[1:]) == found
 
 
@@ -122,5 +122,5 @@ def test_a_misspelt_id_and_a_file_with_a_mistake_are_told(folder, source, name, 
     (folder / "gym_core.py").write_text("class Env:\n    __module__ = 'gym.core'\n")
     (folder / "own_env.py").write_text(source)
     with pytest.raises(EnvError, match="could not be made") as caught:
-        make_vec_env("GYM", name, folder=folder, n=2, seed_of=SEEDS)
+        make_vec_env(EnvRequest("GYM", name, folder=folder, n=2, seed_of=SEEDS))
     assert why in caught.value.why and fix in caught.value.fix

@@ -20,13 +20,13 @@ from algorithm.env.gym import GymRecipe
 from algorithm.env.objects import source_of
 from algorithm.env.registered import reward_threshold
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 
 SEEDS = episode_seeds(7, "train")
 
 
 def make(name: str, **options: Any) -> VecEnv:
-    return make_vec_env("GYM", name, seed_of=SEEDS, **options)
+    return make_vec_env(EnvRequest("GYM", name, seed_of=SEEDS, **options))
 
 
 def step(env: VecEnv, n: int = 1, t: int = 0):
@@ -62,7 +62,7 @@ def test_options_of_a_reset_reach_the_environment():
 ])  # fmt: skip
 def test_what_does_not_exist_says_what_to_check(name, kind, what):
     with pytest.raises((EnvError, UsageError)) as caught:
-        make_vec_env(kind, name, seed_of=SEEDS)
+        make_vec_env(EnvRequest(kind, name, seed_of=SEEDS))
     assert what in str(caught.value)
 
 
@@ -112,7 +112,7 @@ def test_what_counts_as_solved_is_what_the_registry_says():
     ("toys_vector:DiaryVector-v0", {"n": 1}, True),  # there is no single environment of that name
     ("toys:Counting-v0", {"n": 2}, True),
     ("toys:Counting-v0", {"n": 1}, False),
-    ("toys:Counting-v0", {"n": 2, "pool": PoolOptions(workers=1)}, False),
+    ("toys:Counting-v0", {"n": 2, "workers": 1}, False),
     ("toys:Counting-v0", {"n": 2, "wrappers": [{"ClipReward": {"max_reward": 1.0}}]}, False),
 ])  # fmt: skip
 def test_an_environments_own_vector_class_is_used_for_several_in_this_process(
@@ -251,7 +251,7 @@ def test_without_a_screen_sdl_is_not_asked_for_one(monkeypatch, screen, driver):
 
 def test_pictures_are_taken_in_this_process():
     with pytest.raises(ValueError, match="without a window"):
-        make("Pendulum-v1", video=True, pool=PoolOptions(workers=1))
+        make("Pendulum-v1", video=True, workers=1)
 
 
 @pytest.mark.parametrize("limited", [False, True])
@@ -269,8 +269,8 @@ def test_what_is_unlike_gymnasium_is_told_in_one_sentence_and_not_tried_again(ca
     sound = {"reset": lambda self, *, seed=None, options=None: (0, {})}
     own = type("Own", (gym.Env,), parts | sound | {call: code})
     source = source_of((lambda: gym.wrappers.TimeLimit(own(), 5)) if limited else own)
-    pool = PoolOptions(on_fault=lambda fault: pytest.fail(f"tried again: {fault.line}"))
-    env = make_vec_env("OBJECT", source, seed_of=SEEDS, pool=pool)
+    pool = {"on_fault": lambda fault: pytest.fail(f"tried again: {fault.line}")}
+    env = make_vec_env(EnvRequest("OBJECT", source, seed_of=SEEDS, **pool))
     with closing(env), pytest.raises(EnvError) as caught:
         env.reset()
         step(env)

@@ -23,7 +23,7 @@ from algorithm.env.masks import Masks
 from algorithm.env.objects import source_of
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from tests.env.strategies import spaces
 from tests.toys_spaces import Grants, branch_sizes, structured
 
@@ -121,9 +121,11 @@ def act(env: Any) -> Any:
 
 
 def granted(masks: list[Any], workers: int = 0) -> Any:
-    args, pool = {"masks": masks}, PoolOptions(workers=workers)
+    args, pool = {"masks": masks}, {"workers": workers}
     seed_of = lambda index, episode: 0  # noqa: E731
-    return make_vec_env("GYM", "tests.toys:Grants-v0", env_args=args, n=2, seed_of=seed_of, pool=pool)
+    return make_vec_env(
+        EnvRequest("GYM", "tests.toys:Grants-v0", env_args=args, n=2, seed_of=seed_of, **pool)
+    )
 
 
 def vector(masks: list[Any]) -> Any:
@@ -218,7 +220,7 @@ class Asked(gym.Env):
 @pytest.mark.parametrize("wrappers", [[], [{"TimeLimit": {"max_episode_steps": 9}}]])
 def test_a_method_says_what_is_allowed(wrappers):
     options = {"seed_of": lambda index, episode: 0, "wrappers": wrappers}
-    with closing(make_vec_env("OBJECT", source_of(Asked), **options)) as env:
+    with closing(make_vec_env(EnvRequest("OBJECT", source_of(Asked), **options))) as env:
         mask = env.reset()[DEFAULT_BEHAVIOUR].action_mask
         for step in range(9):
             assert mask.tolist() == [[place == step % 4 % 3 for place in range(3)]]
@@ -228,6 +230,6 @@ def test_a_method_says_what_is_allowed(wrappers):
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 def test_a_method_that_a_vector_class_does_not_ask_is_not_passed_over(kind):
     lanes = kind([Asked] * 2)
-    env = make_vec_env("OBJECT", source_of(lanes), n=2, seed_of=lambda *_: 0)
+    env = make_vec_env(EnvRequest("OBJECT", source_of(lanes), n=2, seed_of=lambda *_: 0))
     with closing(lanes), pytest.raises(EnvError, match="action_masks"):
         env.reset()

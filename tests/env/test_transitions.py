@@ -19,7 +19,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, OnFault, VecEnv
 from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import LocalCollector
 from tests.oracles_env import Witness, plain_transitions
 from tests.toys_vector import Diary, DiaryVector, diary_seed, lost
@@ -30,17 +30,21 @@ MODES = list(AutoresetMode)
 
 
 def pooled(name: str, *, n: int = N, seed_of: Any = SEEDS, workers: int = 0, **args: Any) -> VecEnv:
-    return make_vec_env("GYM", name, env_args=args, n=n, seed_of=seed_of, pool=PoolOptions(workers=workers))
+    return make_vec_env(EnvRequest("GYM", name, env_args=args, n=n, seed_of=seed_of, workers=workers))
 
 
 def failing(workers: int, on_fault: OnFault) -> VecEnv:
     return make_vec_env(
-        "GYM",
-        "tests.toys_vector:Diary-v0",
-        env_args={"fails": "sometimes"},
-        n=N,
-        seed_of=diary_seed,
-        pool=PoolOptions(workers=workers, restarts=99, on_fault=on_fault),
+        EnvRequest(
+            "GYM",
+            "tests.toys_vector:Diary-v0",
+            env_args={"fails": "sometimes"},
+            n=N,
+            seed_of=diary_seed,
+            workers=workers,
+            restarts=99,
+            on_fault=on_fault,
+        )
     )
 
 
@@ -158,7 +162,7 @@ def test_a_bullet_environment_brings_the_same_numbers_in_every_process(workers):
 def test_the_replay_rebuilds_a_stack_of_frames_as_the_wrapper_made_it():
     """``witness`` compares what was handed out with what the replay holds, which is one frame a row."""
     wrapper = {"FrameStackObservation": {"stack_size": 4}}
-    env = make_vec_env("GYM", "tests.toys:Film-v0", n=2, seed_of=SEEDS, wrappers=[wrapper])
+    env = make_vec_env(EnvRequest("GYM", "tests.toys:Film-v0", n=2, seed_of=SEEDS, wrappers=[wrapper]))
     assert env.specs[DEFAULT_BEHAVIOUR].obs.stacks == (4,)
     with closing(env):
         found, _ = witness(env, 20)

@@ -21,7 +21,7 @@ from algorithm.env.base import Fault, VecEnv
 from algorithm.env.env_id import _EXTRAS, advice
 from algorithm.env.gym import GymRecipe
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from algorithm.env.wrappers import KeepElements, PressFire
 from tests import own_env
 
@@ -30,7 +30,7 @@ KEEP = "algorithm.env.wrappers:KeepElements"
 
 def wrapped(*wrappers: dict[str, Any], name: str = "tests.toys:Endless-v0", **options: Any) -> VecEnv:
     seed_of = lambda index, episode: 10 * index  # noqa: E731
-    return make_vec_env("GYM", name, n=2, wrappers=wrappers, seed_of=seed_of, **options)
+    return make_vec_env(EnvRequest("GYM", name, n=2, wrappers=wrappers, seed_of=seed_of, **options))
 
 
 class Doubling(gym.RewardWrapper):
@@ -53,8 +53,8 @@ def test_wrappers_are_put_on_in_their_order_with_their_arguments():
 
 def test_wrappers_whose_statistics_are_in_no_checkpoint_are_told_once_with_what_to_do():
     told: list[Fault] = []
-    pool = PoolOptions(workers=1, on_fault=told.append)
-    with closing(wrapped({"NormalizeObservation": None}, {"NormalizeReward": None}, pool=pool)) as env:
+    pool = {"workers": 1, "on_fault": told.append}
+    with closing(wrapped({"NormalizeObservation": None}, {"NormalizeReward": None}, **pool)) as env:
         for _ in range(2):
             env.reset()
     assert [fault.what.split()[2] for fault in told] == ["NormalizeReward", "NormalizeObservation"]
@@ -64,8 +64,8 @@ def test_wrappers_whose_statistics_are_in_no_checkpoint_are_told_once_with_what_
 @pytest.mark.parametrize("workers", [0, 1])
 def test_wrappers_reach_every_environment_wherever_it_runs(workers):
     """CartPole has a vector class, which would know nothing of them."""
-    pool = PoolOptions(workers=workers)
-    with closing(wrapped({KEEP: {"indices": [2, 0]}}, name="CartPole-v1", pool=pool)) as env:
+    pool = {"workers": workers}
+    with closing(wrapped({KEEP: {"indices": [2, 0]}}, name="CartPole-v1", **pool)) as env:
         obs = env.reset()[DEFAULT_BEHAVIOUR].obs["obs"]
     whole = gym.make("CartPole-v1")
     for index in range(2):
@@ -93,8 +93,8 @@ def beside(tmp_path, monkeypatch):
     ("name", "workers"), [("own_wrap:Clipped", 1), ("own_wrap.py:Clipped", 0), ("json:Clipped", 1)]
 )
 def test_a_wrapper_may_lie_beside_the_task(beside, name, workers):
-    pool = PoolOptions(workers=workers)
-    with closing(wrapped({name: {"most": -4.0}}, name="own_env:Own-v0", folder=beside, pool=pool)) as env:
+    pool = {"workers": workers}
+    with closing(wrapped({name: {"most": -4.0}}, name="own_env:Own-v0", folder=beside, **pool)) as env:
         env.reset()
         action = {DEFAULT_BEHAVIOUR: np.zeros((2, 1), np.float32)}
         assert env.step(action)[DEFAULT_BEHAVIOUR].reward.tolist() == [-4.0, -4.0]

@@ -17,7 +17,7 @@ from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.data import ActorOutput, DemoEpisode, Demonstrations, StepBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.demos.config import DemoConfig
+from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.signals import (
     BehavioralCloning,
     CuriositySignal,

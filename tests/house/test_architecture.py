@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,38 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     """Functions and TYPE_CHECKING included: what only types hide is a circle all the same."""
     graph = {module.name: imports(module, KNOWN) & KNOWN for module in MODULES}
     assert circles(graph) == []
+
+
+def test_no_two_packages_import_one_another() -> None:
+    """A package is a folder of ``algorithm``, or ``ds``; also by way of others."""
+    graph: dict[str, set[str]] = {}
+    for module in LIBRARY:
+        targets = imports(module, KNOWN) & KNOWN
+        graph.setdefault(package_of(module.name), set()).update(map(package_of, targets))
+    assert circles(graph) == []
+
+
+def package_of(name: str) -> str:
+    """``algorithm.env`` of a module in it, ``ds`` of one in that."""
+    first, _, rest = name.partition(".")
+    return f"{first}.{rest.partition('.')[0]}" if first == "algorithm" and rest else first
+
+
+def test_chains_of_imports_stay_short() -> None:
+    """Imports at the top of files alone: what a function imports is read where it is used."""
+    graph = {module.name: imports(head_of(module), KNOWN) & KNOWN for module in MODULES}
+    depth: dict[str, int] = {}
+    while len(depth) < len(graph):
+        for name in graph.keys() - depth.keys():
+            if graph[name] - {name} <= depth.keys():
+                depth[name] = 1 + max((depth[target] for target in graph[name] - {name}), default=0)
+    assert max(depth.values()) <= 24
+
+
+def head_of(module: Module) -> Module:
+    """The file with nothing but the imports at its top level."""
+    head = [node for node in module.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return replace(module, source="\n".join(map(ast.unparse, head)))
 
 
 def test_the_command_line_ends_in_the_application() -> None:

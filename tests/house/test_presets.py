@@ -24,7 +24,7 @@ from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import ActionSpec, ObsSpec
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions, UnityOptions
+from algorithm.env.request import EnvRequest
 from algorithm.extras.unity.testing import make_build
 from main import main
 from tests.house.test_docs import ROOT, blocks_of, commands_of
@@ -96,14 +96,18 @@ def make_env(config: Config, n: int) -> VecEnv:
     """The environments of a configuration; the first failure of one is an error."""
     base = config.base_config
     return make_vec_env(
-        base.env_type,
-        base.env_name,
-        env_args=base.env_args,
-        n=n,
-        seed_of=episode_seeds(1, "train"),
-        options=config.reset_config,
-        wrappers=base.wrappers,
-        pool=PoolOptions(timeout=base.env_timeout, restarts=0, unity=UnityOptions(args=base.unity_args)),
+        EnvRequest(
+            base.env_type,
+            base.env_name,
+            env_args=base.env_args or {},
+            n=n,
+            seed_of=episode_seeds(1, "train"),
+            options=config.reset_config,
+            wrappers=tuple(base.wrappers),
+            timeout=base.env_timeout,
+            restarts=0,
+            unity=base.unity_args,
+        )
     )
 
 

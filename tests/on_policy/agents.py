@@ -17,6 +17,7 @@ from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.data import Demonstrations, SequenceBatch
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.registry import make_vec_env
+from algorithm.env.request import EnvRequest
 from algorithm.keys.signals import NnConfig
 from algorithm.replay.budget import MemoryBudget
 from algorithm.run.experience.collector import LocalCollector
@@ -38,7 +39,9 @@ def make(
     **own: Any,
 ) -> tuple[OnPolicyAgent, LocalCollector]:
     """Return an agent and a collector; ``own``: keys of the family's block, ``blocks``: others."""
-    env = make_vec_env("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=wrappers)
+    env = make_vec_env(
+        EnvRequest("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=wrappers)
+    )
     block = {"rollout_step": 16, **own}
     config = Config(
         algorithm=algorithm,

@@ -14,8 +14,8 @@ from algorithm.agents.on_policy.rollout import estimate_advantages
 from algorithm.core.data import DemoEpisode, Demonstrations
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
-from algorithm.demos.config import DemoConfig
 from algorithm.demos.sources import load_demonstrations
+from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.signals import BehavioralCloning, ExtrinsicSignal, GailSignal, RewardSignals
 from algorithm.replay.budget import MemoryBudget
 from tests.demos.episodes import record

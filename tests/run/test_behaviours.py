@@ -20,9 +20,9 @@ from algorithm.core.data import State
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import Observation, ResetResult, StepResult, VecEnv
-from algorithm.run.assembly import Assembly
+from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
-from algorithm.run.run import set_up
+from algorithm.run.inputs import set_up
 from algorithm.run.runtime import check_together, is_offline
 from algorithm.store.checkpoints.checkpoint import load_checkpoint
 from algorithm.store.logs.metrics import read_metrics
@@ -112,7 +112,7 @@ class TwoSpaces(TwoKinds):
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Assembly, "env", lambda *args, **options: TwoKinds())
+    monkeypatch.setattr(RunContext, "env", lambda *args, **options: TwoKinds())
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(CONFIG)
     loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
@@ -122,7 +122,7 @@ def trained(tmp_path, monkeypatch):
 
 def test_each_behaviour_learns_with_the_section_of_its_own_spaces(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Assembly, "env", lambda *args, **options: TwoSpaces())
+    monkeypatch.setattr(RunContext, "env", lambda *args, **options: TwoSpaces())
     (tmp_path / "task").mkdir()
     text = CONFIG.replace("batch_size: 8", "batch_size: 16").replace(
         ", beta_increment_per_sampling: 0.001", ""
@@ -162,8 +162,8 @@ def test_each_behaviour_is_trained_evaluated_and_saved_by_itself(trained):
     saved = load_checkpoint(path)
     assert {"walker/model", "runner/model"} <= set(saved.tensors)
     with ExitStack() as stack:
-        assembly = Assembly(loaded=set_up(loaded)[0], device="cpu", faults=Faults(None), stack=stack)
-        agents = assembly.players(TwoKinds().specs, folder, saved)
+        context = RunContext(loaded=set_up(loaded)[0], device="cpu", faults=Faults(None), stack=stack)
+        agents = context.players(TwoKinds().specs, folder, saved)
     for name, agent in agents.items():
         for key, value in agent.learner.tensors()["model"].items():
             assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())

@@ -12,9 +12,9 @@ from algorithm.app.training import Screen
 from algorithm.config import load_config
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.run.assembly import Assembly
+from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
-from algorithm.run.run import RunInputs
+from algorithm.run.inputs import RunInputs
 from algorithm.store.rundir import RunDir
 
 VECTOR, IMAGE = ObsSpec(("obs",), ((3,),), ("float32",)), ObsSpec(("eye",), ((36, 36, 1),), ("uint8",))
@@ -61,9 +61,9 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(gpus):
 def test_auto_takes_a_gpu_where_there_is_one_and_the_work_is_enough(spec, overrides, suits, gpus):
     loaded = load_config("Pendulum-v1", overrides=overrides, seed=1)
     with ExitStack() as stack:
-        assembly = Assembly(loaded=loaded, device="auto", faults=Faults(None), stack=stack)
-        device = assembly.fitted({"default": AgentSpec(spec, ActionSpec(continuous=1))}).device
-    assert device == ("cuda" if gpus and suits else "cpu")
+        context = RunContext(loaded=loaded, device="auto", faults=Faults(None), stack=stack)
+        context.fit({"default": AgentSpec(spec, ActionSpec(continuous=1))})
+    assert context.device == ("cuda" if gpus and suits else "cpu")
 
 
 def test_a_gpu_that_is_there_is_taken_and_another_name_refused(monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 
 from algorithm.agents.on_policy.family import OnPolicyAgent
 from algorithm.config.loader import load_config
-from algorithm.run.run import set_up
+from algorithm.run.inputs import set_up
 from algorithm.run.runtime import LocalRuntime
 from algorithm.store.logs.metrics import read_metrics
 from tests.app.sessions import run

@@ -10,7 +10,7 @@ import asac
 from algorithm.config import ConfigError
 from algorithm.config.loader import load_config
 from algorithm.core.errors import UsageError
-from algorithm.run.run import set_up
+from algorithm.run.inputs import set_up
 
 TASK = "tests.env.parameters.toys:Weighed-v0"
 """Its episodes have 3 steps, and its return is 3 times the mass."""

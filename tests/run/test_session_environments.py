@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from algorithm.core.errors import EnvError
-from algorithm.run.assembly import Assembly
+from algorithm.run.context import RunContext
 from algorithm.store.logs.metrics import read_metrics
 from tests.app.sessions import result, run, weights_hash
 
@@ -64,14 +64,14 @@ def test_worker_processes_learn_the_same(task):
 
 
 def test_the_environment_of_evaluations_is_made_at_the_start(task, monkeypatch):
-    make = Assembly.env
+    make = RunContext.env
 
-    def broken(assembly, purpose, *args, **options):
+    def broken(context, purpose, *args, **options):
         if purpose == "evaluate":
             raise EnvError("no second display")
-        return make(assembly, purpose, *args, **options)
+        return make(context, purpose, *args, **options)
 
-    monkeypatch.setattr(Assembly, "env", broken)
+    monkeypatch.setattr(RunContext, "env", broken)
     assert run("-n", "a", "--quiet") == 4
     assert not (task / "a").exists()
 

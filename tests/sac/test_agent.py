@@ -13,6 +13,7 @@ from algorithm.agents.schedules import FifoUpdates
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.registry import make_vec_env
+from algorithm.env.request import EnvRequest
 from algorithm.keys.signals import NnConfig
 from algorithm.replay.budget import MemoryBudget
 from algorithm.run.experience.collector import LocalCollector
@@ -27,7 +28,9 @@ CHOICE = ObsSpec(("obs",), ((),), ("int64",), ((16,),))
 
 
 def agent_and_rollout(env_name=CART, n=2, *, capacity=500, max_step=200, memory=None, replay=(), **options):
-    env = make_vec_env("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=[])
+    env = make_vec_env(
+        EnvRequest("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=[])
+    )
     sac = {"start_step": 20, "batch_size": 16, "clip_epsilon": -1.0, **options}
     config = Config(
         base_config=BaseConfig(max_step=max_step, n_envs=n),

@@ -20,8 +20,8 @@ from algorithm.core.data import Demonstrations
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.demos.check import fitted
-from algorithm.demos.config import DemoConfig
 from algorithm.demos.episode import RecordedEpisode
+from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.signals import BehavioralCloning, NnConfig
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.replay.budget import MemoryBudget

@@ -83,11 +83,12 @@ def _main(folder: str, arguments: list[str], output: str) -> None:
     else:
         os.closerange(1, 3)
     sys.argv = ["main.py", *arguments]
-    sys.path.insert(0, folder)  # as_program takes it off again
+    sys.path.insert(0, folder)  # prepare_process takes it off again
 
     from algorithm.app import summaries
-    from algorithm.app.command import as_program, main
+    from algorithm.app.command import exit_process, main, prepare_process
 
     for takes_long in ("plot_curve", "write_report"):
         setattr(summaries, takes_long, lambda *_, **__: None)
-    as_program(main)
+    prepare_process()
+    exit_process(main())

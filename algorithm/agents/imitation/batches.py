@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from algorithm.core.data import SequenceBatch
-from algorithm.demos.config import DemoConfig
+from algorithm.keys.demonstrations import DemoConfig
 from algorithm.replay.buffer import ReplayBuffer
 
 Draw = Callable[[int], SequenceBatch]

@@ -9,7 +9,7 @@ from algorithm.agents.off_policy.objective import Objective
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
-from algorithm.demos.config import DemoConfig
+from algorithm.keys.demonstrations import DemoConfig
 from algorithm.nn.layers.augment import Augmentation
 from algorithm.nn.normalise import normalised_names
 from algorithm.replay.buffer import ReplayBuffer

@@ -17,8 +17,8 @@ from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import Int, SequenceBatch, UpdateResult
 from algorithm.core.plugins import SAMPLERS, find
 from algorithm.core.seeding import stream_seed
-from algorithm.demos.config import DemoConfig
 from algorithm.keys.behaviour import BehaviourConfig
+from algorithm.keys.demonstrations import DemoConfig
 from algorithm.nn.loader import Networks
 from algorithm.ops.shapes import masked_mean
 from algorithm.replay.budget import largest_capacity, replay_bytes

@@ -89,7 +89,7 @@ def folder(text: str) -> Path:
 
 def recording(text: str) -> str:
     """Return the target of a recording, a file of a known ending or ``minari:ID``."""
-    from algorithm.demos.config import ENDINGS, MINARI, MINARI_ID  # with pydantic
+    from algorithm.keys.demonstrations import ENDINGS, MINARI, MINARI_ID  # with pydantic
 
     named = MINARI_ID.fullmatch(text.removeprefix(MINARI)) is not None
     if not (named if text.startswith(MINARI) else Path(text).suffix.lower() in ENDINGS):

@@ -16,7 +16,7 @@ from algorithm.core.extras import extra
 from algorithm.core.wording import counted
 from algorithm.demos.contents import look
 from algorithm.demos.sources import Renaming, find_sources
-from algorithm.run.assembly import Assembly
+from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
 
 
@@ -32,9 +32,9 @@ def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
         console = stack.enter_context(open_console(quiet=options.quiet))
         for notice in notices(options, loaded.config):
             console.warn(notice)
-        assembly = Assembly(loaded=loaded, device="cpu", faults=Faults(console), stack=stack)
+        context = RunContext(loaded=loaded, device="cpu", faults=Faults(console), stack=stack)
         doubt = _no_build(loaded)
-        specs = {} if doubt else assembly.env("evaluate").specs
+        specs = {} if doubt else context.env("evaluate").specs
         renaming = Renaming(loaded.config.demonstrations.rename)
         sources_read = [look(source, specs, renaming, doubt) for source in sources]
         console.start([(contents.source.name, contents.rows()) for contents in sources_read])

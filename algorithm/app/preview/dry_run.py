@@ -6,7 +6,6 @@ import math
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,11 +26,11 @@ from algorithm.core.system.memory import free_memory
 from algorithm.core.wording import clock_time, format_bytes
 from algorithm.env.base import VecEnv
 from algorithm.nn.process import own_modes
-from algorithm.run.assembly import Assembly, check_eval_spaces
 from algorithm.run.checkpointer import kept_replays
+from algorithm.run.context import RunContext, check_eval_spaces
 from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.non_finite import Stop
-from algorithm.run.run import set_up
+from algorithm.run.inputs import set_up
 from algorithm.run.runtime import EnvInfo, check_together, local_collector
 from algorithm.run.state import TrainState, seed_globally
 from algorithm.store.files import json_text
@@ -68,15 +67,15 @@ def dry_run(
             console.message(line)
         seed_globally(loaded.seed)
         faults = Faults(console)
-        assembly = Assembly(loaded=loaded, device=options.device, faults=faults, stack=stack)
-        env = assembly.env("train", base.n_envs, workers=base.workers)
-        assembly = assembly.fitted(env.specs)
-        loaded, config = assembly.loaded, assembly.loaded.config
+        context = RunContext(loaded=loaded, device=options.device, faults=faults, stack=stack)
+        env = context.env("train", base.n_envs, workers=base.workers)
+        context.fit(env.specs)
+        loaded, config = context.loaded, context.loaded.config
         # Compiling may take longer than all else.
-        assembly = replace(assembly, loaded=decided(loaded, RUN_BLOCK, lambda _: {"compile": "off"}))
-        check_eval_spaces(loaded, env.specs, assembly.env("evaluate").specs)
+        context.loaded = decided(loaded, RUN_BLOCK, lambda _: {"compile": "off"})
+        check_eval_spaces(loaded, env.specs, context.env("evaluate").specs)
         check_together(loaded, env.specs)
-        agents = assembly.agents(env.specs, loaded.env_dir, greedy=options.disable_sample)
+        agents = context.agents(env.specs, loaded.env_dir, greedy=options.disable_sample)
         console.start(start_screen(loaded, _folder(options, loaded), EnvInfo.of(env), agents))
         for notice in (
             *notices(options, config),

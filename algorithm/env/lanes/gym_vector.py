@@ -122,7 +122,7 @@ class GymVectorEnv(LanesVecEnv):
         returned = self._call("step", lambda: self._env.step(scaled))
         self._step += 1
         try:
-            obs, rewards, terminations, truncations, infos = results_of("step", lambda: returned)
+            obs, rewards, terminations, truncations, infos = results_of("step", returned)
             reward = numbers_of(rewards, self._n, "rewards")
             terminated = flags_of(terminations, self._n, "terminations")
             truncated = flags_of(truncations, self._n, "truncations")
@@ -236,7 +236,7 @@ class GymVectorEnv(LanesVecEnv):
             options["reset_mask"] = ~kept
         returned = self._call("reset", lambda: self._env.reset(seed=seed, options=options or None))
         try:
-            obs, infos = results_of("reset", lambda: returned)
+            obs, infos = results_of("reset", returned)
         except SpaceMismatchError as error:
             raise self._space_error(str(error)) from error
         if self._has_method and MASK not in infos:

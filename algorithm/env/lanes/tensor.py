@@ -48,9 +48,9 @@ class TensorVecEnv(LanesVecEnv):
             name=name,
             owner=type(env).__name__,
             seed_of=request.seed_of,
-            on_fault=request.pool.on_fault,
+            on_fault=request.on_fault,
         )
-        self._env, self._lent, self.time_limit = request.pool.watch(env), lent, env.time_limit
+        self._env, self._lent, self.time_limit = request.watch(env), lent, env.time_limit
         self.arrangement = f"{self._n} in {self._class} on {env.device}"
 
     @override

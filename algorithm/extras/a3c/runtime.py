@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import cast
 
 from typing_extensions import override
@@ -28,10 +27,9 @@ from algorithm.extras.a3c.messages import Job, Report, Shares
 from algorithm.extras.a3c.process import TrainingProcess
 from algorithm.extras.a3c.shared import SharedWeights
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.assembly import Assembly
 from algorithm.run.experience.faults import Faults
 from algorithm.run.runtime import EnvInfo, Runtime, num_processes
-from algorithm.store.rundir import RunDir
+from algorithm.run.training_context import TrainingContext
 
 
 class AsyncRuntime(Runtime):
@@ -43,22 +41,21 @@ class AsyncRuntime(Runtime):
     remote = False
 
     @override
-    def __init__(
-        self, assembly: Assembly, run: RunDir, eval_env: VecEnv | None, *, networks: Path, render: bool
-    ) -> None:
-        if assembly.device.partition(":")[0] not in ("auto", "cpu"):
+    def __init__(self, context: TrainingContext, eval_env: VecEnv | None) -> None:
+        if context.device.partition(":")[0] not in ("auto", "cpu"):
             raise UsageError(
                 "several processes cannot train one network on a GPU",
                 where="--device",
                 why="they share its weights in the memory of the machine",
                 fix="--device cpu, or set num_processes: 1",
             )
-        if assembly.given:
-            assembly.given.train.check(1, num_processes(assembly.loaded), ())
-        refuse_resets(assembly.loaded.config.parameters, "num_processes above 1", "num_processes: 1")
-        self._loaded, self._faults, self._stack = assembly.loaded, assembly.faults, assembly.stack
+        if context.given:
+            context.given.train.check(1, num_processes(context.loaded), ())
+        refuse_resets(context.loaded.config.parameters, "num_processes above 1", "num_processes: 1")
+        self._loaded, self._faults, self._stack = context.loaded, context.faults, context.stack
         self._base, n = self._loaded.config.base_config, num_processes(self._loaded)
         self.make_replay = ReplayBuffer
+        run = context.inputs.run
         (folder := run.path / "workers").mkdir(exist_ok=True)
         self._workers: list[TrainingProcess] = []
         start_resource_tracker()
@@ -70,13 +67,13 @@ class AsyncRuntime(Runtime):
                 n=n,
                 loaded=self._loaded,
                 seed=self._loaded.seed,
-                networks=networks,
+                networks=context.networks,
                 task=run.argument,
                 files=run.path,
-                render=render and index == 0,
-                given=assembly.given.train if assembly.given else None,
+                render=context.inputs.render and index == 0,
+                given=context.given.train if context.given else None,
             )
-            self._workers.append(TrainingProcess(job, assembly.since, folder / f"worker_{index}.log"))
+            self._workers.append(TrainingProcess(job, context.since, folder / f"worker_{index}.log"))
         first, *others = [self._wait(worker, self._faults.waiting) for worker in self._workers]
         self.env = EnvInfo(first.specs, first.time_limit, f"{n} in as many processes, which learn")
         for worker, info in zip(self._workers[1:], others, strict=True):

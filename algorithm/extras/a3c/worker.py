@@ -26,7 +26,7 @@ from algorithm.env.pool.worker import WorkerRefusal
 from algorithm.extras.a3c.messages import GRANT, Job, Report, Shares
 from algorithm.extras.a3c.shared import SharedWeights
 from algorithm.nn.process import own_modes, set_up_process
-from algorithm.run.assembly import Assembly
+from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
 from algorithm.run.runtime import EnvInfo, local_collector
 from algorithm.run.state import seed_globally
@@ -73,7 +73,7 @@ class Worker:
         self._job, self._base = job, loaded.config.base_config
         self._console = Relay()
         self._faults = Faults(self._console)
-        assembly = Assembly(
+        context = RunContext(
             loaded=loaded,
             device="cpu",
             faults=self._faults,
@@ -81,13 +81,13 @@ class Worker:
             files=job.files,
             given=EnvObject(job.given, job.given) if job.given else None,
         )
-        env = assembly.env("train", 1, render=job.render)
+        env = context.env("train", 1, render=job.render)
         self.env = EnvInfo.of(env)
-        self._agents = assembly.agents(env.specs, job.networks, learning=False)
+        self._agents = context.agents(env.specs, job.networks, learning=False)
         self._contributors = cast("Mapping[str, Contributor]", self._agents)
         for agent in self._agents.values():
             agent.attach(restore=self._no_way_back, report=self._faults)
-        non_finite = assembly.on_non_finite(job.task)
+        non_finite = context.on_non_finite(job.task)
         self._collector = local_collector(env, self._base, non_finite, self._agents, Stopwatch())
 
     def begin(self, shares: Shares) -> None:

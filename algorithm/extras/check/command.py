@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,12 +26,13 @@ from algorithm.env.outputs import held
 from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import find_recipe, make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from algorithm.extras.check.context import CheckConfig, CheckLimits, LearningKeys
 from algorithm.extras.check.finding import CheckResult, Finding, Level
 from algorithm.extras.check.printer import CheckPrinter
 from algorithm.extras.check.process import CheckRequest, check_in_process
 from algorithm.run.experience.failure_dump import FailureDump
+from algorithm.run.requests import env_request
 from algorithm.run.user_code import own_classes
 
 
@@ -81,14 +83,7 @@ def check_single(
     given: what it is had from instead of its name
     """
     base = loaded.config.base_config
-    recipe = find_recipe(
-        base.env_type,
-        given or base.env_name,
-        folder=loaded.env_dir,
-        env_args=base.env_args,
-        options=loaded.config.reset_config,
-        wrappers=base.wrappers,
-    )
+    recipe = find_recipe(replace(env_request(loaded, "train", source=given), parameters=ParameterSource()))
     config = CheckConfig(
         seed=loaded.seed,
         options=recipe.options,
@@ -133,15 +128,18 @@ def check_failure(path: Path) -> int:
 def replay_failure(dump: FailureDump, say: Callable[[str], None]) -> bool:
     """Replay an episode and report its non-finite numbers; return whether the dump's is among them."""
     values = dump.environment_parameters
-    env = make_vec_env(
+    request = EnvRequest(
         dump.env_type,
         dump.env_name,
-        env_args=dump.env_args,
+        env_args=dump.env_args or {},
         seed_of=lambda index, episode: dump.seed,
         options=dump.reset_config,
-        wrappers=dump.wrappers,
-        pool=PoolOptions(timeout=-1, restarts=0, parameters=ParameterSource(read_parameters(values))),
+        wrappers=tuple(dump.wrappers),
+        timeout=-1,
+        restarts=0,
+        parameters=ParameterSource(read_parameters(values)),
     )
+    env = make_vec_env(request)
     with closing(env):
         behaviour = next(iter(env.specs))
         found = [_non_finite(env.reset(episode=0)[behaviour])]

@@ -13,12 +13,12 @@ from algorithm.core.data import Array, Float
 from algorithm.core.errors import EnvError, UsageError, described
 from algorithm.core.extras import needs
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.demos.config import MINARI
 from algorithm.demos.episode import FaultyRecordingError, Notify, RecordedEpisode, Wanted
 from algorithm.demos.spaces import flat_actions
 from algorithm.env.gym import Adapter
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.spaces import Space
+from algorithm.keys.demonstrations import MINARI
 
 POLICY = "policy"
 """Key of an info: what the policy says of the action before it, its u, z and behaviour_logp."""

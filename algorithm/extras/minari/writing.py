@@ -14,13 +14,13 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from algorithm.core.errors import UsageError
-from algorithm.demos.config import MINARI
 from algorithm.demos.episode import RecordedEpisode
 from algorithm.demos.spaces import in_space
 from algorithm.env.gym import Adapter
 from algorithm.env.masks import MASK
 from algorithm.env.spaces import Space, leaves
 from algorithm.extras.minari.reading import POLICY, library_for
+from algorithm.keys.demonstrations import MINARI
 
 
 class MinariWriter:

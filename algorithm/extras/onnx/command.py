@@ -8,8 +8,7 @@ from pathlib import Path
 
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
-from algorithm.app.playable import PlayableRun, playable_run
-from algorithm.app.resume import noted_specs
+from algorithm.app.playable import PlayableRun, noted_specs, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.errors import StorageError

@@ -17,7 +17,7 @@ from algorithm.core.spec import AgentSpec
 from algorithm.extras.onnx.errors import required
 from algorithm.extras.onnx.exporting import Exported, PolicySource, export_policy
 from algorithm.extras.onnx.names import cleaned, refuse_collisions
-from algorithm.run.assembly import Assembly
+from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
 from algorithm.store.checkpoints.checkpoint import Checkpoint, checkpoint_of, load_checkpoint
 from algorithm.store.files import json_text, make_folder, put, replacing
@@ -49,7 +49,7 @@ def draw_graphs(
     config = hashlib.sha256(read_bytes(run.config)).hexdigest()
     exported = {}
     with ExitStack() as stack:
-        agents = Assembly(loaded=loaded, device="cpu", faults=faults, stack=stack).players(
+        agents = RunContext(loaded=loaded, device="cpu", faults=faults, stack=stack).players(
             specs, networks, saved
         )
         for name, path in files.items():

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 from algorithm.app.cli.flag_types import ARCHIVE, GRAPH, HUB
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
+from algorithm.app.playable import find_run
 from algorithm.app.report.facts import Facts
-from algorithm.app.resume import find_run
 from algorithm.config.loader import LoadedConfig, dump_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import BaseConfig, Config, NetConfig

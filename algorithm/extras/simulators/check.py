@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.errors import UserError
 from algorithm.core.seeding import episode_seeds
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
 from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.check.finding import CheckResult, Finding, error, ok, refusal, warning
 from algorithm.extras.simulators.proof import Ledger, Proof, prove
+from algorithm.run.requests import env_request
 
 _TRANSITIONS = 1_000_000
 
@@ -25,14 +26,13 @@ def check_lanes(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckRes
     def make(ledger: Ledger) -> VecEnv:
         nonlocal arrangement
         env = make_vec_env(
-            base.env_type,
-            base.env_name,
-            folder=loaded.env_dir,
-            env_args=base.env_args,
-            n=base.n_envs,
-            seed_of=episode_seeds(loaded.seed, "check"),
-            options=loaded.config.reset_config,
-            pool=PoolOptions(on_fault=faults.append, watch=ledger.watch),
+            replace(
+                env_request(loaded, "train"),
+                n=base.n_envs,
+                seed_of=episode_seeds(loaded.seed, "check"),
+                on_fault=faults.append,
+                watch=ledger.watch,
+            )
         )
         arrangement = env.arrangement
         return env

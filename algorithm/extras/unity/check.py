@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,11 +18,10 @@ from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import counted
 from algorithm.env.base import Fault, OnFault, ResetResult, StepResult, VecEnv
 from algorithm.env.config import opponents
-from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions, UnityOptions
 from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.check.finding import CheckResult, Finding, error, note, ok, refusal, warning
+from algorithm.run.requests import env_request
 
 _FEW = 20  # questions of a behaviour from which nothing follows
 
@@ -55,21 +55,14 @@ def check_player(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckRe
 
 
 def _make(loaded: LoadedConfig, on_fault: OnFault) -> VecEnv:
-    base = loaded.config.base_config
     return make_vec_env(
-        base.env_type,
-        base.env_name,
-        folder=loaded.env_dir,
-        env_args=base.env_args,
-        seed_of=episode_seeds(loaded.seed, "check"),
-        options=loaded.config.reset_config,
-        pool=PoolOptions(
-            timeout=base.env_timeout,
+        replace(
+            env_request(loaded, "train"),
+            seed_of=episode_seeds(loaded.seed, "check"),
             restarts=0,
             on_fault=on_fault,
-            parameters=ParameterSource(loaded.config.parameters),
-            unity=UnityOptions(args=base.unity_args, behaviours=tuple(loaded.behaviours), purpose="check"),
-        ),
+            purpose="check",
+        )
     )
 
 

@@ -69,20 +69,20 @@ class Player:
         self._request = request
         self._no_graphics = no_graphics
         self._process: PlayerProcess | None = None
-        args = request.pool.unity.args
+        args = request.unity
         self.file = None if args.editor else find_build(args.build_path, request.folder)
         self._link = PlayerLink(
             EDITOR_PORT if args.editor and not args.fixed_port else args.port,
             fixed=args.editor or args.fixed_port,
             listen=args.listen,
-            timeout=request.pool.timeout,
+            timeout=request.timeout,
             loss=self._loss,
         )
         self.port = self._link.port
         try:
             if self.file is not None:
-                stem = f"{request.pool.unity.purpose}-{index}"
-                self._process = PlayerProcess(self.file, self._arguments, request.pool.log, stem)
+                stem = f"{request.purpose}-{index}"
+                self._process = PlayerProcess(self.file, self._arguments, request.log, stem)
             else:
                 # On the screen whatever else is printed: nothing happens before.
                 print(f"press Play in the Unity Editor, which connects to port {self.port}", flush=True)
@@ -116,7 +116,7 @@ class Player:
             (
                 f"{self.file}, process {self.pid}, port {self.port}",
                 f"arguments: {shlex.join(self._process.arguments)}",
-                *([f"log: {self._process.log}"] if self._request.pool.log is not None else []),
+                *([f"log: {self._process.log}"] if self._request.log is not None else []),
             )
         )
 
@@ -205,7 +205,7 @@ class Player:
         if self._process is None:
             return "check the console of the editor, then start again"
         advice = "see the end of its log"
-        if self._request.pool.log is not None:
+        if self._request.log is not None:
             advice = f"read {self._process.log} and {self._process.output}"
         graphical = any(word in log.lower() for word in _GRAPHICS)
         blind = self._no_graphics and (self._has_images() or graphical)

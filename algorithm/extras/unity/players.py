@@ -13,7 +13,7 @@ from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.system.display import has_display
 from algorithm.env.config import without_team
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
-from algorithm.env.request import EnvRequest, UnityOptions
+from algorithm.env.request import EnvRequest
 from algorithm.extras.unity.player import PlayerError
 from algorithm.extras.unity.slot import PlayerMessage, PlayerSlot
 from algorithm.extras.unity.spaces import UnityBehaviour, changed_spaces
@@ -32,8 +32,7 @@ class Players:
     """
 
     def __init__(self, request: EnvRequest) -> None:
-        pool = request.pool
-        if request.render and not pool.unity.args.editor and not has_display():
+        if request.render and not request.unity.editor and not has_display():
             raise UsageError(
                 "the Unity player cannot be shown",
                 where="--render",
@@ -41,24 +40,24 @@ class Players:
                 fix="use --run instead of --watch; ssh -X provides a display, and xvfb-run an invisible one",
             )
         self.slots = [PlayerSlot(index, request) for index in range(request.n)]
-        self.rng = np.random.default_rng(request.seed_of(0, pool.unity.since))
+        self.rng = np.random.default_rng(request.seed_of(0, request.since))
         self.behaviours: Mapping[str, UnityBehaviour] = {}
-        self._timeout = pool.timeout
-        self._budget = RestartBudget(pool.restarts, pool.on_fault)
+        self._timeout = request.timeout
+        self._budget = RestartBudget(request.restarts, request.on_fault)
         many = request.n > 1
         self._threads = ThreadPoolExecutor(request.n, thread_name_prefix="unity player") if many else None
         try:
-            self._start(pool.unity)
+            self._start(request)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, options: UnityOptions) -> None:
-        found = self._meet(options.behaviours)
-        args, blind = options.args, [slot for slot in self.slots if slot.no_graphics]
+    def _start(self, request: EnvRequest) -> None:
+        found = self._meet(request.behaviours)
+        args, blind = request.unity, [slot for slot in self.slots if slot.no_graphics]
         if not args.editor and (black := _black_images(blind)):
             self._remark(_use_graphics(blind, black, args.no_graphics), where=", ".join(black))
-            found = found if args.no_graphics is True else self._meet(options.behaviours)
+            found = found if args.no_graphics is True else self._meet(request.behaviours)
         for slot in self.slots:
             self._remark(slot.player.remark, where=slot.place)
         self.behaviours = found

@@ -38,12 +38,12 @@ class PlayerSlot:
     def __init__(self, index: int, request: EnvRequest) -> None:
         self.index = index
         self._request = request
-        self._unity = request.pool.unity
+        args = request.unity
         numbers = {name: Constant(value=float(value)) for name, value in (request.options or {}).items()}
-        self._parameters: dict[str, ParameterSampler] = {**numbers, **request.pool.parameters.samplers}
-        self._own_channels = load_channels(self._unity.args.side_channels, request.folder)
+        self._parameters: dict[str, ParameterSampler] = {**numbers, **request.parameters.samplers}
+        self._own_channels = load_channels(args.side_channels, request.folder)
         self._watched = request.render and index == 0
-        self.no_graphics = self._unity.args.no_graphics is not False and not self._watched
+        self.no_graphics = args.no_graphics is not False and not self._watched
         self.statistics = Statistics()
         self.agents: dict[AgentKey, int] = {}
         self.ignored: set[AgentKey] = set()
@@ -69,7 +69,7 @@ class PlayerSlot:
     @property
     def seed(self) -> int:
         """Seed of the last start."""
-        return self._request.seed_of(self.index, self._unity.since + self._starts - 1)
+        return self._request.seed_of(self.index, self._request.since + self._starts - 1)
 
     @property
     def place(self) -> str:
@@ -82,7 +82,7 @@ class PlayerSlot:
         self._starts += 1
         self.steps = self.compared = 0
         self._channels = PlayerChannels(
-            self._unity.args,
+            self._request.unity,
             watched=self._watched,
             own=self._own_channels,
             seed=self.seed,

@@ -32,9 +32,9 @@ class UnityVecEnv(VecEnv):
     """
 
     def __init__(self, request: EnvRequest) -> None:
-        args = request.pool.unity.args
+        args = request.unity
         self._players = Players(request)
-        self._parameters = request.pool.parameters
+        self._parameters = request.parameters
         self._slots = self._players.slots
         self.time_limit = self.fps = None
         self.render_modes = () if args.editor else ("human",)
@@ -43,7 +43,7 @@ class UnityVecEnv(VecEnv):
         self._numbers = AgentNumbers()
         self._stale: dict[str, set[int]] = {}  # agents of a saved run, whose episodes end with the next reset
         found = self._players.behaviours
-        self._names = behaviour_names(found, request.pool.unity.behaviours)
+        self._names = behaviour_names(found, request.behaviours)
         self.specs: Mapping[str, AgentSpec] = {self._names[name]: one.spec for name, one in found.items()}
         self._rows: dict[str, list[int]] = {name: [] for name in self.specs}
         self._known: dict[str, set[int]] = {name: set() for name in self.specs}  # with the last result

@@ -19,9 +19,9 @@ from algorithm.core.data import Segment, StepBatch
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.extras import extra
 from algorithm.core.spec import AgentSpec
-from algorithm.demos.config import MINARI, dataset_id
 from algorithm.demos.episode import EpisodeWriter, RecordedEpisode
 from algorithm.demos.npz import NpzWriter
+from algorithm.keys.demonstrations import MINARI, dataset_id
 from algorithm.run.evaluation.callbacks import EvalCallback
 from algorithm.store.names import behaviour_level
 

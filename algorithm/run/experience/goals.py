@@ -29,6 +29,7 @@ from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.registry import find_recipe
 from algorithm.nn.process import others_modes
 from algorithm.replay.relabel import ACHIEVED, DESIRED, GoalTask, Hindsight, Relabel
+from algorithm.run.requests import env_request
 
 OF_GOALS = frozenset({ACHIEVED, DESIRED})
 """Names by which an environment with goals is known."""
@@ -223,15 +224,8 @@ def _task(
     if shapes[ACHIEVED] != shapes[DESIRED]:
         raise _no_goals(base.env_name, f"{ACHIEVED} and {DESIRED} differ in shape or dtype")
     try:
-        recipe = find_recipe(
-            base.env_type,
-            source.another() if source else base.env_name,
-            folder=loaded.env_dir,
-            env_args=base.env_args,
-            options=config.reset_config,
-            wrappers=config.wrappers_for("train"),
-        )
-        env = recipe.make_gym_env()
+        request = env_request(loaded, "train", source=source.another() if source else None)
+        env = find_recipe(request).make_gym_env()
     except UsageError as error:
         raise _no_goals(base.env_name, error.what) from error
     stack.callback(_close, env)

@@ -23,7 +23,7 @@ from algorithm.env.lanes.tensor import TensorVecEnv
 from algorithm.env.lanes.toys import Pendulum, Reacher
 from algorithm.env.objects import LentTensors
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import EnvRequest, PoolOptions
+from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import LocalCollector
 
 TOYS = "algorithm.env.lanes.toys"
@@ -68,7 +68,7 @@ class Count(TensorEnv):
 
 
 def lanes(n: int, broken: str = "", told: Callable[[Fault], None] = print) -> TensorVecEnv:
-    request = EnvRequest(env_name="Count", n=n, seed_of=lambda i, k: k, pool=PoolOptions(on_fault=told))
+    request = EnvRequest("TENSOR", "Count", n=n, seed_of=lambda i, k: k, on_fault=told)
     return TensorVecEnv(partial(Count, n, broken=broken), request)
 
 
@@ -163,7 +163,7 @@ def test_lanes_that_begin_unasked_are_refused():
 )
 def test_what_many_at_once_cannot_have_is_refused(asked):
     with pytest.raises(UsageError, match="TENSOR environments have no"):
-        make_vec_env("TENSOR", f"{TOYS}:Pendulum", n=2, seed_of=lambda i, k: 0, **asked)
+        make_vec_env(EnvRequest("TENSOR", f"{TOYS}:Pendulum", n=2, seed_of=lambda i, k: 0, **asked))
 
 
 def test_an_instance_that_cannot_be_copied_asks_for_a_second_one():
@@ -191,12 +191,12 @@ def test_an_instance_that_cannot_be_copied_asks_for_a_second_one():
 )
 def test_names_that_make_no_lanes_are_refused(name, args, kind):
     with pytest.raises(kind):
-        make_vec_env("TENSOR", name, env_args=args, n=2, seed_of=lambda i, k: 0)
+        make_vec_env(EnvRequest("TENSOR", name, env_args=args, n=2, seed_of=lambda i, k: 0))
 
 
 def test_lanes_begin_anew_alone_and_go_on_from_a_state_bit_for_bit():
     def made() -> VecEnv:
-        return make_vec_env("TENSOR", f"{TOYS}:Pendulum", n=3, seed_of=lambda i, k: 7)
+        return make_vec_env(EnvRequest("TENSOR", f"{TOYS}:Pendulum", n=3, seed_of=lambda i, k: 7))
 
     def step(env: VecEnv) -> Any:
         return env.step({DEFAULT_BEHAVIOUR: np.full((3, 1), 0.5, np.float32)})[DEFAULT_BEHAVIOUR]

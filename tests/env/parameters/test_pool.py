@@ -17,7 +17,7 @@ from algorithm.env.base import VecEnv
 from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from tests.env.parameters.test_samplers import sampler
 
 SEEDS = episode_seeds(5, "train")
@@ -34,9 +34,9 @@ GIVEN: dict[str, Any] = {
 
 
 def make(given: dict[str, Any] = GIVEN, n: int = 3, args: Any = None, **options: Any) -> VecEnv:
-    pool = PoolOptions(parameters=ParameterSource(read_parameters(given)), **options)
+    pool = dict(parameters=ParameterSource(read_parameters(given)), **options)
     name = "tests.env.parameters.toys:Weighed-v0"
-    return make_vec_env("GYM", name, env_args=args, n=n, seed_of=SEEDS, pool=pool)
+    return make_vec_env(EnvRequest("GYM", name, env_args=args or {}, n=n, seed_of=SEEDS, **pool))
 
 
 def step(env: VecEnv, n: int = 3) -> np.ndarray:
@@ -142,6 +142,6 @@ def test_an_option_that_nobody_reads_ends_the_run_at_its_first_reset() -> None:
 
 def test_a_vector_class_of_its_own_is_not_used() -> None:
     parameters = ParameterSource(read_parameters({"gravity": {"value": 9.0, "set": "gravity"}}))
-    pool = PoolOptions(parameters=parameters)
-    with closing(make_vec_env("GYM", "CartPole-v1", n=2, seed_of=SEEDS, pool=pool)) as env:
+    pool = {"parameters": parameters}
+    with closing(make_vec_env(EnvRequest("GYM", "CartPole-v1", n=2, seed_of=SEEDS, **pool))) as env:
         assert env.arrangement == "2 in process"

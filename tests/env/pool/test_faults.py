@@ -22,7 +22,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.outputs import as_bool, as_number
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from algorithm.run.signals import StopRequest
 
 SEEDS = episode_seeds(7, "train")
@@ -36,12 +36,16 @@ class Faulty:
         self.faults: list[Fault] = []
         own = {key: options.pop(key) for key in ("where", "wide") if key in options}
         self.env = make_vec_env(
-            "GYM",
-            "tests.toys_faults:Faulty-v0",
-            env_args={"fault": fault, "mark": str(self.mark), **own},
-            n=n,
-            seed_of=SEEDS,
-            pool=PoolOptions(workers=workers, on_fault=self.faults.append, **options),
+            EnvRequest(
+                "GYM",
+                "tests.toys_faults:Faulty-v0",
+                env_args={"fault": fault, "mark": str(self.mark), **own},
+                n=n,
+                seed_of=SEEDS,
+                workers=workers,
+                on_fault=self.faults.append,
+                **options,
+            )
         )
 
     def step(self) -> Any:
@@ -200,11 +204,11 @@ import sys, time
 import numpy as np
 import algorithm.env.pool.watchdog as w
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 {guard}
     w._SLACK = 1.0
-    env = make_vec_env("GYM", {name!r}, env_args={args!r}, n=2,
-        pool=PoolOptions(workers={workers}, timeout={timeout}), seed_of=lambda index, episode: 0)
+    env = make_vec_env(EnvRequest("GYM", {name!r}, env_args={args!r}, n=2,
+        workers={workers}, timeout={timeout}, seed_of=lambda index, episode: 0))
     env.reset()
     print(*(worker.pid for worker in env._executor._workers) if {workers} else (), flush=True)
     for _ in range(5):
@@ -321,12 +325,14 @@ UNTRUE = {
 
 def untrue(how: str, at: int, **options: Any) -> VecEnv:
     return make_vec_env(
-        "GYM",
-        "tests.toys_faults:Untrue-v0",
-        env_args={"how": how, "at": at},
-        n=2,
-        seed_of=SEEDS,
-        pool=PoolOptions(**options),
+        EnvRequest(
+            "GYM",
+            "tests.toys_faults:Untrue-v0",
+            env_args={"how": how, "at": at},
+            n=2,
+            seed_of=SEEDS,
+            **options,
+        )
     )
 
 

@@ -25,7 +25,7 @@ from algorithm.env.pool import watchdog, worker
 from algorithm.env.pool.process_exit import as_exception
 from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from algorithm.run.experience.faults import Faults
 from algorithm.run.signals import StoppedError, StopRequest
 from tests.env.pool.test_faults import gone, script
@@ -35,7 +35,7 @@ def make(name: str, *, n: int = 1, env_args: Any = None, **pool: Any) -> VecEnv:
     """Environments of a toy of ``tests``, with options of the pool."""
     seed_of = lambda index, episode: 0  # noqa: E731
     return make_vec_env(
-        "GYM", f"tests.{name}", env_args=env_args, n=n, seed_of=seed_of, pool=PoolOptions(**pool)
+        EnvRequest("GYM", f"tests.{name}", env_args=env_args or {}, n=n, seed_of=seed_of, **pool)
     )
 
 

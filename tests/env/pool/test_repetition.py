@@ -16,6 +16,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.pool import repetition as history
 from algorithm.env.pool.repetition import ActionHistory
 from algorithm.env.registry import make_vec_env
+from algorithm.env.request import EnvRequest
 from tests.toys_vector import diary_seed
 
 SEEDS = episode_seeds(5, "train")
@@ -55,7 +56,9 @@ def test_a_history_is_a_list_for_each_environment(events):
 
 def test_an_episode_that_ended_with_the_last_step_is_the_one_that_is_meant():
     """Environment 0 has episodes of 1, 6 and 5 steps; environment 1 of 4, 3 and 2."""
-    with closing(make_vec_env("GYM", "tests.toys_vector:Diary-v0", n=2, seed_of=diary_seed)) as env:
+    with closing(
+        make_vec_env(EnvRequest("GYM", "tests.toys_vector:Diary-v0", n=2, seed_of=diary_seed))
+    ) as env:
         env.reset()
         done = []
         for t in range(9):
@@ -74,7 +77,7 @@ def test_an_episode_that_ended_with_the_last_step_is_the_one_that_is_meant():
 
 def test_anybody_can_repeat_it_with_the_environments_own_actions():
     """Without anything of this project, and after the actions were written as JSON."""
-    with closing(make_vec_env("GYM", "Pendulum-v1", n=2, seed_of=SEEDS)) as env:
+    with closing(make_vec_env(EnvRequest("GYM", "Pendulum-v1", n=2, seed_of=SEEDS))) as env:
         env.reset()
         for t in range(20):
             action = np.full((2, 1), np.sin(t), np.float32)
@@ -92,7 +95,7 @@ def test_anybody_can_repeat_it_with_the_environments_own_actions():
     ("tests.toys:Grants-v0", {"masks": [None] * 4}, [0, 1, 0, 1, 0], {"jump": 0, "move": 1}),
 ])  # fmt: skip
 def test_own_actions_are_plain_numbers_lists_and_dicts(name, args, flat, own):
-    with closing(make_vec_env("GYM", name, env_args=args, seed_of=SEEDS)) as env:
+    with closing(make_vec_env(EnvRequest("GYM", name, env_args=args, seed_of=SEEDS))) as env:
         env.reset()
         env.step({DEFAULT_BEHAVIOUR: np.array([flat], np.float32)})
         assert json.loads(json.dumps(env.trace(0).env_actions)) == [own]

@@ -19,7 +19,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from tests.toys_vector import DiaryVector, diary_seed
 
 SEEDS = episode_seeds(5, "train")
@@ -28,8 +28,8 @@ DIARY = "tests.toys_vector:Diary-v0"
 
 def make(name: str, n: int = 5, workers: int = 0, seed_of: Any = SEEDS, **options: Any) -> VecEnv:
     own = {key: options.pop(key) for key in ("timeout", "restarts", "on_fault") if key in options}
-    pool = PoolOptions(workers=workers, **own)
-    return make_vec_env("GYM", name, n=n, seed_of=seed_of, pool=pool, **options)
+    pool = dict(workers=workers, **own)
+    return make_vec_env(EnvRequest("GYM", name, n=n, seed_of=seed_of, **pool, **options))
 
 
 def stored(state: State) -> State:

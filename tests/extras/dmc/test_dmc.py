@@ -18,7 +18,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
 from algorithm.env.gym import GymEnv
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.dmc import suite
 from algorithm.extras.dmc.suite import DmControlEnv, DmControlRecipe
@@ -29,7 +29,7 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is o
 
 
 def make(name: str = "cartpole/swingup", n: int = 1, **options: Any) -> VecEnv:
-    return make_vec_env("DM_CONTROL", name, n=n, seed_of=SEEDS, **options)
+    return make_vec_env(EnvRequest("DM_CONTROL", name, n=n, seed_of=SEEDS, **options))
 
 
 def rollout(env: VecEnv, steps: int, start: int = 0) -> list[list[Any]]:
@@ -63,7 +63,7 @@ def test_a_film_of_held_actions_plays_as_fast_as_the_simulation():
 @pytest.mark.parametrize("name", ["reacher/easy", "finger/turn_hard"])
 def test_an_episode_repeats_bit_for_bit(name):
     """After other episodes, in another instance, and in a process of its own; another seed differs."""
-    with closing(make(name)) as env, closing(make(name, pool=PoolOptions(workers=1))) as worker:
+    with closing(make(name)) as env, closing(make(name, workers=1)) as worker:
         env.reset()
         first = rollout(env, 40)
         env.reset(episode=7)

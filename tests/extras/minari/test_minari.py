@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from algorithm.core.data import Demonstrations
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.demos.config import DemoConfig
 from algorithm.demos.npz import NpzWriter, read_npz
 from algorithm.demos.sources import load_demonstrations
 from algorithm.demos.spaces import flat_actions, in_space
@@ -26,6 +25,7 @@ from algorithm.env.observations import Observations
 from algorithm.env.registry import find_recipe
 from algorithm.extras.minari.reading import read_minari
 from algorithm.extras.minari.writing import MinariWriter
+from algorithm.keys.demonstrations import DemoConfig
 from tests.demos.episodes import ROUND, record
 from tests.env.strategies import spaces
 

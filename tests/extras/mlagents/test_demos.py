@@ -9,13 +9,13 @@ import pytest
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec
 from algorithm.demos.check import fitted
-from algorithm.demos.config import DemoConfig
 from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode
 from algorithm.demos.npz import NpzWriter, read_npz
 from algorithm.demos.sources import load_demonstrations
 from algorithm.extras.mlagents.demo_writing import DemoWriter, meta_of
 from algorithm.extras.unity.package import recorded_behaviour
 from algorithm.extras.unity.testing.sensors import Buffer, Camera, Vector
+from algorithm.keys.demonstrations import DemoConfig
 from main import main
 from tests.demos.episodes import ROUND, record
 from tests.extras.mlagents.demo_files import (

@@ -17,7 +17,7 @@ import asac
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.extras.sharing.card import card
 from algorithm.extras.sharing.export import build
-from algorithm.run.assembly import Assembly
+from algorithm.run.context import RunContext
 from algorithm.store.checkpoints.manifest import Entry
 from main import main
 from tests.extras.sharing.exports import forge, members_of, with_config
@@ -218,7 +218,7 @@ def test_another_version_with_other_keys_is_told(exported, tmp_path):
 
 def test_every_behaviour_goes_along(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Assembly, "env", lambda *args, **options: TwoKinds())
+    monkeypatch.setattr(RunContext, "env", lambda *args, **options: TwoKinds())
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "config.yaml").write_text(CONFIG)
     assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0

@@ -16,21 +16,19 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
 from algorithm.env.lanes.tensor import TensorVecEnv
 from algorithm.env.registry import make_vec_env, own_vector
-from algorithm.env.request import EnvRequest, PoolOptions
+from algorithm.env.request import EnvRequest
 from algorithm.extras.simulators.proof import Ledger, Proof, fingerprints, prove
 from tests.env.lanes.test_tensor import Count
 
 
 def counted(broken: str, ledger: Ledger) -> VecEnv:
-    pool = PoolOptions(watch=ledger.watch, on_fault=lambda fault: None)
-    request = EnvRequest(env_name="Count", n=8, seed_of=lambda i, k: k, pool=pool)
+    pool = {"watch": ledger.watch, "on_fault": lambda fault: None}
+    request = EnvRequest("TENSOR", "Count", n=8, seed_of=lambda i, k: k, **pool)
     return TensorVecEnv(partial(Count, 8, broken=broken), request)
 
 
 def gathered(mode: AutoresetMode, ledger: Ledger) -> VecEnv:
-    request = EnvRequest(
-        env_name="CartPole-v1", n=8, seed_of=lambda i, k: 8 * k + i, pool=PoolOptions(watch=ledger.watch)
-    )
+    request = EnvRequest("GYM", "CartPole-v1", n=8, seed_of=lambda i, k: 8 * k + i, watch=ledger.watch)
     copies = [partial(gym.make, "CartPole-v1")] * 8
     return own_vector(lambda: SyncVectorEnv(copies, autoreset_mode=mode), request)
 
@@ -83,8 +81,8 @@ def test_fingerprints_differ_by_any_byte_and_are_those_of_rows():
 
 
 def of_kind(kind: str, name: str, args: dict[str, Any], ledger: Ledger) -> VecEnv:
-    pool = PoolOptions(watch=ledger.watch)
-    return make_vec_env(kind, name, env_args=args, n=4, seed_of=lambda i, k: 5, pool=pool)
+    pool = {"watch": ledger.watch}
+    return make_vec_env(EnvRequest(kind, name, env_args=args, n=4, seed_of=lambda i, k: 5, **pool))
 
 
 @pytest.mark.parametrize(

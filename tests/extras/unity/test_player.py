@@ -20,7 +20,7 @@ import pytest
 from algorithm.core.errors import EditorStoppedError, EnvError, UsageError
 from algorithm.env.config import BuildPath, UnityArgs
 from algorithm.env.pool import worker
-from algorithm.env.request import EnvRequest, PoolOptions, UnityOptions
+from algorithm.env.request import EnvRequest
 from algorithm.extras.unity import build
 from algorithm.extras.unity import player as player_module
 from algorithm.extras.unity.build import build_arguments, find_build
@@ -37,15 +37,11 @@ def paths(path: object) -> BuildPath:
 
 
 def player_of(args: UnityArgs, folder: Path | None = None, **options: Any) -> Player:
-    """Start a player; options of its request, its pool and the player itself."""
+    """Start a player; options of its request and the player itself."""
     own = {"index": 0, "seed": 3, "no_graphics": True}
     own |= {key: options.pop(key) for key in list(options) if key in own}
-    pool = PoolOptions(
-        timeout=options.pop("timeout", OPEN_S), log=options.pop("log", None), unity=UnityOptions(args=args)
-    )
-    request = EnvRequest(
-        **{"env_name": "continuous", **options}, seed_of=lambda i, e: 1, folder=folder, pool=pool
-    )
+    name, asked = options.pop("env_name", "continuous"), {"timeout": OPEN_S, **options}
+    request = EnvRequest("UNITY", name, seed_of=lambda i, e: 1, folder=folder, unity=args, **asked)
     return Player(request, side_channels=[], **own)
 
 

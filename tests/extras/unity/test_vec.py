@@ -14,7 +14,7 @@ from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.seeding import episode_seeds
 from algorithm.env.base import Fault, StepResult
 from algorithm.env.config import UnityArgs
-from algorithm.env.request import EnvRequest, PoolOptions, UnityOptions
+from algorithm.env.request import EnvRequest
 from algorithm.extras.unity.player import PlayerEnd, PlayerError
 from algorithm.extras.unity.slot import AgentNumbers
 from algorithm.extras.unity.vec import UnityVecEnv
@@ -52,9 +52,9 @@ class Env(UnityVecEnv):
 
     def __init__(self, n: int = 1, restarts: int = 3, timeout: float = 5.0, **options: Any) -> None:
         self.faults: list[Fault] = []
-        unity = UnityOptions(args=UnityArgs(editor=True), **options)
-        pool = PoolOptions(timeout=timeout, restarts=restarts, on_fault=self.faults.append, unity=unity)
-        super().__init__(EnvRequest(env_name="scene", n=n, seed_of=episode_seeds(1, "train"), pool=pool))
+        pool = {"timeout": timeout, "restarts": restarts, "on_fault": self.faults.append}
+        asked = {"unity": UnityArgs(editor=True), **pool, **options}
+        super().__init__(EnvRequest("UNITY", "scene", n=n, seed_of=episode_seeds(1, "train"), **asked))
 
     def act(self, *values: float, name: str = "Ball", **others: Sequence[float]) -> StepResult:
         """Step with an action for each row of ``name``, by its value; returns the result of ``name``."""

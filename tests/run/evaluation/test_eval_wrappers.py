@@ -13,7 +13,7 @@ import pytest
 from algorithm.config import Config, load_config
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Trace, VecEnv
-from algorithm.run.assembly import Assembly
+from algorithm.run.context import RunContext
 from algorithm.run.experience.failure_dump import FailureDump, FailureDumps
 from algorithm.run.experience.faults import Faults
 from main import main
@@ -89,7 +89,7 @@ def test_a_dump_of_an_evaluation_is_replayed_in_its_wrappers(tmp_path, monkeypat
 
 def breakout(purpose: Literal["train", "evaluate"]) -> VecEnv:
     loaded = load_config("atari/breakout", seed=1)
-    return Assembly(loaded=loaded, device="cpu", faults=Faults(None), stack=ExitStack()).env(purpose)
+    return RunContext(loaded=loaded, device="cpu", faults=Faults(None), stack=ExitStack()).env(purpose)
 
 
 def test_breakout_learns_from_lives_and_is_judged_by_games():

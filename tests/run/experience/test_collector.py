@@ -13,6 +13,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpe
 from algorithm.core.timing import Stopwatch
 from algorithm.env.base import ResetResult, StepResult, VecEnv
 from algorithm.env.registry import make_vec_env
+from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import LocalCollector
 
 SEEDS = episode_seeds(3, "train")
@@ -42,7 +43,7 @@ class Scripted:
 
 def make(n: int, **options) -> tuple[LocalCollector, Scripted]:
     """A rollout of copies that have been used before."""
-    env, player = make_vec_env("GYM", "tests.toys:Counting-v0", n=n, seed_of=SEEDS), Scripted()
+    env, player = make_vec_env(EnvRequest("GYM", "tests.toys:Counting-v0", n=n, seed_of=SEEDS)), Scripted()
     env.reset()
     return LocalCollector(env, {DEFAULT_BEHAVIOUR: player}, {DEFAULT_BEHAVIOUR: player}, **options), player
 

@@ -14,7 +14,7 @@ from algorithm.core.data import State
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions
+from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import Iteration, LocalCollector
 from tests.oracles_env import Witness
 from tests.toys_agents import Attentive, Both, Guests, random_script
@@ -30,12 +30,14 @@ def stored(state: State) -> State:
 
 
 def diaries(n: int = 3, **args: Any) -> VecEnv:
-    name, pool = "tests.toys_vector:Diary-v0", PoolOptions(restarts=99)
-    return make_vec_env("GYM", name, env_args=args, n=n, seed_of=diary_seed, pool=pool)
+    name, pool = "tests.toys_vector:Diary-v0", {"restarts": 99}
+    return make_vec_env(EnvRequest("GYM", name, env_args=args, n=n, seed_of=diary_seed, **pool))
 
 
 def fickle(how: str) -> VecEnv:
-    return make_vec_env("GYM", "tests.toys_faults:Fickle-v0", env_args={"how": how}, n=3, seed_of=diary_seed)
+    return make_vec_env(
+        EnvRequest("GYM", "tests.toys_faults:Fickle-v0", env_args={"how": how}, n=3, seed_of=diary_seed)
+    )
 
 
 def rolled(env: VecEnv, player: Any, limit: int = -1, **options: Any) -> LocalCollector:

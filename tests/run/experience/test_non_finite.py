@@ -19,6 +19,7 @@ from algorithm.core.errors import NumericalError
 from algorithm.core.seeding import episode_seeds
 from algorithm.env.base import Observation, StepResult
 from algorithm.env.registry import make_vec_env
+from algorithm.env.request import EnvRequest
 from algorithm.extras.check.command import replay_failure
 from algorithm.run.experience.collector import LocalCollector
 from algorithm.run.experience.failure_dump import FailureDump, FailureDumps
@@ -94,7 +95,7 @@ def rollout_of(
     most: float = math.inf,
     spoilt: Sequence[tuple[int, int]] = (),
 ) -> tuple[LocalCollector, Player, Kept]:
-    env = make_vec_env("GYM", NAME, env_args={"events": list(events)}, n=n, seed_of=seed_of)
+    env = make_vec_env(EnvRequest("GYM", NAME, env_args={"events": list(events)}, n=n, seed_of=seed_of))
     player, faults = Player(spoilt), Kept()
     written = dumps_of(folder, events)
     rollout = LocalCollector(

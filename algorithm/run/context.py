@@ -1,4 +1,4 @@
-"""Environments and agents, made from a configuration by whoever trains, plays, measures or acts elsewhere."""
+"""What a configuration is made into: environments and agents, for whoever trains, plays or measures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -20,18 +19,16 @@ from algorithm.agents.roles import AgentInputs, MakeReplay
 from algorithm.config.at_start.by_spaces import for_spaces
 from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import LoadedConfig
+from algorithm.core.console import Console
 from algorithm.core.errors import RUN_BLOCK, EnvError, StorageError, UsageError
-from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
 from algorithm.env.config import without_team
 from algorithm.env.env_id import extend_path
 from algorithm.env.objects import EnvObject
-from algorithm.env.parameters.config import last_lessons
-from algorithm.env.parameters.curricula import ParameterSource, check_lessons
+from algorithm.env.parameters.curricula import check_lessons
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import PoolOptions, UnityOptions
 from algorithm.nn.process import others_modes, set_matmul_precision, set_up_process
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
@@ -39,25 +36,25 @@ from algorithm.run.experience.failure_dump import FailureDumps
 from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.goals import make_relabel
 from algorithm.run.experience.non_finite import Drop, OnNonFinite, Stop
+from algorithm.run.requests import Purpose, env_request
 from algorithm.run.user_code import nn_file, own_classes, refuse_own_code, use_modules
 from algorithm.store.checkpoints.checkpoint import Checkpoint
 from algorithm.store.names import behaviour_file
 
-Purpose = Literal["train", "evaluate"]
 
+@dataclass(kw_only=True)
+class RunContext:
+    """A configuration with its environments and agents, as they are made.
 
-@dataclass(frozen=True, kw_only=True)
-class Assembly:
-    """Maker of the environments and agents of a configuration.
-
+    loaded: configuration, with the sections by their spaces once :meth:`fit` knows these
     device: of the networks, by name; ``auto``: a GPU where there is one, for images and large networks
     faults: receiver of the failures that environments survive
     stack:  closes what is opened here; tells what a plug-in raises as an error of it
-    files:  folder for what workers and players print, and for failure dumps; None: nothing is kept
+    files:  folder for what workers and players print; None: nothing is kept
     seed:   of the environments, instead of the run's own
     since:  step that a run goes on from, for other seeds of Unity's players
     lessons: that evaluations are made in; by default the last one of each curriculum
-    given:  environments that were handed in as objects
+    given:  environments that are objects of Python code
     """
 
     loaded: LoadedConfig
@@ -75,10 +72,15 @@ class Assembly:
         pick_device(self.device)  # refuses one that is not there
         self.stack.push(partial(refuse_own_code, self.loaded))
 
-    def fitted(self, specs: Mapping[str, AgentSpec]) -> Assembly:
-        """Return it with the configuration as :func:`fitted` to the behaviours' spaces, and a device."""
-        loaded = fitted(self.loaded, specs)
-        return replace(self, loaded=loaded, device=str(self._device(loaded, specs)))
+    @property
+    def console(self) -> Console:
+        """What the run shows a person."""
+        return self.faults.console
+
+    def fit(self, specs: Mapping[str, AgentSpec]) -> None:
+        """Lay the sections for the behaviours' spaces beneath the configuration, and choose a device."""
+        self.loaded = fitted(self.loaded, specs)
+        self.device = str(self._device(self.loaded, specs))
 
     def _device(self, loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> torch.device:
         """Return one device for all behaviours: ``auto`` is a GPU if that suits any of them."""
@@ -101,41 +103,24 @@ class Assembly:
         render: show the first of them; film: it can record pictures
         workers: processes for them, 0 for none but this one
         """
-        config, base = self.loaded.config, self.loaded.config.base_config
-        evaluated = last_lessons(config.parameters) if self.lessons is None else self.lessons
-        printed = "players" if base.kind.player else "workers"
-        given = self.given.source(purpose) if self.given else None
+        base = self.loaded.config.base_config
+        source = self.given.source(purpose) if self.given else None
         if purpose == "evaluate":
-            n = (given and given.lanes) or max(n, config.eval_config.episodes if base.kind.lanes else 1)
-        env = make_vec_env(
-            base.env_type,
-            given or base.env_name,
-            folder=self.loaded.env_dir,
-            env_args=base.env_args,
+            episodes = self.loaded.config.eval_config.episodes
+            n = (source and source.lanes) or max(n, episodes if base.kind.lanes else 1)
+        request = replace(
+            env_request(self.loaded, purpose, source=source, seed=self.seed, lessons=self.lessons),
             n=n,
-            seed_of=episode_seeds(self.loaded.seed if self.seed is None else self.seed, purpose),
-            options=config.reset_config,
             render=render,
             video=film,
-            wrappers=config.wrappers_for(purpose),
-            pool=PoolOptions(
-                workers=workers,
-                timeout=base.env_timeout,
-                restarts=base.env_restarts,
-                infos=base.info_keys,
-                on_fault=self.faults,
-                on_hang=self.faults.hangs,
-                waiting=self.faults.waiting,
-                parameters=ParameterSource(config.parameters, evaluated if purpose == "evaluate" else None),
-                log=self.files / printed if self.files else None,
-                unity=UnityOptions(
-                    args=base.unity_args,
-                    behaviours=tuple(self.loaded.behaviours),
-                    purpose=purpose,
-                    since=self.since,
-                ),
-            ),
+            workers=workers,
+            on_fault=self.faults,
+            on_hang=self.faults.hangs,
+            waiting=self.faults.waiting,
+            log=self.files / ("players" if base.kind.player else "workers") if self.files else None,
+            since=self.since,
         )
+        env = make_vec_env(request)
         self.stack.callback(self._close, env)
         return env
 

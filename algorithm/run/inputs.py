@@ -1,4 +1,4 @@
-"""The inputs of a training, and the parts that are made of them."""
+"""The inputs of a training."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ from algorithm.env.registered import reward_threshold
 from algorithm.env.wrappers import resolve_wrappers
 from algorithm.nn.process import fastest, measure_threads, set_up_process
 from algorithm.run.callbacks import Callback
-from algorithm.run.checkpointer import Checkpointer
-from algorithm.run.runtime import Runtime
 from algorithm.run.signals import StopRequest
-from algorithm.run.state import Start, TrainState
-from algorithm.run.trainer import Trainer
-from algorithm.store.logs.metrics import MetricsLogger
 from algorithm.store.rundir import RunDir
 
 
@@ -60,31 +55,11 @@ class RunInputs:
     stop: StopRequest = field(default_factory=StopRequest)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunParts:
-    """A training that is about to begin, and its lines for a person.
-
-    loaded:  the configuration as the run keeps it
-    resumed: the checkpoint that it goes on from; None for a new run
-    notices: what does not go on exactly; of a new run, what it begins with
-    """
-
-    loaded: LoadedConfig
-    trainer: Trainer
-    training: TrainState
-    runtime: Runtime
-    saver: Checkpointer
-    metrics: MetricsLogger
-    render_modes: Sequence[str]
-    resumed: Start | None
-    notices: Sequence[str]
-
-
 def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
     """Give torch its threads. Return the configuration as a run keeps it, and lines on what was measured.
 
     ``threads: auto`` has become a number, ``stop_at_return: auto`` a number or null, and ``start_step`` 0
-    where no random actions come first. The rest is :func:`~.assembly.fitted`.
+    where no random actions come first. The rest is :func:`~.context.fitted`.
     """
     said = []
     if loaded.config.base_config.stop_at_return == "auto":

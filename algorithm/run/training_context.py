@@ -1,0 +1,53 @@
+"""A training before its first step, as an object that its construction asks and completes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from algorithm.core.plugins import Plugin
+from algorithm.core.spec import AgentSpec
+from algorithm.run.context import RunContext
+from algorithm.run.foreign import ForeignNetworks, networks_of
+from algorithm.run.inputs import RunInputs
+from algorithm.run.state import Start
+from algorithm.run.user_code import env_file, plugins_of
+from algorithm.store.lock import RunLock
+
+
+@dataclass(kw_only=True)
+class TrainingContext(RunContext):
+    """A training before its first step: its inputs, and what it goes on from or begins with.
+
+    inputs:  everything that decides it
+    lock:    of the run's folder
+    start:   checkpoint to go on from; None for a new run
+    notices: what does not go on exactly; of a new run, what it begins with
+    """
+
+    inputs: RunInputs
+    lock: RunLock
+    start: Start | None = None
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def networks(self) -> Path:
+        """Folder of ``nn.py``."""
+        resumed = self.start is not None and not self.inputs.task_nn
+        return self.inputs.run.path if resumed else self.loaded.env_dir
+
+    @cached_property
+    def foreign(self) -> ForeignNetworks | None:
+        """Networks of another run to begin with, or to go on with. Raises UsageError and StorageError."""
+        return networks_of(self.inputs, self.console.warn, resumed=self.start is not None)
+
+    @cached_property
+    def env_file(self) -> Path | None:
+        """File of the task's own environment, if it has one."""
+        return env_file(self.loaded)
+
+    def plugins(self, specs: Mapping[str, AgentSpec]) -> Sequence[Plugin]:
+        """Return the plug-ins that the training uses."""
+        return plugins_of(self.loaded, specs, self.networks)
