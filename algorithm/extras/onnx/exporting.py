@@ -81,9 +81,8 @@ def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exp
     graph = PolicyGraph(choice, spec)
     model = draw_graph(graph, keys.opset)
     lint(model, keys.opset, wide=bool(graph.wide))
-    data, checked = model.SerializeToString(), None
-    if keys.check:
-        checked = Checker(data, graph.ports, Reference(choice, spec))()
+    data = model.SerializeToString()
+    difference = Checker(data, graph.ports, Reference(choice, spec))() if keys.check else None
     normaliser = choice.model.normaliser
     card = {
         **origin.content,
@@ -93,8 +92,7 @@ def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exp
         "operators": dict(operators(model)),
         **_interface(graph.ports, spec, keys),
         "normalised_observations": int(normaliser.count) if isinstance(normaliser, Normaliser) else None,
-        "largest_difference": checked.difference if checked else None,
-        "compared_draws": checked.draws if checked else None,
+        "largest_difference": difference,
     }
     return Exported(data, card)
 

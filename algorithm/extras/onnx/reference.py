@@ -20,9 +20,6 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.normalise import TOLD_APART, Normaliser
 
-_GRID = 2001
-"""Points of a normal distribution over which moments are summed."""
-
 
 @dataclass(frozen=True)
 class Situation:
@@ -39,17 +36,12 @@ class Situation:
         """N."""
         return len(self.mask)
 
-    def repeated(self, times: int) -> Situation:
-        """Return all agents several times, one after the other."""
-        rows = np.tile(np.arange(self.size), times)
-        return Situation({name: value[rows] for name, value in self.obs.items()}, self.mask[rows])
-
 
 @dataclass(frozen=True)
 class Answer:
     """Actions of the policy in a situation, and its memory after them.
 
-    u [N, A_c], of the mode; scores [N, ΣN], of which the largest allowed one is chosen; carry [N, *C]
+    u [N, A_c], of the mode; scores [N, ΣN], of which a mode is the largest allowed one; carry [N, *C]
     """
 
     u: Float
@@ -120,13 +112,18 @@ class Reference:
         return self._choice.model.rep.initial_carry(n).numpy()
 
     @torch.inference_mode()
-    def answer(self, situation: Situation, prev_action: Float, carry: Float) -> Answer:
-        """Return what the policy does, prev_action [N, A], carry [N, *C]."""
+    def answer(
+        self, situation: Situation, prev_action: Float, carry: Float, taken: Float | None = None
+    ) -> Answer:
+        """Return what the policy does, prev_action [N, A], carry [N, *C].
+
+        taken: u [N, A_c] that critics' scores are of; the mode by default
+        """
         policy, state, after = self._policy(situation, prev_action, carry)
         parts, mask = self._choice.parts, torch.from_numpy(situation.mask)
         z = parts.continuous.act(policy, None, self._choice.noise)[0]
         u: Float = self.spec.action.squashed(z.numpy())
-        scores = self._scores(policy, state, torch.from_numpy(u), mask)
+        scores = self._scores(policy, state, torch.from_numpy(u if taken is None else taken), mask)
         return Answer(u, scores, after[0].numpy() if after else carry)
 
     def _policy(
@@ -145,28 +142,3 @@ class Reference:
             return logits_of(policy).numpy()
         values = [self._choice.value_of(q.frozen(state, u)).mean(0) for q in self._choice.model.critics]
         return torch.stack(values).sum(0).numpy()
-
-    @torch.inference_mode()
-    def scores_at(self, situation: Situation, u: Float) -> Float:
-        """Return the scores [N, ΣN] behind continuous actions, at an episode's start."""
-        n = situation.size
-        policy, state, _ = self._policy(situation, self.spec.action.padding(n), self.initial_carry(n))
-        return self._scores(policy, state, torch.from_numpy(u), torch.from_numpy(situation.mask))
-
-    @torch.inference_mode()
-    def distribution(self, situation: Situation) -> tuple[Float, Float]:
-        """Return π at an episode's start: probabilities [N, ΣN], and the grid of u [N, G, A_c].
-
-        Each point of the grid has the same probability, 1/G.
-        """
-        n, action = situation.size, self.spec.action
-        policy, _, _ = self._policy(situation, action.padding(n), self.initial_carry(n))
-        probs = np.zeros((n, 0), np.float32)
-        parts, mask = self._choice.parts, torch.from_numpy(situation.mask)
-        if action.branches and not self.greedy:
-            probs = parts.discrete.distribution(policy, mask, mask).probs.numpy()
-        points = torch.special.ndtri((torch.arange(_GRID, dtype=torch.float64) + 0.5) / _GRID).float()
-        normal = points.repeat(n).unsqueeze(1).expand(-1, action.continuous)
-        wide = policy.map(lambda x: x.repeat_interleave(_GRID, 0))
-        z = parts.continuous.act(wide, normal, self._choice.noise)[0]
-        return probs, action.squashed(z.numpy()).reshape(n, _GRID, -1)
