@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,10 @@ FORMAT = 1
 
 MANIFEST, CONFIG, CARD, RESULT = "manifest.json", "config.yaml", "README.md", "result.json"
 EVALUATION, WEIGHTS, PLOTS, CODE = "evaluation.json", "model.safetensors", "plots", ".py"
+
+_ALONE = (MANIFEST, CONFIG, CARD, RESULT, EVALUATION)
+_SEVERAL = re.compile(rf"([^/]+/)?{re.escape(WEIGHTS)}|{PLOTS}/[^/]+\.png|.+{re.escape(CODE)}", re.S)
+"""Names of members: of those that there is one of, and of networks, plots and code."""
 
 LARGEST = 2**31 - 2**24
 """Maximum size in bytes of an export, and of a file of networks in it."""
@@ -162,11 +167,6 @@ def _check_members(infos: Sequence[zipfile.ZipInfo], size: int) -> None:
 
 def _is_known(name: str) -> bool:
     """Return whether an export may have such a member: a plain name that stays inside, of a known kind."""
-    path, parts = PurePosixPath(name), name.split("/")
-    if not all(map(is_name, parts)):
+    if not all(map(is_name, name.split("/"))):
         return False
-    if len(parts) == 1 and name in (MANIFEST, CONFIG, CARD, RESULT, EVALUATION):
-        return True
-    if path.name == WEIGHTS:
-        return len(parts) <= 2
-    return path.suffix == CODE or (parts[0] == PLOTS and len(parts) == 2 and path.suffix == ".png")
+    return name in _ALONE or bool(_SEVERAL.fullmatch(name))

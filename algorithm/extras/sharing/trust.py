@@ -1,29 +1,26 @@
 """Contents of an export that needs no trust, and the refusal of all else.
 
-The rule: it brings no code, and every key that can hold text has its default there, or a name that is on a
-list: of what is built in and what an installed package has registered. Numbers pass.
+The rule: it brings no code, and every text in its configuration is the default of its key, a name on a list
+(of what is built in and what an installed package has registered), or else a plain word. Numbers pass.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import NoneType
-from typing import Annotated, Literal, get_args, get_origin
 
 import gymnasium.wrappers
 
 from algorithm.agents.registry import ALGORITHMS
 from algorithm.app.cli.flag_types import HUB
 from algorithm.config.loader import LoadedConfig
-from algorithm.config.schema import Config, fields, value_at
-from algorithm.core.errors import UsageError
-from algorithm.core.fields import Naming, facts_of
+from algorithm.config.schema import Config
+from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Group, installed
 from algorithm.env.kinds import ENVS, OBJECT, kind_of
 from algorithm.extras.sharing.archive import CODE
 
-_NAME = ("base_config", "env_name")
+_NAME = "base_config.env_name"
 
 LEFT_OUT = "left out"
 """Text in the place of the paths of demonstrations."""
@@ -34,17 +31,51 @@ _OWN = re.compile(r"algorithm\.env(\.\w+)*(?<!\.py):[\w-]+")
 _REGISTERED = re.compile(r"[\w-]+|[\w-]+/[\w-]+|([\w-]+/)?[\w.-]+-v\d+")
 """Names that a simulator looks up among its own: Gymnasium's ids, domain/task of DM Control."""
 
-_ARGUMENT = re.compile(r"[A-Za-z_]\w*")
-_INFO = re.compile(r"[A-Za-z_][\w-]*(/[\w-]+)*")
-_LABEL = re.compile(r"\w[\w -]*")
-"""Names of parameters, lessons and behaviours, and the words of ML-Agents."""
+_PATH = re.compile(r"[A-Za-z_][\w-]*(/[\w-]+)*")
+"""Names of observations, and of what an environment's info holds."""
 
-_WORD = re.compile(
+_PLAIN = re.compile(r"(?!set$)\w[\w -]*")
+"""Words that name no module, file or address; and not ``set``, for it may name a method to be called."""
+
+_ARGUMENT = re.compile(
     r"\d+x\d+|rgb_array|human|ansi|left|right|speed"
     r"|simple|nature|resnet|layer|batch|batch_first|plain|residual|inverted|parameter|state"
     r"|relu|tanh|elu|gelu|silu|selu|mish|leaky_relu"
 )
 """Texts that arguments may have: sizes and words of environments, choices of our networks, activations."""
+
+IsListed = Callable[[str], object]
+
+
+def _of(group: Group) -> IsListed:
+    """Return whether a name is built in, or registered by an installed package."""
+    return lambda name: name in group.own or name in installed(group)
+
+
+def _is_wrapper(name: str) -> bool:
+    return name in gymnasium.wrappers.__all__ or bool(_OWN.fullmatch(name))
+
+
+_LISTED: Mapping[str, IsListed] = {
+    "algorithm": _of(ALGORITHMS),
+    "base_config.env_type": lambda name: _of(ENVS)(name) and not kind_of(name).player,  # a program
+    _NAME: lambda name: _REGISTERED.fullmatch(name) or _OWN.fullmatch(name),
+    "base_config.wrappers": _is_wrapper,
+    "base_config.info_keys": _PATH.fullmatch,
+    "base_config.callbacks": lambda name: False,
+    "eval_config.wrappers": _is_wrapper,
+    "replay_config.sampler": _of(SAMPLERS),
+    f"{RUN_BLOCK}.nn": _of(NETWORKS),
+    f"{RUN_BLOCK}.extensions": _of(EXTENSIONS),
+    f"{RUN_BLOCK}.critic_observations": _PATH.fullmatch,
+}
+"""Key -> whether it may hold a text; of entries with arguments the names. All other keys hold plain words."""
+
+_WITH_ARGUMENTS = re.compile(
+    rf"(algorithm_args|base_config\.env_args|reset_config|nn_config\.\w+"
+    rf"|(base_config|eval_config)\.wrappers|replay_config\.sampler|{RUN_BLOCK}\.extensions)\..+"
+)
+"""Paths below which the texts are arguments."""
 
 
 def unlisted(loaded: LoadedConfig) -> list[str]:
@@ -55,93 +86,28 @@ def unlisted(loaded: LoadedConfig) -> list[str]:
 
 def unlisted_keys(config: Config) -> Iterator[str]:
     """Yield the same of one configuration."""
-    for path, key in fields(type(config)):
-        value, names = value_at(config, path), facts_of(key).names
+    passes = {*_texts(type(config)().model_dump())}
+    for path, text, is_key in _texts(config.model_dump()):
+        is_listed = _LISTED.get(path, _PLAIN.fullmatch)
+        if _WITH_ARGUMENTS.fullmatch(path) and not is_key:
+            is_listed = _ARGUMENT.fullmatch
         if path == _NAME and config.base_config.kind is OBJECT:  # that name makes nothing
             continue
-        if value == key.default or not holds_text(key.annotation):
-            continue
-        if names is None:
-            found: Iterable[object] = [value]
-        elif names in _NESTED:
-            found = _NESTED[names](value)
-        else:  # an entry of its own stands for a list of one
-            found = _names([value] if isinstance(value, Mapping) else value, _LISTED[names])
-        for text in found:
-            yield f"{'.'.join(path)}: {text!r}"
+        if (path, text, is_key) not in passes and not is_listed(text):
+            yield f"{path}: {text!r}"
 
 
-def holds_text(annotation: object) -> bool:
-    """Return whether a value of this type may hold text that nobody has listed, at any depth.
-
-    Any type that is not known to hold none counts as one that does.
-    """
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if origin is Literal or annotation in (bool, int, float, NoneType, ...):
-        return False
-    if origin is Annotated:
-        return holds_text(inner[0])
-    return not inner or any(map(holds_text, inner))
-
-
-def _names(value: object, is_listed: Callable[[str], bool]) -> Iterator[object]:
-    """Yield the names that are not listed: a text, or entries of a name and its arguments."""
-    if isinstance(value, list | tuple):
-        for entry in value:
-            for name, arguments in entry.items() if isinstance(entry, Mapping) else [(entry, None)]:
-                yield from _names(name, is_listed)
-                yield from _arguments(arguments)
-    elif not isinstance(value, str) or not is_listed(value):
-        yield value
-
-
-def _arguments(value: object) -> Iterator[object]:
-    """Yield what is neither a number nor a listed word, however deep."""
+def _texts(value: object, path: str = "") -> Iterator[tuple[str, str, bool]]:
+    """Yield path, text, and whether it is a key, of all that is neither a number nor empty."""
     if isinstance(value, Mapping):
-        yield from (name for name in value if not _ARGUMENT.fullmatch(str(name)))
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _arguments(item)
-    elif value is not None and not isinstance(value, int | float) and not _WORD.fullmatch(str(value)):
-        yield value
-
-
-def _parameters(value: object) -> Iterator[object]:
-    """Yield what is neither a number nor a plain name; and what ``set`` says, which may call a method."""
-    if isinstance(value, Mapping):
-        yield from (name for name in value if not _LABEL.fullmatch(str(name)))
         for key, inner in value.items():
-            yield from [inner] if key == "set" else _parameters(inner)
+            yield path, str(key), True
+            yield from _texts(inner, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _parameters(item)
-    elif not isinstance(value, int | float) and not _LABEL.fullmatch(str(value)):
-        yield value
-
-
-_NESTED: Mapping[Naming, Callable[[object], Iterator[object]]] = {
-    "arguments": _arguments,
-    "parameters": _parameters,
-}
-
-
-def _is_of(group: Group, name: str) -> bool:
-    """Return whether it is built in, or registered by an installed package."""
-    return name in group.own or name in installed(group)
-
-
-_LISTED: Mapping[Naming, Callable[[str], bool]] = {
-    "kind": lambda name: _is_of(ENVS, name) and not kind_of(name).player,  # a player is a program
-    "environment": lambda name: bool(_REGISTERED.fullmatch(name) or _OWN.fullmatch(name)),
-    "wrappers": lambda name: name in gymnasium.wrappers.__all__ or bool(_OWN.fullmatch(name)),
-    "algorithm": lambda name: _is_of(ALGORITHMS, name),
-    "extensions": lambda name: _is_of(EXTENSIONS, name),
-    "sampler": lambda name: _is_of(SAMPLERS, name),
-    "networks": lambda name: _is_of(NETWORKS, name),
-    "infos": lambda name: bool(_INFO.fullmatch(name)),
-    "demos": lambda name: name == LEFT_OUT,
-}
+        for inner in value:
+            yield from _texts(inner, path)
+    elif value is not None and not isinstance(value, int | float):
+        yield path, str(value), False
 
 
 def refuse_code(source: str, loaded: LoadedConfig, files: Iterable[str]) -> None:
