@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from algorithm.app.cli.given import config_flags
@@ -18,13 +19,13 @@ from algorithm.config.resolve import overridden, with_values
 from algorithm.config.sections import DEFAULT_SECTION
 from algorithm.config.tree import KeyPath, Node, from_value, to_value
 from algorithm.config.yaml_io import inline, write_yaml
-from algorithm.core.errors import RUN_BLOCK, UsageError, visible
+from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError, visible
 from algorithm.core.reading import read_json
 from algorithm.core.system.processes import usable_cores
 from algorithm.core.wording import clock_time, counted, format_bytes, short
 from algorithm.extras.tune.optimiser import Optimiser, require_optimiser
 from algorithm.extras.tune.page import TRIALS, StudyFacts, read_facts, write_study
-from algorithm.extras.tune.records import JOURNAL, RUN_SECTION, SNAPSHOT, StudySize, shown
+from algorithm.extras.tune.records import DATABASE, RUN_SECTION, SNAPSHOT, StudySize, shown
 from algorithm.extras.tune.space import SearchSpace, grid, limits, read_space
 from algorithm.extras.tune.study import Study
 from algorithm.extras.tune.trial import RunPlan, fitting
@@ -141,8 +142,7 @@ def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
         facts = read_json(folder.path / STUDY)
         write_json(folder.path / STUDY, {**facts, "tune": tune.model_dump(mode="json")})
         first = plan.length // 3 if tune.prune_after is None else tune.prune_after
-        journal = folder.path / JOURNAL
-        optimiser = Optimiser(journal, space, tune, seed, length=plan.length, first=first)
+        optimiser = Optimiser(_database(folder), space, tune, seed, length=plan.length, first=first)
         refused = partial(_refused, folder, plan.algorithm, seed)
         study = Study(plan, optimiser, seed, refused=refused, say=_say)
         _say(f"study {folder.name}: {_size(loaded, space).text}")
@@ -160,6 +160,19 @@ def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
     if stop:
         _say(f"{stop.reason}: resume with {folder.command('--tune', folder.name, '--resume')}")
     return stop.exit_code
+
+
+def _database(folder: RunDir) -> Path:
+    """Return the file of what the search knows. Raises StorageError where there are trials without it."""
+    database = folder.path / DATABASE
+    if (folder.path / TRIALS).exists() and not database.exists():
+        raise StorageError(
+            "the database of a study is missing",
+            where=database,
+            why=f"{TRIALS} lists trials, but the search has forgotten them",
+            fix="restore a copy of it, or start another study; the runs of its trials are intact",
+        )
+    return database
 
 
 def _plan(folder: RunDir, loaded: LoadedConfig, device: str) -> RunPlan:

@@ -1,4 +1,4 @@
-"""The optimiser of a study: optuna, by ask and tell, with all that it knows in one journal.
+"""The optimiser of a study: optuna, by ask and tell, with all that it knows in one database.
 
 Another optimiser is a class with the public methods of `Optimiser`.
 """
@@ -6,9 +6,11 @@ Another optimiser is a class with the public methods of `Optimiser`.
 from __future__ import annotations
 
 import math
+import sqlite3
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +19,9 @@ from algorithm.config.extras_config import TuneConfig
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import StorageError, described
 from algorithm.core.extras import needs
-from algorithm.core.reading import parse_json, read_bytes
 from algorithm.core.seeding import stream_seed
 from algorithm.extras.tune.records import TrialRecord, TrialState
 from algorithm.extras.tune.space import Parameter, SearchSpace, grid
-from algorithm.store.files import write_bytes
-from algorithm.store.logs.rows import MOST
 
 if TYPE_CHECKING:  # it takes a second to import
     from optuna import Study
@@ -51,19 +50,19 @@ def require_optimiser() -> None:
 
 
 class Optimiser:
-    """A study of optuna. A draw follows from the journal, ``seed`` and the number of the trial alone.
+    """A study of optuna. A draw follows from the database, ``seed`` and the number of the trial alone.
 
-    journal: file that only grows; it is made if it is not there
-    length:  steps of a run, 0 without a limit; first: of them those without pruning
-    Raises StorageError for a damaged journal, and UsageError where optuna is not installed.
+    database: file of SQLite, which a kill leaves whole; it is made if it is not there
+    length:   steps of a run, 0 without a limit; first: of them those without pruning
+    Raises StorageError for a damaged database, and UsageError where optuna is not installed.
     """
 
     def __init__(
-        self, journal: Path, space: SearchSpace, tune: TuneConfig, seed: int, *, length: int, first: int
+        self, database: Path, space: SearchSpace, tune: TuneConfig, seed: int, *, length: int, first: int
     ) -> None:
         require_optimiser()
         import optuna
-        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+        from sqlalchemy.exc import SQLAlchemyError
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -77,9 +76,9 @@ class Optimiser:
             for path, parameter in space.items()
         }
         try:
-            _mend(journal)
-            backend = JournalFileBackend(str(journal), JournalFileOpenLock(str(journal)))
-            self._storage = optuna.storages.JournalStorage(backend)
+            # A creator, for the address of a file cannot hold every name of one.
+            creator = partial(sqlite3.connect, database)
+            self._storage = optuna.storages.RDBStorage("sqlite://", {"creator": creator})
             self._study: Study = optuna.create_study(
                 storage=self._storage,
                 study_name=_NAME,
@@ -91,10 +90,19 @@ class Optimiser:
                 if len(one.params) < len(space):
                     self._storage.set_trial_user_attr(self._id(one.number), _WHY, _TORN)
                     self._study.tell(one.number, state=self._states.FAIL)
-        except OSError as error:
-            raise StorageError.of(error, what="a study cannot be read", where=journal) from error
-        except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
-            raise _damaged(journal, described(error)) from error
+        except (
+            SQLAlchemyError,
+            optuna.exceptions.OptunaError,
+            LookupError,
+            RuntimeError,
+            ValueError,
+        ) as error:
+            raise StorageError(
+                "the database of a study is damaged",
+                where=database,
+                why=described(error).partition("\n")[0],
+                fix="restore a copy of it, or start another study; the runs of its trials are intact",
+            ) from error
 
     @property
     def trials(self) -> list[TrialRecord]:
@@ -206,30 +214,3 @@ class Optimiser:
         if self._tune.pruning == "hyperband":
             return pruners.HyperbandPruner(min_resource=max(1, first), max_resource=max(length, first + 1))
         return pruners.WilcoxonPruner() if self._tune.pruning == "wilcoxon" else pruners.NopPruner()
-
-
-def _mend(journal: Path) -> None:
-    """Remove what a kill has left: a line without its end, and locks of optuna's own.
-
-    The lock of the study's folder keeps others out. Raises StorageError for a line that is no JSON.
-    """
-    for lock in journal.parent.glob(f"{journal.name}.lock*"):
-        lock.unlink()
-    data = read_bytes(journal, MOST) if journal.exists() else b""
-    whole = data[: data.rfind(b"\n") + 1]
-    for number, line in enumerate(whole.splitlines(), 1):
-        try:
-            parse_json(line)
-        except ValueError as error:
-            raise _damaged(journal, f"line {number}: {error}") from error
-    if whole != data:
-        write_bytes(journal, whole)
-
-
-def _damaged(journal: Path, why: str) -> StorageError:
-    return StorageError(
-        "the journal of a study is damaged",
-        where=journal,
-        why=why,
-        fix="restore a copy of it, or start another study; the runs of its trials are intact",
-    )

@@ -104,7 +104,7 @@ def read_facts(folder: RunDir) -> StudyFacts:
     try:
         return _read_facts(folder)
     except (LookupError, TypeError, ValueError, AttributeError, ConfigError) as error:
-        fix = "restore a copy of them; the journal and the runs of the trials are not affected"
+        fix = "restore a copy of them; the database and the runs of the trials are not affected"
         raise StorageError(
             "the files of a study are damaged", where=folder.path, why=described(error), fix=fix
         ) from error

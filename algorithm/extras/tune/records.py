@@ -9,7 +9,7 @@ from typing import Literal
 
 from algorithm.core.wording import counted, short
 
-JOURNAL = "journal.log"
+DATABASE = "study.db"
 """File of optuna, in the folder of a study."""
 
 SNAPSHOT = "config.study.yaml"
@@ -26,7 +26,7 @@ TrialState = Literal["running", "complete", "pruned", "failed"]
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial as the journal has it.
+    """One trial as the database has it.
 
     number:  from 1; a trial that was killed while it was asked has none, and is asked anew
     values:  drawn, dotted path -> value

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from algorithm.config.extras_config import TuneConfig
 from algorithm.extras.tune import study as loop
 from algorithm.extras.tune import trial
 from algorithm.extras.tune.optimiser import Optimiser
-from algorithm.extras.tune.records import JOURNAL
+from algorithm.extras.tune.records import DATABASE
 from algorithm.extras.tune.space import SearchSpace, read_space
 from algorithm.extras.tune.study import Study
 from algorithm.extras.tune.trial import RunPlan
@@ -36,7 +38,7 @@ class Made:
         self.stop = StopRequest()
 
     def optimiser(self) -> Optimiser:
-        return Optimiser(self.run.path / JOURNAL, self.space, self.tune, 1, length=300, first=100)
+        return Optimiser(self.run.path / DATABASE, self.space, self.tune, 1, length=300, first=100)
 
     def study(self) -> Study:
         always = ("--directory", str(self.run.models))
@@ -61,6 +63,18 @@ class Made:
         """Names of the runs that were started, and how."""
         file = self.run.path / "begun.txt"
         return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """A database is not flushed to the disk: no test takes the power away."""
+
+    def unsafe(connection: Any, _: object) -> None:
+        connection.execute("PRAGMA synchronous = OFF")
+
+    event.listen(Engine, "connect", unsafe)
+    yield
+    event.remove(Engine, "connect", unsafe)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from algorithm.config.yaml_io import parse_tree, read_yaml
 from algorithm.core.errors import UsageError
 from algorithm.extras.tune.command import section_text
 from algorithm.extras.tune.page import StudyFacts, read_facts
-from algorithm.extras.tune.records import TrialRecord
+from algorithm.extras.tune.records import DATABASE, TrialRecord
 from algorithm.store.rundir import RunDir
 from tests.extras.tune.conftest import Made
 from tests.report.pages import read
@@ -165,6 +165,17 @@ def test_damaged_files_of_a_study_are_told(
     for text in ("{}", '{"tune": 3, "trials": [1], "trial": 1}', "no JSON"):
         (STUDY / file).write_text(text)
         assert study("--report", "s") in (0, 6) and "internal error" not in capsys.readouterr().err
+
+
+def test_trials_without_their_database_are_not_begun_anew(
+    study: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ("-o", "tune_config.trials=1", "-o", "tune_config.final_seeds=0")
+    assert study("-c", "t.yaml:own", "--tune", "s", "--seed", "1", *small) == 0
+    (STUDY / DATABASE).unlink()
+    assert study("--tune", "s", "--resume") == 6
+    assert "the database of a study is missing" in capsys.readouterr().err
+    assert not (STUDY / DATABASE).exists()
 
 
 def test_a_verdict_is_what_the_interval_says(made: Callable[..., Made]) -> None:

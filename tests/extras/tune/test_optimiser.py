@@ -1,16 +1,20 @@
-"""Draws of a study follow from its journal, its seed and their number; nothing else is remembered."""
+"""Draws of a study follow from its database, its seed and their number; nothing else is remembered."""
 
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from algorithm.core.errors import StorageError
 from algorithm.extras.tune.optimiser import Optimiser
-from algorithm.extras.tune.records import JOURNAL, TrialRecord
+from algorithm.extras.tune.records import DATABASE, TrialRecord
 from tests.extras.tune.conftest import LEARNING_RATE, Made
 
 Make = Callable[..., Made]
@@ -65,23 +69,50 @@ def test_choices_of_any_kind_come_back_as_they_were(made: Make) -> None:
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "grid"])
-def test_a_kill_anywhere_in_the_journal_changes_no_draw(made: Make, sampler: str) -> None:
+def test_a_kill_between_any_two_transactions_changes_no_draw(made: Make, sampler: str) -> None:
     params = {"sac_config.n_step": {"in": [1, 3, 5]}, "sac_config.batch_size": {"in": [16, 64, 256]}}
     settings = {"params": params, "sampler": sampler, "startup": 1}
-    whole = made(**settings)
-    drawn = [_trial(whole.optimiser()) for _ in range(3)]
-    lines = (whole.run.path / JOURNAL).read_bytes().splitlines(keepends=True)
-    for cut in range(len(lines)):
-        torn = made(f"cut_{cut}", **settings)
-        (torn.run.path / JOURNAL).write_bytes(b"".join(lines[:cut]) + lines[cut][: cut % 4])
-        optimiser = torn.optimiser()
+    whole, states = made(**settings), dict[bytes, None]()
+
+    def keep(_: object) -> None:
+        states[(whole.run.path / DATABASE).read_bytes()] = None
+
+    event.listen(Engine, "begin", keep)
+    try:
+        drawn = [_trial(whole.optimiser()) for _ in range(3)]
+    finally:
+        event.remove(Engine, "begin", keep)
+    assert len(states) > 20
+    for number, state in enumerate(states):
+        killed = made(f"killed_{number}", **settings)
+        (killed.run.path / DATABASE).write_bytes(state)
+        optimiser = killed.optimiser()
         for one in optimiser.trials:  # asked, and not told
             if one.state == "running":
                 _tell(optimiser, one)
         while len(optimiser.trials) < 3:
-            _trial(torn.optimiser())
-            optimiser = torn.optimiser()
-        assert [dict(one.values) for one in optimiser.trials] == drawn, f"cut at line {cut}"
+            _trial(optimiser)
+        assert [dict(one.values) for one in optimiser.trials] == drawn, f"killed in transaction {number}"
+
+
+def test_a_process_killed_while_it_writes_leaves_a_database_that_goes_on(made: Make) -> None:
+    study = made()
+    _trial(study.optimiser())
+    database = study.run.path / DATABASE
+    program = (
+        "import os, signal, sqlite3, sys\n"
+        "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "db.execute('PRAGMA cache_size = 1')\n"  # so that pages are written before the commit
+        "db.execute('BEGIN IMMEDIATE')\n"
+        "db.execute('DELETE FROM trials')\n"
+        "db.execute('CREATE TABLE large (x)')\n"
+        "for _ in range(200): db.execute('INSERT INTO large VALUES (randomblob(4000))')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, str(database)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert database.with_name(f"{DATABASE}-journal").stat().st_size > 0, "it was killed while it wrote"
+    assert [one.state for one in study.optimiser().trials] == ["complete"]
 
 
 def test_steps_end_within_their_interval(made: Make) -> None:
@@ -113,22 +144,17 @@ def test_two_objectives_have_a_cost_and_no_pruning(made: Make) -> None:
     assert all(one.cost == 1.0 for one in study.optimiser().trials)
 
 
-def test_a_damaged_line_is_named_and_a_lock_of_a_killed_process_goes(made: Make, tmp_path: Path) -> None:
+def test_a_damaged_database_is_named(made: Make) -> None:
     study = made()
     for _ in range(3):
         _trial(study.optimiser())
-    journal = study.run.path / JOURNAL
-    (journal.parent / f"{JOURNAL}.lock").touch()
-    assert len(study.optimiser().trials) == 3
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join([*lines[:4], b"\xff" + lines[4][1:], *lines[5:]]))
-    with pytest.raises(StorageError, match="the journal of a study is damaged") as caught:
-        study.optimiser()
-    assert "line 5" in caught.value.why
-    for old, new in ((b'"op_code"', b'"op_kode"'), (b'"op_code":', b'"op_code":9')):
-        journal.write_bytes(b"".join(line.replace(old, new) for line in lines))
-        with pytest.raises(StorageError, match="the journal of a study is damaged"):
+    database = study.run.path / DATABASE
+    whole = database.read_bytes()
+    for damaged in (b"no database", whole[:4096] + bytes(4096) + whole[8192:], whole[: len(whole) // 2]):
+        database.write_bytes(damaged)
+        with pytest.raises(StorageError, match="the database of a study is damaged") as caught:
             study.optimiser()
+        assert caught.value.where == str(database) and caught.value.why and caught.value.fix
 
 
 def test_importances_are_shares(made: Make) -> None:
