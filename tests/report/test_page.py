@@ -7,7 +7,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from algorithm.app.report.charts import Chart, Line
-from algorithm.app.report.page import Section, Tile, bold, code, link, page, render
+from algorithm.app.report.page import Page, Section, Tile, bold, code, link, page_template
 from algorithm.app.report.theme import DARK, LIGHT
 from tests.report.pages import read
 
@@ -30,7 +30,14 @@ def everything(text: str) -> str:
         notes=[text],
     )
     tiles = [Tile(text, text, text)]
-    return page(text, text, [section], problems=[text], commands=[(text, text)], tiles=tiles)
+    return Page(
+        title=text,
+        subtitle=text,
+        sections=[section],
+        problems=[text],
+        commands=[(text, text)],
+        tiles=tiles,
+    ).html
 
 
 def test_text_is_never_markup_and_a_page_fetches_and_runs_nothing():
@@ -54,4 +61,4 @@ def test_a_page_has_colours_for_light_and_for_dark():
 
 def test_a_text_that_is_missing_is_an_error():
     with pytest.raises(UndefinedError):
-        render("page.html", title="t")
+        page_template().render(title="t")

@@ -132,7 +132,7 @@ class Facts:
     def state(self) -> str:
         """State of the run in words."""
         if self.holder is not None:
-            return f"still running, {self.holder}" if self.holder.lives else "killed"
+            return state_of(self.holder)
         if not self.ended:
             return "ended without a result"
         limit = self.config.config.base_config.max_step if self.config else -1
@@ -260,6 +260,11 @@ def holder_of(lock: Path) -> Holder | None:
         return None
     is_me = holder is not None and holder.pid == os.getpid() and not holder.is_elsewhere
     return None if is_me else holder
+
+
+def state_of(holder: Holder) -> str:
+    """Return what the process of a lock says of a run or a population."""
+    return f"still running, {holder}" if holder.lives else "killed"
 
 
 def lookup(value: object, *path: str) -> object:

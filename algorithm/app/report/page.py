@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -13,9 +15,12 @@ from markupsafe import Markup
 
 from algorithm.app.report.charts import Chart
 from algorithm.app.report.theme import DARK, LIGHT
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.store.files import write_text
+from algorithm.store.rundir import RunDir
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Template
 
 
 @dataclass(frozen=True)
@@ -52,28 +57,69 @@ class Section:
     notes: Sequence[str] = ()
 
 
-def page(
-    title: str,
-    subtitle: str,
-    sections: Sequence[Section],
-    *,
-    problems: Sequence[str],
-    commands: Sequence[tuple[str, str]],
-    tiles: Sequence[Tile] = (),
-) -> str:
-    """Return a page. problems: warnings at its top; commands: purposes and lines to be copied."""
-    content = {"sections": sections, "problems": problems, "commands": commands, "tiles": tiles}
-    return render("page.html", title=title, subtitle=subtitle, **content)
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A page: tiles at its top, sections, commands at its end.
+
+    problems: warnings at its top
+    commands: purposes and lines to be copied
+    """
+
+    title: str
+    subtitle: str
+    sections: Sequence[Section]
+    problems: Sequence[str] = ()
+    commands: Sequence[tuple[str, str]] = ()
+    tiles: Sequence[Tile] = ()
+
+    @property
+    def html(self) -> str:
+        """The page as text."""
+        return page_template().render(vars(self))
 
 
-def render(template: str, **content: object) -> str:
-    """Return a template beside this file with its ``content``."""
-    return _templates().get_template(template).render(content)
+@dataclass(frozen=True, kw_only=True)
+class FolderPage(Page):
+    """The page about a run, a population or a study, ``report.html`` in its folder.
+
+    Its last section says where it comes from, its last command writes it again.
+    origin: more facts of that section
+    """
+
+    title: str = ""
+    folder: RunDir
+    origin: Sequence[tuple[str, str]] = ()
+
+    def write(self) -> Path:
+        """Write the page; return its path. Raises StorageError."""
+        folder, now = self.folder, datetime.now(timezone.utc)
+        written = "this page", f"written {now.isoformat(timespec='seconds')}"
+        origin = Section(title="Origin", facts=[*self.origin, ("folder", str(folder.path)), written])
+        again = "Write this page again", folder.command("--report", folder.name)
+        whole = replace(
+            self,
+            title=f"{folder.env}, {folder.name}",
+            sections=[*self.sections, origin],
+            commands=[*self.commands, again],
+        )
+        write_text(folder.report, whole.html)
+        return folder.report
+
+
+def heading(title: str, behaviour: str) -> str:
+    """Return a title with the name of a behaviour, which is shown only where there are several."""
+    return title if behaviour == DEFAULT_BEHAVIOUR else f"{title}: {behaviour}"
 
 
 def link(text: str, path: str) -> str:
     """Return a link to a file, by its path from the page."""
     return Markup('<a href="{}">{}</a>').format(quote(path), text)
+
+
+def link_to_page(text: str, run: Path, place: Path) -> str:
+    """Return a link from a page in the folder ``place`` to that of a run, or the text if it has none."""
+    page = run / "report.html"
+    return link(text, Path(os.path.relpath(page, place)).as_posix()) if page.exists() else text
 
 
 def code(text: str) -> str:
@@ -86,13 +132,9 @@ def bold(text: str) -> str:
     return Markup("<b>{}</b>").format(text)
 
 
-def written_now() -> tuple[str, str]:
-    """Return the fact of when a page was written."""
-    return "this page", f"written {datetime.now(timezone.utc).isoformat(timespec='seconds')}"
-
-
 @lru_cache(maxsize=1)
-def _templates() -> Environment:
+def page_template() -> Template:
+    """Return the template of all pages; a text that it misses is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     templates = Environment(
@@ -103,4 +145,4 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.globals.update(light=LIGHT, dark=DARK)
-    return templates
+    return templates.get_template("page.html")

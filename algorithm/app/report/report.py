@@ -12,7 +12,7 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.app.report.bands import lesson_bands
 from algorithm.app.report.curves import diagnostics, learning_curve
 from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number, space_rows
-from algorithm.app.report.page import Section, Tile, bold, code, link, page, written_now
+from algorithm.app.report.page import FolderPage, Section, Tile, bold, code, heading, link
 from algorithm.app.report.settings import differences, options_of, preset_of
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import RUN_BLOCK
@@ -20,7 +20,6 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, duration, info_rows, plus_minus, short
 from algorithm.env.parameters.config import lessons_by_name
 from algorithm.run.evaluation.statistics import INTERVAL
-from algorithm.store.files import write_text
 from algorithm.store.offers import PAST_PATIENCE, PAST_SUCCESS, curves_of, going_on, playing_commands
 from algorithm.store.rundir import RunDir
 
@@ -49,17 +48,15 @@ def write_report(run: RunDir) -> Path:
     """
     facts = Facts.gather(run)
     sections = [section for name in facts.behaviours for section in _behaviour(facts, name)]
-    sections += [*_videos(run), *_settings(facts), Section(title="Origin", facts=_origin(facts))]
-    text = page(
-        f"{run.env}, {run.name}",
-        _subtitle(facts),
-        sections,
+    return FolderPage(
+        folder=run,
+        subtitle=_subtitle(facts),
+        sections=[*sections, *_videos(run), *_settings(facts)],
         problems=facts.problems,
         commands=command_list(facts),
         tiles=_tiles(facts),
-    )
-    write_text(run.report, text)
-    return run.report
+        origin=_origin(facts),
+    ).write()
 
 
 def _subtitle(facts: Facts) -> str:
@@ -106,11 +103,10 @@ def _score(label: str, score: Score | None) -> Tile:
 
 
 def _behaviour(facts: Facts, behaviour: str) -> Iterator[Section]:
-    """Yield the charts of one behaviour; its name is shown only where there are several."""
-    suffix = "" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}"
+    """Yield the charts of one behaviour."""
     columns, ratio = facts.metrics.get(behaviour), None
     if columns is None:
-        yield Section(title=f"Learning curve{suffix}", text=["Nothing was measured yet."])
+        yield Section(title=heading("Learning curve", behaviour), text=["Nothing was measured yet."])
         return
     if facts.config is not None:
         config = facts.config.for_behaviour(behaviour)
@@ -118,9 +114,9 @@ def _behaviour(facts: Facts, behaviour: str) -> Iterator[Section]:
         ratio = number(sac.replay_ratio) if owes and sac.use_replay_buffer else None
     bands = lesson_bands(columns, lessons_by_name(facts.config.config.parameters) if facts.config else {})
     text = [] if facts.evaluations(behaviour) else ["The run was not evaluated yet."]
-    yield Section(title=f"Learning curve{suffix}", text=text, chart=learning_curve(columns, bands))
+    yield Section(title=heading("Learning curve", behaviour), text=text, chart=learning_curve(columns, bands))
     if charts := diagnostics(columns, replay_ratio=ratio):
-        yield Section(title=f"Diagnostics{suffix}", charts=charts)
+        yield Section(title=heading("Diagnostics", behaviour), charts=charts)
 
 
 def _videos(run: RunDir) -> Iterator[Section]:
@@ -166,7 +162,7 @@ def _settings(facts: Facts) -> Iterator[Section]:
 def _origin(facts: Facts) -> list[tuple[str, str]]:
     """Return spaces, program, machine and time of the run."""
     manifest = facts.manifest
-    rows = [*space_rows(facts.specs), ("folder", str(facts.run.path)), written_now()]
+    rows = space_rows(facts.specs)
     if isinstance(host := manifest.get("host"), Mapping):
         parts = (host.get("name"), host.get("system"), f"{host.get('cpus')} processors")
         rows.append(("machine", ", ".join(str(part) for part in parts if part is not None)))
@@ -203,7 +199,6 @@ def command_list(facts: Facts) -> list[tuple[str, str]]:
         ("Continue it", going_on(run, *_further(facts))),
         *((PURPOSES[purpose], command) for purpose, command in playing.items()),
         ("All curves", curves_of(run)),
-        ("Write this page again", run.command("--report", run.name)),
     ]
 
 

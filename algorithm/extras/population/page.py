@@ -12,7 +12,7 @@ import numpy as np
 
 from algorithm.app.report.charts import Chart, Line
 from algorithm.app.report.curves import experiment_lines, mean_line
-from algorithm.app.report.facts import Facts, TolerantReader, holder_of, number
+from algorithm.app.report.facts import Facts, TolerantReader, holder_of, number, state_of
 from algorithm.app.report.lineage import (
     GIVEN_UP,
     MemberOutcome,
@@ -20,15 +20,13 @@ from algorithm.app.report.lineage import (
     gene_text,
     read_lineage,
 )
-from algorithm.app.report.page import Section, Tile, link, page, written_now
+from algorithm.app.report.page import FolderPage, Section, Tile, heading, link_to_page
 from algorithm.app.report.report import PURPOSES
 from algorithm.core.reading import read_json
-from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, listed
 from algorithm.extras.population.drift import drifts
 from algorithm.extras.standings.experiments import Experiment, behaviours_of
 from algorithm.run.evaluation.statistics import INTERVAL
-from algorithm.store.files import write_text
 from algorithm.store.names import LINEAGE, is_name
 from algorithm.store.offers import playing_commands
 from algorithm.store.rundir import RunDir
@@ -104,22 +102,15 @@ def write_population(folder: RunDir) -> Path:
     """
     facts = PopulationFacts.gather(folder)
     runs = Experiment(folder.name, tuple(facts.members.values()))
-    text = page(
-        f"{folder.env}, {folder.name}",
-        _subtitle(facts),
-        [
-            *(_curves(facts, runs, name) for name in behaviours_of([runs])),
-            _scores(facts.outcomes),
-            *drifts(facts.outcomes),
-            *_last(facts),
-            Section(title="Origin", facts=[("folder", str(folder.path)), written_now()]),
-        ],
+    curves = (_curves(facts, runs, name) for name in behaviours_of([runs]))
+    return FolderPage(
+        folder=folder,
+        subtitle=_subtitle(facts),
+        sections=[*curves, _scores(facts.outcomes), *drifts(facts.outcomes), *_last(facts)],
         problems=_shortened(facts.problems),
         commands=_commands(facts),
         tiles=_tiles(facts),
-    )
-    write_text(folder.report, text)
-    return folder.report
+    ).write()
 
 
 def _name(folder: RunDir, one: MemberOutcome) -> str:
@@ -144,9 +135,7 @@ def _shortened(problems: Sequence[str]) -> list[str]:
 
 def _subtitle(facts: PopulationFacts) -> str:
     holder, seed = holder_of(facts.folder.lock), number(facts.start, "seed")
-    state = "not running"
-    if holder is not None:
-        state = f"still running, {holder}" if holder.lives else "killed"
+    state = "not running" if holder is None else state_of(holder)
     return f"population · {state} · seed {'unknown' if seed is None else f'{seed:.0f}'}"
 
 
@@ -169,9 +158,9 @@ def _tiles(facts: PopulationFacts) -> list[Tile]:
 def _curves(facts: PopulationFacts, runs: Experiment, behaviour: str) -> Section:
     """Return the chart of the members' evaluations in one behaviour."""
     series = runs.series(behaviour)
-    heading = "Learning curves" + ("" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}")
+    title = heading("Learning curves", behaviour)
     if not series:
-        return Section(title=heading, text=["No member was evaluated yet."])
+        return Section(title=title, text=["No member was evaluated yet."])
     lines = experiment_lines(series, f"mean of {counted(len(series), 'member')}, {INTERVAL} interval")
     notes = ["Evaluations only."]
     if len(series) > 1:
@@ -190,7 +179,7 @@ def _curves(facts: PopulationFacts, runs: Experiment, behaviour: str) -> Section
             f"Dotted: the end of {'each generation' if every == 1 else f'every {every} generations'}."
         )
     chart = Chart("Return over environment steps of a member", lines, large=True, marks=marks)
-    return Section(title=heading, chart=chart, notes=[" ".join(notes)])
+    return Section(title=title, chart=chart, notes=[" ".join(notes)])
 
 
 def _scores(outcomes: Sequence[MemberOutcome]) -> Section:
@@ -222,8 +211,7 @@ def _last(facts: PopulationFacts) -> Iterator[Section]:
     rows = []
     for one in facts.last:
         name, rank = _name(facts.folder, one), f"{one.rank}{', elite' if one.elite else ''}"
-        report = _sibling(facts.folder, name).report
-        title = link(name, f"../{name}/{report.name}") if report.exists() else name
+        title = link_to_page(name, _sibling(facts.folder, name).path, facts.folder.path)
         values = [gene_text(one.genes[path]) if path in one.genes else "" for path in genes]
         parents = listed(one.parents) or "none"
         rows.append([title, rank, one.score_text, *values, one.origin, parents, one.end_text])
@@ -246,4 +234,4 @@ def _commands(facts: PopulationFacts) -> list[tuple[str, str]]:
             (f"{PURPOSES[purpose]}: {member.run.name}, the best of the last generation", command)
             for purpose, command in playing.items()
         ]
-    return [*found, ("Write this page again", folder.command("--report", folder.name))]
+    return found

@@ -9,9 +9,8 @@ from pathlib import Path
 from algorithm.app.report.charts import Chart
 from algorithm.app.report.curves import Series, group_lines
 from algorithm.app.report.facts import Facts, Score
-from algorithm.app.report.page import Section, code, link, page
+from algorithm.app.report.page import Page, Section, code, heading, link_to_page
 from algorithm.app.report.settings import differences
-from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, listed, plus_minus, short
 from algorithm.extras.standings.aggregates import Curve, Runs
 from algorithm.extras.standings.experiments import (
@@ -85,13 +84,13 @@ def comparison(experiments: Sequence[Experiment]) -> str:
     )
     head = ["run", "seed", "state", "steps", "last evaluation"]
     sections.append(Section(title="Runs", head=head, rows=[_run(facts) for facts in runs]))
-    return page(
-        f"{first.env}: {' against '.join(names)}",
-        f"{counted(len(experiments), 'experiment')}, {counted(len(runs), 'run')}",
-        sections,
+    return Page(
+        title=f"{first.env}: {' against '.join(names)}",
+        subtitle=f"{counted(len(experiments), 'experiment')}, {counted(len(runs), 'run')}",
+        sections=sections,
         problems=[f"{facts.run.name}: {problem}" for facts in runs for problem in facts.problems],
         commands=[("Write this page again", again)],
-    )
+    ).html
 
 
 def _series(experiments: Sequence[Experiment], behaviour: str) -> dict[str, list[Series]]:
@@ -111,14 +110,15 @@ def _sides(groups: Mapping[str, Sequence[Series]]) -> tuple[dict[str, Runs], dic
 def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> Iterator[Section]:
     """Yield curves and outcomes of one behaviour."""
     groups = _series(experiments, behaviour)
-    suffix = "" if behaviour == DEFAULT_BEHAVIOUR else f": {behaviour}"
     if not any(groups.values()):
-        yield Section(title=f"Learning curves{suffix}", text=["None of these runs was evaluated yet."])
+        yield Section(
+            title=heading("Learning curves", behaviour), text=["None of these runs was evaluated yet."]
+        )
         return
     curves = Chart("Return over environment steps", group_lines(groups), large=True)
-    yield Section(title=f"Learning curves{suffix}", chart=curves, notes=[_CURVES])
+    yield Section(title=heading("Learning curves", behaviour), chart=curves, notes=[_CURVES])
     names, cells = _outcomes(experiments, groups, behaviour)
-    yield Section(title=f"Outcomes{suffix}", head=names, rows=cells, notes=[_OUTCOMES])
+    yield Section(title=heading("Outcomes", behaviour), head=names, rows=cells, notes=[_OUTCOMES])
     sides, tones = _sides(groups)
     first = next(iter(sides))
     charts = [
@@ -127,7 +127,11 @@ def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> Iterator[Se
     ]
     standing = rows(standings(sides, first))
     yield Section(
-        title=f"Side by side{suffix}", charts=charts, head=head(first), rows=standing, notes=[_STANDING]
+        title=heading("Side by side", behaviour),
+        charts=charts,
+        head=head(first),
+        rows=standing,
+        notes=[_STANDING],
     )
 
 
@@ -188,9 +192,8 @@ def _settings(experiments: Sequence[Experiment]) -> list[list[str]]:
 
 def _run(facts: Facts) -> list[str]:
     """Return a row of the table of runs, with a link to the report of the run if there is one."""
-    name, report = facts.run.name, facts.run.report
     score = facts.last_evaluation(facts.behaviours[0])
     shown = "none" if score is None else plus_minus(score.mean, score.half_width)
     steps = "none" if facts.steps is None else f"{facts.steps:,}"
-    title = link(name, f"{report.parent.name}/{report.name}") if report.exists() else name
+    title = link_to_page(facts.run.name, facts.run.path, facts.run.path.parent)
     return [title, facts.seed, facts.state, steps, shown]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from algorithm.app.report.charts import Chart, Line
-from algorithm.app.report.page import Section, Tile, link, page, written_now
+from algorithm.app.report.page import FolderPage, Section, Tile, link_to_page
 from algorithm.config.errors import ConfigError
 from algorithm.config.extras_config import TuneConfig
 from algorithm.core.errors import StorageError, described
@@ -19,7 +19,6 @@ from algorithm.core.wording import counted, short
 from algorithm.extras.standings.aggregates import Estimate, estimate
 from algorithm.extras.tune.records import SIDES, TrialRecord, best_of, complete, shown
 from algorithm.extras.tune.space import SearchSpace, read_space
-from algorithm.store.files import write_text
 from algorithm.store.names import STUDY
 from algorithm.store.rundir import RunDir
 
@@ -132,22 +131,17 @@ def _record(read: Mapping[str, Any]) -> TrialRecord:
 def write_study(folder: RunDir) -> StudyFacts:
     """Write the page about a study into its folder; return what it was made of. Raises StorageError."""
     facts = read_facts(folder)
-    sections = [*_fresh(facts), *_charts(facts), *_importance(facts), *_tables(facts)]
-    origin = [("folder", str(folder.path)), written_now()]
-    commands = [
-        ("Print the best values as a section", folder.command("--tune", folder.name, "--export_best")),
-        ("Continue the study", folder.command("--tune", folder.name, "--resume")),
-        ("Write this page again", folder.command("--report", folder.name)),
-    ]
-    text = page(
-        f"{folder.env}, {folder.name}",
-        f"study of {counted(len(facts.space), 'parameter')}, {facts.tune.sampler}, {facts.tune.metric}",
-        [*sections, Section(title="Origin", facts=origin)],
-        problems=[],
-        commands=commands,
+    searched = counted(len(facts.space), "parameter")
+    FolderPage(
+        folder=folder,
+        subtitle=f"study of {searched}, {facts.tune.sampler}, {facts.tune.metric}",
+        sections=[*_fresh(facts), *_charts(facts), *_importance(facts), *_tables(facts)],
+        commands=[
+            ("Print the best values as a section", folder.command("--tune", folder.name, "--export_best")),
+            ("Continue the study", folder.command("--tune", folder.name, "--resume")),
+        ],
         tiles=_tiles(facts),
-    )
-    write_text(folder.report, text)
+    ).write()
     return facts
 
 
@@ -263,9 +257,8 @@ def _tables(facts: StudyFacts) -> Iterator[Section]:
     scored.sort(key=lambda one: (states.index(one.state), -facts.sign * one.score))
     rows = []
     for one in scored[:_MOST_ROWS]:
-        name = f"trial_{one.number:03d}"
-        there = (facts.folder.path / name / "report.html").exists()
-        title = link(str(one.number), f"{name}/report.html") if there else str(one.number)
+        folder = facts.folder.path
+        title = link_to_page(str(one.number), folder / f"trial_{one.number:03d}", folder)
         values = [shown(one.values[path]) for path in facts.space]
         rows.append([title, short(one.score), one.state, *values, short(one.cost)])
     head = ["trial", "value", "state", *facts.space, "core-seconds"]
