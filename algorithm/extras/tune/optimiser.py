@@ -45,7 +45,7 @@ _TORN = "the study was killed while this trial was drawn"
 def require_optimiser() -> None:
     """Raise UsageError where a package of the extra is missing."""
     with needs("tune", "--tune", where="tune_config"):
-        for name in ("optuna", "scipy"):
+        for name in ("optuna", "scipy", "sqlalchemy"):
             import_module(name)
 
 
