@@ -7,7 +7,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from textwrap import indent
@@ -31,6 +31,9 @@ WIDTH = 96
 
 _PART = re.compile(r"(?<=<!-- generated: )(?P<name>[\w-]+) -->\n.*?(?=<!-- end -->)", re.S)
 _FIELD = re.compile(r"^(?P<names>\*{0,2}\w+(?:, \w+)*): +", re.M)
+_CODE = re.compile(r"(?<!\w)--?[a-z]\w*(?: [A-Z]+)?|[a-z]\w*_\w+(?:\.\w+)*")
+_NETWORK = re.compile(r"`(nn_config\.\w+)\.(\w+)`")
+_TRAINERS = extra("trainer_rows")()
 _BY_HAND = ("Agent", "Run")
 """Classes that a user makes; all others are handed over."""
 _INNER = ("Run.check_spaces", "Run.configured", "StorageError.of", "PolicyState.replaced")
@@ -185,11 +188,58 @@ def example(name: str) -> str:
     return _code((ROOT / "docs" / "examples" / f"{name}.py").read_text("utf-8").rstrip())
 
 
+def mlagents_keys() -> str:
+    """Return the table for the documentation: keys of theirs with ours or a reason, alike ones in one row."""
+    rows: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    for key in (key for keys in _TRAINERS.values() for key in keys if key.theirs):
+        name = _as_block(key) if not key.ours else key.theirs
+        ours, says = rows.setdefault(name, ({}, {}))
+        ours |= dict.fromkeys(key.ours)
+        says |= dict.fromkeys(one for one in (key.says, key.means) if one not in ("", "as in ML-Agents"))
+    alike: dict[str, list[str]] = {}
+    for name, (ours, says) in rows.items():
+        words = _CODE.sub(r"`\g<0>`", "; ".join(says))
+        here = (_same(name, *ours) if not words else "") or _together(list(ours))
+        alike.setdefault(f"{here} ({words})" if here and words else here or words, []).append(name)
+    lines = (f"| {_listed(names)} | {here} |" for here, names in alike.items())
+    return "\n".join(["| key of ML-Agents | here |", "|---|---|", *lines])
+
+
+def _same(theirs: str, *ours: str) -> str:
+    """Return the block of ours that has a key of the same name; nothing if there is none."""
+    block, _, last = ours[0].rpartition(".") if len(ours) == 1 else ("", "", "")
+    return f"`{block}`, same name" if block and theirs.endswith(f".{last}") else ""
+
+
+def _together(ours: Sequence[str]) -> str:
+    """Return our names for a key; in one word those of networks or systems that have the same."""
+    first = ours[0] if ours else ""
+    if len(ours) > 1 and first.startswith("nn_config"):
+        return f"`nn_config.*.{first.rpartition('.')[2]}`"
+    if len(ours) > 1 and "build_path" in first:
+        return f"`{first.rpartition('.')[0]}.*`"
+    return ", ".join(_NETWORK.sub(r"`\1`: `\2`", f"`{name}`") for name in ours)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names of keys, without a block that is the one before."""
+    blocks = ["", *(name.rpartition(".")[0] for name in names)]
+    return ", ".join(f"`{name.removeprefix(f'{blocks[at]}.')}`" for at, name in enumerate(names))
+
+
+def _as_block(told: Any) -> str:  # noqa: ANN401 - a row of the table
+    """Return the name of a key that is told, or of its block where several of that are told alike."""
+    block = told.theirs.rpartition(".")[0]
+    beside = (key for key in _TRAINERS["ppo"] if key.theirs.startswith(f"{block}."))
+    alike = [key for key in beside if key.says == told.says and not key.ours]
+    return f"{block}.*" if block and len(alike) > 2 else told.theirs
+
+
 PARTS: Mapping[str, Callable[[], str]] = {
     "asac": lambda: flags(train_parser()),
     "asac-ds": distributed_flags,
     "names": names,
-    "ml-agents": extra("as_markdown"),
+    "ml-agents": mlagents_keys,
     "ml-agents-flags": mlagents_flags,
     **{name: partial(offered, f"algorithm.{name}") for name in ("core", "nn", "replay", "agents")},
     **{name: partial(example, name) for name in ("sac_by_hand", "recent", "hill")},

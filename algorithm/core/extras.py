@@ -35,7 +35,7 @@ PLACES: Mapping[str, Place] = {
     "read_demo": Place("algorithm.extras.mlagents.demo_reading", pip="unity"),
     "DemoWriter": Place("algorithm.extras.mlagents.demo_writing", pip="unity"),
     "arguments_of": Place("algorithm.extras.mlagents.settings"),
-    "as_markdown": Place("algorithm.extras.mlagents.table"),
+    "trainer_rows": Place("algorithm.extras.mlagents.table"),
     "translate": Place("algorithm.extras.mlagents.translate"),
     "share_graphs": Place("algorithm.extras.onnx.command", pip="export"),
     "write_policy": Place("algorithm.extras.onnx.command", pip="export"),
