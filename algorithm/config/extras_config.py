@@ -42,7 +42,6 @@ class TuneConfig(Block):
     params: dict[str, Any] = option(
         {},
         "Search space: {key: {in: [...]}} or {key: {truncated: [lo, hi], log: true, step: s}}.",
-        names="parameters",
     )
     trials: Whole = option(30, "Trials per study.", ge=1)
     sampler: Literal["tpe", "random", "grid"] = option(

@@ -312,7 +312,6 @@ class Config(Block):
         f"{', '.join(FAMILIES)}, a package's, or your own as module:NAME (docs/parts.md). Its own keys are "
         "in its block, shared ones in sac_config.",
         resume="fixed: networks, optimizers and stored data belong to the algorithm",
-        names="algorithm",
         shared=True,
         by_behaviour=True,
     )
@@ -320,7 +319,6 @@ class Config(Block):
         {},
         "Keys of your own algorithm, {name: value} (docs/parts.md).",
         resume="free: the algorithm is made with them",
-        names="arguments",
         shared=True,
         by_behaviour=True,
     )
@@ -331,14 +329,12 @@ class Config(Block):
         "Sent with every reset. GYM: options of reset(). UNITY: parameters, {name: number}.",
         resume="free: from each environment's next reset on; open episodes may end as truncated",
         shared=True,
-        names="arguments",
     )
     environment_parameters: dict[str, Any] = option(
         {},
         "What changes between episodes (docs/curriculum.md): {name: number, sampler or curriculum}.",
         resume=other_lessons,
         shared=True,
-        names="parameters",
     )
     nn_config: NnConfig = block(NnConfig, "Keyword arguments of the network classes.", by_behaviour=True)
     replay_config: ReplayConfig = block(ReplayConfig, "The replay buffer.", by_behaviour=True, random=True)

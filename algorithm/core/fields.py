@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -150,22 +150,6 @@ returns one of these.
 """
 
 
-Naming: TypeAlias = Literal[
-    "kind",
-    "environment",
-    "wrappers",
-    "algorithm",
-    "extensions",
-    "sampler",
-    "networks",
-    "arguments",
-    "parameters",
-    "infos",
-    "demos",
-]
-"""Kind of names that a key holds; ``sharing/trust.py`` lists those that an export may hold without trust."""
-
-
 class Contradiction(NamedTuple):
     """Values that exclude each other, or one that is wrong; ``keys`` are dotted below the block with them."""
 
@@ -212,7 +196,6 @@ class KeyFacts:
     distributed_default: object = None
     by_behaviour: bool = False
     random: bool = False
-    names: Naming | None = None
 
     @property
     def fixed(self) -> str | None:
@@ -237,7 +220,6 @@ def option(
     required: bool = False,
     distributed_default: object = None,
     by_behaviour: bool = False,
-    names: Naming | None = None,
     **bounds: Any,  # noqa: ANN401 - handed on to pydantic
 ) -> Any:  # noqa: ANN401 - stands where the field's own type is declared
     """Declare one key with all its facts; resume, compatibility and generated files follow from them.
@@ -249,7 +231,6 @@ def option(
     required: see :func:`required`.
     distributed_default: default of a distributed training where it is another one.
     by_behaviour: a behaviour of ``ma_config`` may have its own value; for keys outside blocks.
-    names: what its text names. Without it an export that nobody trusts holds no other text than the default.
     bounds: ``ge``, ``gt``, ``le``, ``lt`` as in pydantic.
     """
     facts = KeyFacts(
@@ -258,7 +239,6 @@ def option(
         required,
         distributed_default,
         by_behaviour,
-        names=names,
     )
     return Field(default, description=description, json_schema_extra=facts, **bounds)
 

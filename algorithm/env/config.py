@@ -82,21 +82,18 @@ class EnvConfig(Block):
         "Simulator. Also module:Recipe (docs/parts.md). OBJECT is for environments passed in Python.",
         resume=_OTHER_TASK,
         shared=True,
-        names="kind",
     )
     env_name: str = required(
         "GYM: an id, module:Id or file.py:Id. DM_CONTROL: domain/task.",
         resume=_OTHER_TASK,
         min_length=1,
         shared=True,
-        names="environment",
     )
     env_args: dict[str, Any] | None = option(
         None,
         "Arguments of gymnasium.make, or of DM_CONTROL's task, plus render_mode, height, width, camera_id.",
         resume=_OTHER_TASK,
         shared=True,
-        names="arguments",
     )
     unity_args: UnityArgs = block(UnityArgs, "Only for Unity environments.")
     wrappers: Annotated[tuple[NamedEntry, ...], Strict(False)] = option(
@@ -105,13 +102,11 @@ class EnvConfig(Block):
         resume=_OTHER_TASK,
         examples=[["Name", "module:Class", {"Name": {"argument": "value"}}]],
         shared=True,
-        names="wrappers",
     )
     info_keys: Annotated[tuple[str, ...], Strict(False)] = option(
         ("is_success",),
         "Infos to log per episode: the last value, or the sum if the key starts with reward. Not for Unity.",
         examples=[["is_success", "reward_forward"]],
-        names="infos",
     )
     reward_scale: Finite = option(
         1.0,

@@ -51,7 +51,6 @@ class DemoConfig(Block):
         None,
         "File, folder, pattern, minari:ID, or a list of them. Relative to the task's folder.",
         resume=_other_files,
-        names="demos",
     )
     min_return: Finite | None = option(
         None, "Skip episodes with a lower return. null: keep all.", resume=_OTHER_EPISODES

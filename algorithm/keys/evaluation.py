@@ -35,5 +35,4 @@ class EvalConfig(Block):
         None,
         "Replaces base_config.wrappers in evaluations, --run, --eval and --video. null: the same.",
         examples=[["Name", {"Name": {"argument": "value"}}]],
-        names="wrappers",
     )

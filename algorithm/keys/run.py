@@ -60,7 +60,6 @@ class RunConfig(Block):
         "networks.",
         resume=OTHER_NETWORKS,
         shared=True,
-        names="networks",
     )
     seed: Annotated[int, Field(ge=0, le=MAX_SEED), BeforeValidator(to_whole)] | None = option(
         None,
@@ -204,5 +203,4 @@ class RunConfig(Block):
         resume=_new_extensions,
         shared=True,
         examples=[["name", "module:make", {"name": {"argument": "value"}}]],
-        names="extensions",
     )

@@ -43,28 +43,24 @@ class NnConfig(Block):
         "Arguments of ModelRep (docs/networks.md).",
         resume=_OTHER_NETWORKS,
         shared=True,
-        names="arguments",
     )
     policy: dict[str, Any] | None = option(
         None,
         "Arguments of ModelPolicy (docs/networks.md). On-policy algorithms also have std and log_std_init.",
         resume=_OTHER_NETWORKS,
         shared=True,
-        names="arguments",
     )
     q: dict[str, Any] | None = option(
         None,
         "Arguments of ModelQ (docs/networks.md).",
         resume=_OTHER_NETWORKS,
         shared=True,
-        names="arguments",
     )
     v: dict[str, Any] | None = option(
         None,
         "Arguments of ModelV, for on-policy algorithms (docs/networks.md).",
         resume=_OTHER_NETWORKS,
         shared=True,
-        names="arguments",
     )
 
 

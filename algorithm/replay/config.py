@@ -72,7 +72,6 @@ class ReplayConfig(Block):
         "Your sampler, module:Class or {module:Class: {kwargs}}, or a package's (docs/parts.md). null: by "
         "use_priority.",
         resume="fixed: another sampler cannot use its data on stored rows",
-        names="sampler",
         examples=["module:Class", {"module:Class": {"argument": "value"}}],
     )
 
