@@ -19,7 +19,11 @@ from algorithm.store.names import check_directory, run_names
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
-    options = parse_distributed(argv)
+    return perform(parse_distributed(argv))
+
+
+def perform(options: DistributedOptions) -> int:
+    """Do what the options ask for; return the exit code."""
     with guarded(debug=options.train.debug) as code:
         command = _command(options)
         code.value = command()
@@ -55,4 +59,4 @@ def run() -> NoReturn:
     """Run the program, or say how a command line may go on."""
     complete(distributed_parser, {"name": run_names, "init_from": run_names})
     prepare_process()
-    exit_process(main())
+    exit_process(perform(parse_distributed()))

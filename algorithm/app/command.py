@@ -48,7 +48,11 @@ class ExitCode:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
-    options = parse_args(argv)
+    return perform(parse_args(argv))
+
+
+def perform(options: TrainOptions) -> int:
+    """Do what the options ask for; return the exit code."""
     with guarded(debug=options.debug) as code:
         command = _command(options)
         code.value = command()
@@ -261,4 +265,4 @@ def run() -> NoReturn:
         train_parser, {"name": run_names, "init_from": run_names, "report": report_names, "tune": study_names}
     )
     prepare_process()
-    exit_process(main())
+    exit_process(perform(parse_args()))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
 
 from algorithm.core.errors import UsageError
 from algorithm.run.signals import StopRequest
 from ds.cluster.group import TICK_S, LearnerGroup, end, save_and_end
 from ds.cluster.plan import ClusterPlan
-from ds.cluster.process import ManagedProcess
-from ds.cluster.restarts import RestartRule
+from ds.cluster.process import Crew, ManagedProcess, RestartRule
 
-NAMESPACE = "sac"
-_ASKED_EVERY_S = 1.0
+NAMESPACE, BOARDS = "sac", "board/"
+"""Of the names that Ray knows boards by."""
+
 _SHOWN_EVERY_S = 10.0
 _SINGLE = 20
 """Number of processes above which the actors of a node share a line."""
@@ -39,14 +37,19 @@ class Cluster:
         say: Callable[[str], None],
         rule: RestartRule,
     ) -> None:
-        self._ray = ray
         self._plan = plan
         self._say = say
-        self._target = _hold_target_size(ray, plan)
         self._number = plan.actors
-        self._asked: Any = None  # a reference of Ray
-        self._ask_at = 0.0
-        self._group = LearnerGroup(ray, plan, say=say, rule=rule)
+        try:
+            self._crew = Crew(ray, plan.actors, board_name(plan.label, plan.name), say=say, rule=rule)
+        except ValueError as error:
+            raise UsageError(
+                f"{plan.label} is already being trained under the name {plan.name!r} on this cluster",
+                where="-n",
+                why=str(error),
+                fix="choose another name, or change that one's number of actors with --scale",
+            ) from error
+        self._group = LearnerGroup(self._crew, plan)
         self._show_at = 0.0
         self._shown: list[str] = []
 
@@ -58,24 +61,28 @@ class Cluster:
             time.sleep(TICK_S)
         if code is None:
             self._say(stop.text)
-            save_and_end([self._group])
+            save_and_end(self._crew, [self._group])
             self._say("everything has stopped")
             code = stop.exit_code
         else:
-            end([self._group], by_themselves=code == 0)
-        self._ray.kill(self._target)
+            end(self._crew, [self._group], wait=code == 0)
+        self._crew.close()
         return code
 
     def _tick(self) -> int | None:
         now = time.monotonic()
         group = self._group
-        if now >= self._ask_at:
-            self._ask_at = now + _ASKED_EVERY_S
-            self._ask()
+        target = self._crew.step(self._number)
+        if target != self._number:
+            self._say(f"{target} actors from now on, {self._number} before")
+            self._number = target
         group.step(self._number)
         if now >= self._show_at:
             self._show_at = now + _SHOWN_EVERY_S
-            self._show(rows(group.learner, group.actors, group.endpoint, self._number))
+            lines = rows(group.learner, group.actors, group.endpoint, self._number)
+            if lines != self._shown:
+                self._shown = lines
+                self._say("\n".join(lines))
         if group.error is not None:
             self._say(f"error: {group.error}")
             return group.error.exit_code
@@ -89,25 +96,6 @@ class Cluster:
             self._say(f"error: {group.explain_end(ended)}")
         return ended.code
 
-    def _ask(self) -> None:
-        """Ask for the number of actors that there shall be, or read the answer, without waiting."""
-        if self._asked is None:
-            self._asked = self._target.get.remote()
-        if not self._ray.wait([self._asked], timeout=0)[0]:
-            return
-        target = self._number
-        with contextlib.suppress(self._ray.exceptions.RayActorError):  # the number is known here
-            target = self._ray.get(self._asked)
-        self._asked = None
-        if target != self._number:
-            self._say(f"{target} actors from now on, {self._number} before")
-            self._number = target
-
-    def _show(self, lines: list[str]) -> None:
-        if lines != self._shown:
-            self._shown = lines
-            self._say("\n".join(lines))
-
 
 def rows(
     learner: ManagedProcess, actors: Sequence[ManagedProcess], endpoint: tuple[str, int] | None, target: int
@@ -115,10 +103,10 @@ def rows(
     """Return the lines: node, role, state, restarts; the head counts running actors."""
     running = sum(actor.state == "running" for actor in actors)
     cells = [("node", "role", "state", "restarts")]
-    state = "listening" if endpoint else _state(learner)
+    state = "listening" if endpoint else learner.state
     cells.append((learner.node or "-", "learner", state, str(learner.restarts)))
     if len(actors) <= _SINGLE:
-        cells += [(a.node or "-", a.name, _state(a), str(a.restarts)) for a in actors]
+        cells += [(a.node or "-", a.name, a.state, str(a.restarts)) for a in actors]
     else:
         cells += [_together(node, actors) for node in sorted({actor.node for actor in actors})]
     widths = [max(len(row[column]) for row in cells) for column in range(4)]
@@ -128,50 +116,11 @@ def rows(
 
 def _together(node: str, actors: Sequence[ManagedProcess]) -> tuple[str, str, str, str]:
     here = [actor for actor in actors if actor.node == node]
-    states = Counter(_state(actor) for actor in here)
+    states = Counter(actor.state for actor in here)
     said = ", ".join(f"{count} {state}" for state, count in states.most_common())
     return node or "-", f"{len(here)} actors", said, str(sum(actor.restarts for actor in here))
 
 
-def _state(process: ManagedProcess) -> str:
-    return "waiting for the learner" if process.state == "ready" else process.state_text
-
-
-class TargetSize:
-    """Ray actor that holds the target number of actors."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def get(self) -> int:
-        """Return the number."""
-        return self._number
-
-    def set(self, number: int) -> int:
-        """Set the number; return the one before."""
-        before, self._number = self._number, number
-        return before
-
-
-def _hold_target_size(ray: ModuleType, plan: ClusterPlan) -> Any:  # noqa: ANN401 - a handle of Ray
-    """Return the Ray actor with a run's target size, on this node. Raises UsageError if there is one."""
-    affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    options = ray.remote(TargetSize).options(
-        name=target_size_name(plan.label, plan.name),
-        num_cpus=0,
-        scheduling_strategy=affinity(ray.get_runtime_context().get_node_id(), soft=False),
-    )
-    try:
-        return options.remote(plan.actors)
-    except ValueError as error:
-        raise UsageError(
-            f"{plan.label} is already being trained under the name {plan.name!r} on this cluster",
-            where="-n",
-            why=str(error),
-            fix="choose another name, or change that one's number of actors with --scale",
-        ) from error
-
-
-def target_size_name(label: str, name: str) -> str:
-    """Return Ray's name for a run's target size."""
-    return f"target_size/{label}/{name}"
+def board_name(label: str, name: str) -> str:
+    """Return Ray's name for the board of a run."""
+    return f"{BOARDS}{label}/{name}"

@@ -19,9 +19,9 @@ from algorithm.core.errors import UsageError, UserError
 from algorithm.core.extras import needs
 from algorithm.core.program import program
 from algorithm.run.signals import StopRequest
-from ds.cluster.cluster import NAMESPACE, Cluster, target_size_name
+from ds.cluster.cluster import BOARDS, NAMESPACE, Cluster, board_name
 from ds.cluster.plan import PROJECT, ClusterPlan, plan_from_args
-from ds.cluster.restarts import RestartRule
+from ds.cluster.process import RestartRule
 from ds.net.security import is_loopback
 
 _ANSWER_S = 5.0
@@ -85,10 +85,10 @@ def scale_cluster(label: str, name: str, actors: int, address: str | None) -> in
     ray = join_ray(address or "auto")
     try:
         try:
-            target = ray.get_actor(target_size_name(label, name), namespace=NAMESPACE)
+            board = ray.get_actor(board_name(label, name), namespace=NAMESPACE)
         except ValueError:
             raise _no_such(ray, label, name, address) from None
-        before = ray.get(target.set.remote(actors), timeout=30)
+        before = ray.get(board.scale.remote(actors), timeout=30)
     finally:
         ray.shutdown()
     print(f"{label}, {name}: {actors} actors from now on, {before} before")
@@ -98,9 +98,9 @@ def scale_cluster(label: str, name: str, actors: int, address: str | None) -> in
 def _no_such(ray: object, label: str, name: str, address: str | None) -> UsageError:
     list_named: Callable[..., Sequence[dict[str, str]]] = ray.util.list_named_actors  # type: ignore[attr-defined]
     known = [
-        entry["name"].removeprefix("target_size/")
+        entry["name"].removeprefix(BOARDS)
         for entry in list_named(all_namespaces=True)
-        if entry["namespace"] == NAMESPACE and entry["name"].startswith("target_size/")
+        if entry["namespace"] == NAMESPACE and entry["name"].startswith(BOARDS)
     ]
     return UsageError(
         f"no cluster trains {label} under the name {name!r}",

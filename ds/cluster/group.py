@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import signal
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from algorithm.core.errors import StorageError, UsageError, explain
-from ds.cluster.host import NodeStatus, ProcessReport, StartCommand
-from ds.cluster.plan import ClusterPlan, Secrets
-from ds.cluster.process import MakeCommand, ManagedProcess, Resources
-from ds.cluster.restarts import REFUSED, RestartRule
+from ds.cluster.member import Report, StartCommand
+from ds.cluster.plan import ClusterPlan
+from ds.cluster.process import REFUSED, Crew, ManagedProcess
+from ds.net.security import AUTHORITY, TOKEN
 
 TICK_S = 0.1
+_LEAST = 0.0001  # of a CPU: Ray keeps no place for less
 
 Endpoint = tuple[str, int]
 
@@ -28,63 +29,64 @@ _EXPECTED = "resumed, not bit-exact"  # said by every member of a new generation
 
 
 class LearnerGroup:
-    """A learner and its actors, kept running according to ``plan``.
+    """A learner and its actors among the processes of a ``crew``, kept running according to ``plan``."""
 
-    ray: the module, connected.
-    say: prints a line.
-    """
-
-    def __init__(
-        self,
-        ray: ModuleType,
-        plan: ClusterPlan,
-        *,
-        say: Callable[[str], None],
-        rule: RestartRule,
-    ) -> None:
-        self._ray = ray
+    def __init__(self, crew: Crew, plan: ClusterPlan) -> None:
+        self._crew = crew
         self._plan = plan
-        self._say = say
-        self._rule = rule
-        self._secrets = Secrets(plan.secrets)
-        self._commands = LearnerCommands(plan, self._secrets)
+        self._commands = LearnerCommands(plan)
         self._actors: dict[int, ManagedProcess] = {}
-        self._leaving: dict[int, tuple[ManagedProcess, float]] = {}
-        self._dialled: dict[str, Endpoint] = {}
+        self._dialled: dict[int, Endpoint] = {}
         self.endpoint: Endpoint | None = None
         self.error: StorageError | None = None  # the run is lost
-        self.paused = False  # the learner is not to be started
+        ray, cpus = crew.ray, plan.learner_cpus or _LEAST
         gpus = min(1.0, ray.cluster_resources().get("GPU", 0) / plan.learners)
-        resources = Resources(cpus=plan.learner_cpus, gpus=gpus, stays=True)
-        self.learner = self._process("learner", resources, self._learner_command)
+        # Its place on a node is kept while it is started again, as long as there is that node.
+        place = ray.util.placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}])
+        strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(place)
+        options = {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": strategy}
+        self.learner = crew.add(
+            f"{plan.prefix}learner",
+            options,
+            (str(plan.folder), plan.run),
+            self._learner_command,
+            self._relay,
+        )
 
     @property
     def actors(self) -> Sequence[ManagedProcess]:
         """The actors that are to be there."""
-        return [*self._actors.values()]
+        return [actor for actor in self._actors.values() if not actor.left_at]
 
-    def processes(self) -> Iterator[ManagedProcess]:
-        """Yield the learner, the actors, and those that are leaving."""
-        yield self.learner
-        yield from self._actors.values()
-        yield from (actor for actor, _ in self._leaving.values())
+    @property
+    def processes(self) -> Sequence[ManagedProcess]:
+        """The learner, the actors, and those that are leaving."""
+        return [self.learner, *self._actors.values()]
 
-    def step(self, actors: int) -> None:
-        """Advance without waiting. actors: how many there shall be."""
-        self.learner.step()
-        self.relay()
+    def step(self, target: int) -> None:
+        """Advance without waiting, once the crew has. target: how many actors there shall be.
+
+        New actors get the lowest free numbers, and the highest leave.
+        """
         self._follow_learner()
-        self._scale(actors)
-        for actor in self._actors.values():
-            actor.step()
-        self._drop_left()
-
-    def relay(self) -> None:
-        """Print what the learner has printed; one of several only its warnings and errors."""
-        for line in self.learner.fresh_lines:
-            if self._plan.learners == 1 or (line.startswith(_GRAVE) and _EXPECTED not in line):
-                self._say(f"{self.learner.name} │ {line}")
-        self.learner.fresh_lines.clear()
+        for number in range(target):
+            if number not in self._actors:
+                cpus = self._plan.actor_cpus
+                options = {"num_cpus": cpus, "num_gpus": 0.0, "scheduling_strategy": "SPREAD"}
+                self._actors[number] = self._crew.add(
+                    f"{self._plan.prefix}actor {number}",
+                    options,
+                    (str(self._plan.folder), ""),
+                    partial(self._actor_command, number),
+                    lambda line: None,
+                )
+        for number, actor in list(self._actors.items()):
+            if number >= target:
+                actor.leave()
+            if actor.left_at and (actor.over or time.monotonic() >= actor.left_at + _GOODBYE_S):
+                self._crew.drop(actor)
+                self._crew.say(f"{actor.name}: has left")
+                del self._actors[number]
 
     def over(self) -> ManagedProcess | None:
         """Return the process whose end is that of the group; None while it goes on."""
@@ -92,19 +94,16 @@ class LearnerGroup:
             self.learner.again()  # its former port may be taken; the next one takes another
         if self.learner.over:
             return self.learner
-        for actor in self._actors.values():
-            heard = self.endpoint is not None and self._dialled.get(actor.name) == self.endpoint
-            if actor.state == "ended" or (actor.code == REFUSED and not heard):
+        for number, actor in self._actors.items():
+            heard = self.endpoint is not None and self._dialled.get(number) == self.endpoint
+            if actor.code == 0 or (actor.code == REFUSED and not heard):
                 actor.again()  # the learner that it ended with was another one, or is about to end
-        failed = [actor for actor in self._actors.values() if actor.over]
+        failed = [actor for actor in self.actors if actor.over]
         final = [actor for actor in failed if actor.code != 1]
-        if final or (failed and len(failed) == len(self._actors)):
-            return (final or failed)[0]
-        return None
+        return next(iter(final or (failed if len(failed) == len(self.actors) else ())), None)
 
     def start_anew(self, *, actors: bool) -> None:
         """Start the learner again after its end; ``actors``: and them, for their command is another one."""
-        self.paused = False
         self.learner.start_anew()
         for actor in self._actors.values():
             if actor.over:
@@ -122,108 +121,69 @@ class LearnerGroup:
             fix="",
         )
 
-    def _learner_command(
-        self, process: ManagedProcess, address: str, status: NodeStatus
-    ) -> StartCommand | None:
-        if self.paused:
-            return None
+    def _relay(self, line: str) -> None:
+        """Print what the learner has printed; one of several only its warnings and errors."""
+        if self._plan.learners == 1 or (line.startswith(_GRAVE) and _EXPECTED not in line):
+            self._crew.say(f"{self.learner.name} │ {line}")
+
+    def _learner_command(self, report: Report) -> StartCommand | None:
         try:
-            return self._commands.next_command(address, status)
+            return self._commands.next_command(report)
         except StorageError as error:
             self.error = error
             return None
 
-    def _actor_command(
-        self, process: ManagedProcess, address: str, status: NodeStatus
-    ) -> StartCommand | None:
+    def _actor_command(self, number: int, report: Report) -> StartCommand | None:
         if self.endpoint is None:
             return None
-        self._dialled[process.name] = self.endpoint
+        self._dialled[number] = self.endpoint
+        plan, host = self._plan, self.endpoint[0]
+        secrets = plan.secrets_at(host, TOKEN, AUTHORITY)  # not the learner's key
         return StartCommand(
-            arguments=tuple(self._plan.commands.actor(*self.endpoint)),
-            folder=str(self._plan.folder),
-            secrets=self._secrets.actor(self.endpoint[0]),
+            module=plan.roles.module, options=plan.roles.actor(*self.endpoint), secrets=secrets
         )
 
     def _follow_learner(self) -> None:
         """Track the learner's address, and move actors that dial another one."""
-        learner, report = self.learner, self.learner.report
+        report = self.learner.report
+        endpoint = report.endpoint if report is not None else None
         if report is not None:
             self._commands.observe(report)
-        if learner.lost_node:
-            self._commands.lost()
-        endpoint = report.endpoint if report is not None and learner.state == "running" else None
         if endpoint is not None and endpoint != self.endpoint:
-            self._say(f"{learner.name}: listens on {endpoint[0]}:{endpoint[1]}")
+            self._crew.say(f"{self.learner.name}: listens on {endpoint[0]}:{endpoint[1]}")
         self.endpoint = endpoint
-        for actor in self._actors.values():
-            if endpoint is not None and self._dialled.get(actor.name, endpoint) != endpoint:
+        for number, actor in self._actors.items():
+            if endpoint and actor.runs and not actor.left_at and self._dialled[number] != endpoint:
                 actor.move()
 
-    def _scale(self, target: int) -> None:
-        """Scale to the target size: new actors get the lowest free numbers, the highest leave."""
-        for number in [number for number in self._actors if number >= target]:
-            actor = self._actors.pop(number)
-            actor.leave(signal.SIGTERM)
-            self._leaving[number] = (actor, time.monotonic() + _GOODBYE_S)
-        for number in range(target):
-            if number not in self._actors and number not in self._leaving:
-                resources = Resources(cpus=self._plan.actor_cpus)
-                self._actors[number] = self._process(f"actor {number}", resources, self._actor_command)
 
-    def _drop_left(self) -> None:
-        for number, (actor, until) in list(self._leaving.items()):
-            actor.step()
-            if time.monotonic() >= until and not actor.over:
-                actor.drop()
-            if actor.over:
-                self._say(f"{actor.name}: has left")
-                del self._leaving[number]
-
-    def _process(self, role: str, resources: Resources, command: MakeCommand) -> ManagedProcess:
-        return ManagedProcess(
-            self._ray,
-            f"{self._plan.prefix}{role}",
-            resources,
-            command,
-            run=(str(self._plan.folder), self._plan.run),
-            rule=self._rule,
-            say=self._say,
-        )
-
-
-def save_and_end(groups: Sequence[LearnerGroup]) -> None:
+def save_and_end(crew: Crew, groups: Sequence[LearnerGroup]) -> None:
     """Let the learners save and end, then end the actors."""
-    learners = [group.learner for group in groups]
-    for learner in learners:
-        learner.leave(signal.SIGINT)
-    _wait(groups, learners, _SAVING_S)
-    end(groups, by_themselves=False)
+    _leave(crew, [group.learner for group in groups], _SAVING_S)
+    end(crew, groups)
 
 
-def end(groups: Sequence[LearnerGroup], *, by_themselves: bool) -> None:
-    """Wait for actors that end by themselves; signal the others; kill the rest."""
-    processes = [process for group in groups for process in group.processes()]
-    learners = [group.learner for group in groups]
-    if by_themselves:
-        _wait(groups, processes, _GOODBYE_S)
+def end(crew: Crew, groups: Sequence[LearnerGroup], *, wait: bool = False) -> None:
+    """End all processes; ``wait``: for those that end by themselves."""
+    processes = [process for group in groups for process in group.processes]
+    if wait:
+        _wait(crew, processes, _GOODBYE_S)
+    _leave(crew, processes, _GOODBYE_S)
     for process in processes:
-        if not process.over and process.state != "leaving":
-            process.leave(signal.SIGINT if process in learners else signal.SIGTERM)
-    _wait(groups, processes, _GOODBYE_S)
+        crew.drop(process)
+
+
+def _leave(crew: Crew, processes: Sequence[ManagedProcess], seconds: float) -> None:
     for process in processes:
-        process.drop()
+        process.leave()
+    _wait(crew, processes, seconds)
 
 
-def _wait(groups: Sequence[LearnerGroup], processes: Sequence[ManagedProcess], seconds: float) -> None:
-    """Step those that run until none does, at most for so long."""
+def _wait(crew: Crew, processes: Sequence[ManagedProcess], seconds: float) -> None:
+    """Wait until none of the processes runs, at most for so long."""
     until = time.monotonic() + seconds
     while time.monotonic() < until and any(process.runs for process in processes):
-        for process in processes:
-            if process.runs:
-                process.step()
-        for group in groups:
-            group.relay()
+        crew.step()
         time.sleep(TICK_S)
 
 
@@ -234,58 +194,45 @@ class LearnerCommands:
     for where the learner stays, so that actors find it again by themselves. clock: seconds.
     """
 
-    def __init__(
-        self, plan: ClusterPlan, secrets: Secrets, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, plan: ClusterPlan, clock: Callable[[], float] = time.monotonic) -> None:
         self._plan = plan
-        self._secrets = secrets
         self._clock = clock
         self._again = plan.found
         self._saved = False
         self._former: Endpoint | None = None
-        self._lost_at: float | None = None
+        self._seen = -math.inf
         self.took_former_port = False  # asked for in the last order
 
-    def observe(self, report: ProcessReport) -> None:
-        """Note the learner's last report."""
-        self._saved = self._saved or report.saved
-        if report.endpoint is not None:
-            self._former, self._lost_at = report.endpoint, None
+    def observe(self, report: Report) -> None:
+        """Note a report of a learner that works."""
+        self._seen = self._clock()
+        self._saved = self._saved or report.step >= 0
+        self._former = report.endpoint or self._former
 
-    def lost(self) -> None:
-        """Note that the learner's node is gone."""
-        if self._lost_at is None:
-            self._lost_at = self._clock()
-
-    def next_command(self, address: str, status: NodeStatus) -> StartCommand | None:
-        """Return the next command for the node ``address``, which reports ``status``; None: not yet.
+    def next_command(self, report: Report) -> StartCommand | None:
+        """Return the next command for a learner that is ready on some node; None: not yet.
 
         Raises StorageError where a run that had a checkpoint cannot be found.
         """
-        again = self._again
-        if again and self._saved and not status.saved:
-            raise _lost_run(self._plan, address)
-        unlock = again and status.locked != ""
-        if unlock and self._fenced():
-            return None
-        former = self._former if self._former and self._former[0] == address else None
-        self.took_former_port = former is not None and former[1] != self._plan.port
-        port = former[1] if former else self._plan.port
+        plan, again, saved = self._plan, self._again, report.step >= 0
+        if again and self._saved and not saved:
+            raise _lost_run(plan, report.address)
+        unlock = again and report.locked
+        if unlock and self._clock() < self._seen + plan.fence:
+            return None  # it may still be alive behind a broken network, and writing
+        former = self._former if self._former and self._former[0] == report.address else None
+        self.took_former_port = former is not None and former[1] != plan.port
+        port = former[1] if former else plan.port
         self._former = None  # if it cannot have that port, the next one takes another
         self._again = True
-        resume = status.saved if again else self._plan.resume
+        resume = saved if again else plan.resume
         return StartCommand(
-            arguments=tuple(self._plan.commands.learner(address, port, resume=resume, step=status.step)),
-            folder=str(self._plan.folder),
-            run=self._plan.run,
-            secrets=self._secrets.learner(address),
-            aside=again and status.exists and not status.saved,
+            module=plan.roles.module,
+            options=plan.roles.learner(report.address, port, resume=resume, step=report.step),
+            secrets=plan.secrets_at(report.address),
+            aside=again and report.exists and not saved,
             unlock=unlock,
         )
-
-    def _fenced(self) -> bool:
-        """Return whether the lost learner may still be alive behind a broken network, and writing."""
-        return self._lost_at is not None and self._clock() < self._lost_at + self._plan.fence
 
 
 def _lost_run(plan: ClusterPlan, address: str) -> StorageError:

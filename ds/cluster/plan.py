@@ -1,73 +1,89 @@
-"""Plan of a cluster: command lines of learner and actors, and where their files lie."""
+"""Plan of a cluster: options of learner and actors, and where their files lie."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 from algorithm.app.cli.ds import DistributedOptions
-from algorithm.app.cli.given import task_flags
+from algorithm.app.cli.flags import Role
+from algorithm.app.cli.train import TrainOptions
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
-from algorithm.core.program import python_arguments
-from algorithm.store.names import MODELS, directory_flags, expand_name
+from algorithm.store.names import MODELS, expand_name
 from algorithm.store.rundir import RunDir
 from ds.net.security import is_loopback
+
+Options = DistributedOptions | TrainOptions
 
 PROJECT = Path(__file__).resolve().parents[2]
 """Folder of the packages, and in a checkout of ``main_ds.py``."""
 
 
-class Commands(Protocol):
-    """Makers of command lines: arguments behind the interpreter, the script first."""
+class Roles(Protocol):
+    """Maker of the options of a learner and its actors.
 
-    def learner(self, host: str, port: int, *, resume: bool, step: int) -> Sequence[str]:
-        """Return the arguments of a learner that listens there; port 0: at one that is free.
+    module: its ``perform`` does what the options ask for, and returns an exit code.
+    """
+
+    module: str
+
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> Options:
+        """Return the options of a learner that listens there; port 0: at one that is free.
 
         resume: go on with the run; step: of its newest checkpoint, -1 without one
         """
 
-    def actor(self, host: str, port: int) -> Sequence[str]:
-        """Return the arguments of an actor for the learner there."""
+    def actor(self, host: str, port: int) -> Options:
+        """Return the options of an actor for the learner there."""
+
+
+_EVERYBODY = ("directory", "use_env_nn", "logger_in_file", "quiet", "debug")
+_TASK = ("config", "algorithm", "preset", "agents", "nn", "env_args", "overrides")
+_LEARNER = (*_EVERYBODY, "device")
+_FIRST = ("seed", "max_iter", "max_step")
+"""Fields of the command's own options that a process gets. A learner that goes on with its run gets no others
+than ``_LEARNER``, for the run's own configuration counts then."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MainCommands:
-    """``python main_ds.py ENV learner`` and ``actor``.
+class CommandRoles:
+    """Learner and actors as a command describes them.
 
-    script:   arguments of Python before those of main_ds.py.
-    env:      as the user gave it.
-    name:     of the run, nothing left to expand.
-    common:   flags of both, such as ``-c`` and ``-o``.
-    learner_flags, actor_flags: flags of one of them, such as ``--seed``. Of a learner that goes on with its
-        run they are left out, for the run's own configuration counts then.
-    kept:     flags of a learner that goes on with its run as well, such as ``--device``.
+    options: the command's.
+    name:    of the run, nothing left to expand.
+    first:   overrides of a learner that begins the run.
     """
 
-    script: tuple[str, ...]
-    env: str
+    options: DistributedOptions
     name: str
-    common: tuple[str, ...] = ()
-    learner_flags: tuple[str, ...] = ()
-    actor_flags: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+    module = "ds.command"
 
-    def learner(self, host: str, port: int, *, resume: bool, step: int) -> tuple[str, ...]:
-        """Return the learner's command line, whatever the step."""
-        flags = ("--resume",) if resume else (*self.common, *self.learner_flags)
-        return (*self.base("learner", host, port), "-n", self.name, *self.kept, *flags)
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> DistributedOptions:
+        """Return the options of a learner, whatever the step."""
+        again = self.options.train.resume
+        fields = (*_LEARNER, *(_TASK if again or not resume else ()), *(() if resume else _FIRST))
+        made = self._options("learner", host, port, fields)
+        overrides = (*made.train.overrides, *(() if resume else self.first))
+        return replace(made, train=replace(made.train, name=self.name, resume=resume, overrides=overrides))
 
-    def actor(self, host: str, port: int) -> tuple[str, ...]:
-        """Return an actor's command line."""
-        return (*self.base("actor", host, port), *self.common, *self.actor_flags)
+    def actor(self, host: str, port: int) -> DistributedOptions:
+        """Return the options of an actor."""
+        return self._options("actor", host, port, (*_EVERYBODY, *_TASK))
 
-    def base(self, role: str, host: str, port: int) -> tuple[str, ...]:
-        """Return the beginning of a command line of ``role``."""
-        return (*self.script, self.env, role, "--learner_host", host, "--learner_port", str(port))
+    def _options(self, role: Role, host: str, port: int, fields: Sequence[str]) -> DistributedOptions:
+        kept = {field: getattr(self.options.train, field) for field in fields}
+        train = TrainOptions(env=self.options.train.env, **kept)
+        insecure = self.options.insecure
+        return DistributedOptions(
+            role=role, train=train, learner_host=host, learner_port=port, insecure=insecure
+        )
 
 
 MakeSecrets = Callable[[Path, Sequence[str]], None]
@@ -81,30 +97,12 @@ def make_secrets(folder: Path, hosts: Sequence[str]) -> None:
     make(folder, hosts, days=365)
 
 
-class Secrets:
-    """Token and certificates beyond one machine, made anew for each address of a learner.
-
-    make: None where nothing is to be made
-    """
-
-    def __init__(self, make: MakeSecrets | None) -> None:
-        self._make = make
-        self._host, self._files = "", dict[str, bytes]()
-
-    def learner(self, host: str) -> Mapping[str, bytes]:
-        """Return files by name for a learner that listens at ``host``; none on the loopback."""
-        if self._make is None or is_loopback(host):
-            return {}
-        if host != self._host:
-            with tempfile.TemporaryDirectory(prefix="sac-secrets-") as name:
-                self._make(Path(name), [host])
-                self._files = {file.name: file.read_bytes() for file in Path(name).iterdir()}
-            self._host = host
-        return self._files
-
-    def actor(self, host: str) -> Mapping[str, bytes]:
-        """Return files by name for an actor of the learner at ``host``: without its private key."""
-        return {name: data for name, data in self.learner(host).items() if name in ("token", "ca.pem")}
+@cache
+def secret_files(make: MakeSecrets, host: str) -> Mapping[str, bytes]:
+    """Return files by name for a learner that listens at ``host``, made at the first call for it."""
+    with tempfile.TemporaryDirectory(prefix="sac-secrets-") as name:
+        make(Path(name), [host])
+        return {file.name: file.read_bytes() for file in Path(name).iterdir()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +126,7 @@ class ClusterPlan:
     label: str
     name: str
     folder: Path
-    commands: Commands
+    roles: Roles
     actors: int
     learner_cpus: float = 1.0
     actor_cpus: float = 1.0
@@ -147,6 +145,13 @@ class ClusterPlan:
         """The run's folder, below ``folder`` or absolute."""
         return str(self.models / self.label / self.name)
 
+    def secrets_at(self, host: str, *names: str) -> Mapping[str, bytes]:
+        """Return files by name, all or ``names``, for a learner at ``host``; none on the loopback."""
+        if self.secrets is None or is_loopback(host):
+            return {}
+        files = secret_files(self.secrets, host)
+        return {name: files[name] for name in names or files}
+
 
 def plan_from_args(options: DistributedOptions, folder: EnvFolder) -> ClusterPlan:
     """Return the plan of a command line. Raises ConfigError, UsageError, StorageError."""
@@ -161,7 +166,7 @@ def plan_from_args(options: DistributedOptions, folder: EnvFolder) -> ClusterPla
         argument=train.env,
         models=train.directory,
         folder=Path.cwd(),
-        commands=commands_from_args(options, name),
+        roles=CommandRoles(options=options, name=name),
         actors=cluster.num_actors,
         learner_cpus=cluster.learner_cpus,
         actor_cpus=cluster.actor_cpus,
@@ -195,39 +200,3 @@ def _resumed(options: DistributedOptions, folder: EnvFolder) -> tuple[str, Confi
         run = RunDir.open(folder.label, train.name, models=train.directory, argument=train.env)
     loaded = load_config_file(run.config, train.overrides, options.flags, train.seed, env=folder)
     return run.name, loaded.config
-
-
-def commands_from_args(options: DistributedOptions, name: str) -> MainCommands:
-    """Return the command lines of a training called ``name``."""
-    train = options.train
-    changes = tuple(word for override in train.overrides for word in ("-o", override))
-    common = (*_words({f"--{flag}": value for flag, value in task_flags(train).items()}), *changes)
-    where = tuple(directory_flags(train.directory))
-    kept = (*where, *_words({"--device": train.device}), *_switches(options))
-    return MainCommands(
-        script=python_arguments("main_ds.py"),
-        env=train.env,
-        name=name,
-        common=common,
-        learner_flags=_words(
-            {"--seed": train.seed, "--max_iter": train.max_iter, "--max_step": train.max_step}
-        ),
-        actor_flags=(*where, *_switches(options)),
-        kept=(*kept, *common) if train.resume else kept,
-    )
-
-
-def _switches(options: DistributedOptions) -> tuple[str, ...]:
-    train = options.train
-    given = {
-        "--insecure": options.insecure,
-        "--use_env_nn": train.use_env_nn,
-        "--logger_in_file": train.logger_in_file,
-        "--quiet": train.quiet,
-        "--debug": train.debug,
-    }
-    return tuple(flag for flag, on in given.items() if on)
-
-
-def _words(given: Mapping[str, object]) -> tuple[str, ...]:
-    return tuple(word for flag, value in given.items() if value is not None for word in (flag, str(value)))

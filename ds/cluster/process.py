@@ -1,283 +1,270 @@
-"""One process of the cluster: placed, started, watched, restarted, ended."""
+"""The processes of a cluster as its command sees them: placed and restarted by Ray, watched over a board."""
 
 from __future__ import annotations
 
+import secrets
 import signal
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
+from algorithm.core.errors import EnvError, NumericalError, StorageError, UsageError
 from algorithm.core.system.processes import KILL, ending
-from ds.cluster.host import Host, NodeStatus, ProcessReport, StartCommand
-from ds.cluster.restarts import POINTLESS, RestartRule, Restarts
+from ds.cluster.member import Board, Member, Order, Report, StartCommand
 
-ProcessState = Literal[
-    "placing", "ready", "starting", "running", "back-off", "done", "leaving", "ended", "given up"
-]
-"""placing: Ray looks for a node · ready: has one, waits for its command · back-off: will be started again ·
-done: has ended well, a moment before its learner does."""
+REFUSED = 3
+"""Exit code after which learner and actor do not fit together."""
 
-_POLL_S = 0.5
-_MOVE_S = 15.0  # for a process to end that is to dial another address
-_RELAYED = 500
+POINTLESS = {
+    UsageError.exit_code: "the configuration or the command line is wrong",
+    REFUSED: "learner and actor refused each other",
+    EnvError.exit_code: "the environment is unusable",
+    NumericalError.exit_code: "a number is not finite",
+    StorageError.exit_code: "a file of the run cannot be read or written",
+}
+"""Exit code after which a restart would end alike -> its meaning."""
+
+KILLED = 128 + KILL
+"""Exit code of a process that has died without one."""
+
+_AWAY = "this program is not on the node that Ray chose, at the same path as here"
+_SILENT_S = 30.0  # without a report: the node is gone, and Ray has no other one yet
 _DONE_S = 30.0  # until a process that has ended well is started again, if it is still needed then
-_OUTPUT = 12
-"""Number of a process's last lines that are shown with its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resources:
-    """Resources of a process in Ray's units, and whether it prefers to stay on its node."""
+class RestartRule:
+    """Back-off and budget of restarts.
 
-    cpus: float
-    gpus: float = 0.0
-    stays: bool = False
+    first, longest: seconds before the first restart and at most; each is twice the one before.
+    budget:         restarts in a row that may fail.
+    healthy:        seconds after which a process has come up and failures are counted anew.
+    """
 
-
-MakeCommand = Callable[["ManagedProcess", str, NodeStatus], "StartCommand | None"]
-"""Maker of the command for an address with that status; None: nothing can be started yet."""
-
-_Life = Generator[Any, Any, None]
-"""Yields a reference of Ray, to be resumed with its value, or None, to be resumed at the next step."""
+    first: float = 1.0
+    longest: float = 60.0
+    budget: int = 8
+    healthy: float = 300.0
 
 
 class ManagedProcess:
-    """Process that is placed on a node, started, watched and restarted.
+    """Process of a learner or an actor: one life of it after the other, each for an order.
 
-    command: asked before each start.
-    run:   folder and, below it, the run's folder, for :class:`NodeStatus`.
-    say:   prints every start and end.
+    actor:    handle of the Ray actor.
+    stop:     signal at which the process ends in good order.
+    command:  maker of the command for a life that is ready; None: nothing can be started yet.
+    on_line:  called with each line that it prints.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        name: str,
+        actor: Any,  # noqa: ANN401 - a handle of Ray
+        stop: signal.Signals,
+        command: Callable[[Report], StartCommand | None],
+        on_line: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self.node = ""
+        self.restarts = 0
+        self.order: Order | None = None  # of the life that works
+        self.report: Report | None = None  # of that life, the last one
+        self.code: int | None = None  # of an end that no start follows
+        self.why = ""
+        self.output: deque[str] = deque(maxlen=12)  # its last lines, shown with its end
+        self._crew = crew
+        self.actor = actor
+        self._stop = stop
+        self._command = command
+        self._on_line = on_line
+        self._failures = 0  # in a row
+        self._heard = self._since = self._until = 0.0
+        self.left_at: float | None = None  # it was told to leave
+        self.ref = actor.live.remote()
+
+    @property
+    def over(self) -> bool:
+        """True if it has ended for good."""
+        return self.code is not None
+
+    @property
+    def runs(self) -> bool:
+        """True if it works at its order, as far as anybody knows."""
+        return self.order is not None and time.monotonic() < self._heard + _SILENT_S
+
+    @property
+    def state(self) -> str:
+        """The state for a person."""
+        now = time.monotonic()
+        if self.over:
+            return "given up" if self.why else "ended"
+        if self.runs:
+            return "leaving" if self.left_at else "running"
+        if now < self._until:
+            return "back-off"
+        return "waiting for the learner" if now < self._heard + _SILENT_S else "waiting for a free node"
+
+    def hear(self, report: Report) -> None:
+        """Learn from a report; give an order to a life that is ready."""
+        former, self.node, self._heard = self.node, report.address, time.monotonic()
+        lines, last = report.lines, self.output[-1] if self.output else ""
+        if not report.pid and last in lines:  # left by a life that was killed; some of them are known
+            lines = lines[len(lines) - lines[::-1].index(last) :]
+        self.output.extend(lines)
+        for line in lines:
+            self._on_line(line)
+        if self.order is not None and self.order.life != report.life:
+            what = "its process died" if former == self.node else "the node, or Ray's worker on it, died"
+            self._ended(KILLED, f"{former}: {what}")
+        elif self.order is not None and report.code is not None:
+            self._crew.ray.kill(self.actor, no_restart=False)  # Ray starts another one
+            self._ended(report.code, ending(report.code))
+        elif self.order is not None and report.pid and self.report is None:
+            self._crew.say(f"{self.name}: process {report.pid} on {self.node}")
+        self.report = report if self.order is not None and report.pid else None
+        if self.order is None and report.code is None and not self.over and self._heard >= self._until:
+            command = self._command(report)
+            if command is not None:
+                self.order, self._since = Order(report.life, command), self._heard
+
+    def recall(self) -> None:
+        """Call its life again after a call that has ended, or give up: Ray cannot start it."""
+        errors = self._crew.ray.exceptions
+        try:
+            self._crew.ray.get(self.ref)
+        except errors.ActorUnavailableError:  # Ray starts it again, or the network is down
+            self.ref = self.actor.live.remote()
+        except (errors.RayTaskError, errors.RayActorError) as error:
+            why = _AWAY if "failed to import" in str(error) else getattr(error, "cause", error)
+            self.code, self.why = EnvError.exit_code, f"{self.node or 'a node'} cannot start it: {why}"
+
+    def start_anew(self) -> None:
+        """Start it after its end for another part of its work, with the whole budget of restarts."""
+        self._failures = 0
+        self._wait(0.0)
+
+    def again(self) -> None:
+        """Start it once more after all, after a pause."""
+        if self.code == 0:
+            self._wait(_DONE_S)  # the training is over; its learner is about to end as well
+        else:
+            self._again(f"exit code {self.code}")
+
+    def move(self) -> None:
+        """Kill the process, and start it with another command, without counting that as a restart."""
+        self._crew.ray.kill(self.actor, no_restart=False)
+        self._wait(0.0)
+
+    def leave(self) -> None:
+        """Have the process end in good order and for good; see :attr:`over`."""
+        self.left_at = self.left_at or time.monotonic()
+        if self.order is not None and self.runs:
+            self.order = replace(self.order, signal=int(self._stop))
+        elif not self.over:
+            self.code = 128 + self._stop
+
+    def _ended(self, code: int, reason: str) -> None:
+        self.order = None
+        if self.left_at or code == 0:
+            self.code = code
+        elif code in POINTLESS:
+            self.code, self.why = code, POINTLESS[code]
+        else:
+            self._again(reason)
+
+    def _again(self, reason: str) -> None:
+        rule = self._crew.rule
+        if time.monotonic() - self._since >= rule.healthy:
+            self._failures = 0
+        if self._failures == rule.budget:
+            self.code, self.why = 1, f"{reason}; {self.restarts} restarts did not help"
+            self._crew.say(f"{self.name}: {reason}; given up after {self.restarts} restarts")
+            return
+        pause = min(rule.first * 2**self._failures, rule.longest)
+        self._failures += 1
+        self.restarts += 1
+        self._wait(pause)
+        self._crew.say(f"{self.name}: {reason}; restarts in {pause:g} s")
+
+    def _wait(self, seconds: float) -> None:
+        self.order = self.code = self.left_at = None
+        self.why = ""
+        self._until = time.monotonic() + seconds
+
+
+class Crew:
+    """The processes of a command, and the board over which it hears from them.
+
+    number: of actors at first.
+    name:   of the board, where other commands ask for it.
+    say:    prints a line.
+    Raises ValueError if Ray has such a board.
     """
 
     def __init__(
         self,
         ray: ModuleType,
-        name: str,
-        resources: Resources,
-        command: MakeCommand,
+        number: int = 0,
+        name: str | None = None,
         *,
-        run: tuple[str, str],
-        rule: RestartRule,
         say: Callable[[str], None],
+        rule: RestartRule,
     ) -> None:
-        self.name = name
-        self.node = ""
-        self.state: ProcessState = "placing"
-        self.report: ProcessReport | None = None
-        self.code: int | None = None  # of an end that no start follows
-        self.why = ""
-        self.output: deque[str] = deque(maxlen=_OUTPUT)
-        self.fresh_lines: deque[str] = deque(maxlen=_RELAYED)
-        self.lost_node = False
-        self._ray = ray
-        self._resources = resources
-        self._make_command = command
-        self._run = run
-        self._say = say
-        self._restarts = Restarts(rule)
-        self._since = 0.0  # it was placed, or started
-        self._until = 0.0  # no start before
-        self._moved_at: float | None = None
-        self._node_id = ""
-        self._released = True  # its node
-        self._life: _Life
-        self._ref: Any = None
-        self.start_anew()
+        self.ray = ray
+        self.say = say
+        self.rule = rule
+        self._strategies = ray.util.scheduling_strategies
+        node = ray.get_runtime_context().get_node_id()
+        here = self._strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+        options = {"name": name, "num_cpus": 0, "scheduling_strategy": here}
+        board = ray.remote(Board).options(max_restarts=-1, max_task_retries=-1, **options)
+        self._board: Any = board.remote(number)
+        self._processes: dict[str, ManagedProcess] = {}
 
-    @property
-    def restarts(self) -> int:
-        """Number of restarts."""
-        return self._restarts.total
+    def add(
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        place: tuple[str, str],
+        command: Callable[[Report], StartCommand | None],
+        on_line: Callable[[str], None],
+    ) -> ManagedProcess:
+        """Return another process, which Ray is about to place. place: its folder, and the run's of a learner.
 
-    @property
-    def state_text(self) -> str:
-        """The state for a person."""
-        return "waiting for a free node" if self.state == "placing" else self.state
+        options: of Ray; command, on_line: see :class:`ManagedProcess`
+        """
+        key, run = f"sac-{secrets.token_hex(8)}", place[1]
+        member = self.ray.remote(Member).options(max_restarts=-1, **options)
+        actor = member.remote(self._board, key, *place, sys.argv)
+        stop = signal.SIGINT if run else signal.SIGTERM
+        self._processes[key] = ManagedProcess(self, name, actor, stop, command, on_line)
+        return self._processes[key]
 
-    @property
-    def over(self) -> bool:
-        """True if it has ended for good."""
-        return self.state in ("ended", "given up")
+    def step(self, number: int = 0) -> int:
+        """Hear from all; return the number of actors asked for. number: of actors now."""
+        orders = {key: process.order for key, process in self._processes.items() if process.order}
+        number, reports = self.ray.get(self._board.exchange.remote(orders, number))
+        for key, report in reports:
+            if key in self._processes:
+                self._processes[key].hear(report)
+        calls = [process.ref for process in self._processes.values()]
+        ended = self.ray.wait(calls, num_returns=len(calls), timeout=0)[0] if calls else []
+        for process in self._processes.values():
+            if process.ref in ended and not process.over:
+                process.recall()
+        return int(number)
 
-    @property
-    def runs(self) -> bool:
-        """True if there is a process or is about to be one."""
-        return self.state in ("starting", "running", "leaving")
+    def drop(self, process: ManagedProcess) -> None:
+        """End a process now, and release its node."""
+        process.code = KILLED if process.code is None else process.code
+        self.ray.kill(process.actor)
+        self._processes = {key: other for key, other in self._processes.items() if other is not process}
 
-    def step(self) -> None:
-        """Advance without waiting."""
-        if self._released or (self._ref is not None and not self._ray.wait([self._ref], timeout=0)[0]):
-            return
-        try:
-            answer = None if self._ref is None else self._ray.get(self._ref)
-        except (self._ray.exceptions.RayTaskError, self._ray.exceptions.RayActorError) as error:
-            self._ref = self._life.throw(error)
-        else:
-            self._ref = self._life.send(answer)
-
-    def start_anew(self) -> None:
-        """Start it after its end for another part of its work, with the whole budget of restarts."""
-        self.code = None
-        self.why = ""
-        self._restarts.forget_failures()
-        if self._released:
-            self._life = self._live()
-            self._ref = next(self._life)
-        else:
-            self._ready_at(time.monotonic())
-
-    def again(self) -> None:
-        """Start it once more after all, after a pause."""
-        code, self.code = self.code, None
-        self.why = ""
-        if code == 0:
-            # The training is over; its learner is about to end as well.
-            self._ready_at(time.monotonic() + _DONE_S, "done")
-        else:
-            self._again(f"exit code {code}")
-
-    def move(self) -> None:
-        """End the process and start it with another command, without counting that as a restart."""
-        if self.state == "running" and self._moved_at is None:
-            self._moved_at = time.monotonic()
-            self._host.signal.remote(int(signal.SIGTERM))
-
-    def leave(self, number: signal.Signals) -> None:
-        """Signal the process to end for good; see :attr:`over`."""
-        if self.runs:
-            self.state = "leaving"
-            self._host.signal.remote(int(number))
-        elif not self.over:
-            self.drop()
-
-    def drop(self) -> None:
-        """End it now, and release its node."""
-        if not self.over:
-            self.state = "ended"
-        self._released = True
-        self._ray.kill(self._host)
-
-    def _live(self) -> _Life:
-        """Run on one node after the other."""
-        errors = self._ray.exceptions
-        while True:
-            self._place()
-            try:
-                yield from self._serve()
-            except errors.RayTaskError as error:
-                self._fail(str(error.cause))
-            except errors.ActorUnavailableError:
-                self._lost("node cannot be reached")
-            except errors.RayActorError as error:
-                if self.state == "placing" and "failed to import" in str(error):
-                    self._fail("this program is not on the node that Ray chose, at the same path as here")
-                else:
-                    self._lost("the node, or Ray's worker on it, died")
-            while self.over:
-                yield None
-
-    def _serve(self) -> _Life:
-        """Run one process after the other on a node. Raises Ray's errors."""
-        self.node, self._node_id = yield self._host.where.remote()
-        self.state = "ready"
-        while True:
-            while self.over or time.monotonic() < self._until:
-                yield None
-            status = yield self._host.status.remote(*self._run)
-            command = self._make_command(self, self.node, status)
-            if command is None:
-                self._until = time.monotonic() + _POLL_S
-                continue
-            self.state = "starting"
-            self._since = time.monotonic()
-            self.report = None
-            self._moved_at = None
-            self.lost_node = False
-            pid = yield self._host.start.remote(command)
-            if self.state == "starting":
-                self.state = "running"
-                self._say(f"{self.name}: process {pid} on {self.node}")
-            self._ended((yield from self._watch()))
-
-    def _watch(self) -> Generator[Any, Any, int]:
-        """Poll the process until it has ended; return its exit code."""
-        while True:
-            until = time.monotonic() + _POLL_S
-            while time.monotonic() < until:
-                yield None
-            try:
-                report: ProcessReport = yield self._host.poll.remote()
-            except self._ray.exceptions.ActorUnavailableError:  # the network; the process may well be alive
-                continue
-            self.report = report
-            self.output.extend(report.lines)
-            self.fresh_lines.extend(report.lines)
-            if report.code is not None:
-                return report.code
-            if self._moved_at is not None and time.monotonic() >= self._moved_at + _MOVE_S:
-                self._host.signal.remote(KILL)
-
-    def _place(self) -> None:
-        self.state = "placing"
-        self.node = ""
-        self._released = False
-        self._since = time.monotonic()
-        strategy: Any = "SPREAD"
-        if self._resources.stays and self._node_id:
-            affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-            strategy = affinity(self._node_id, soft=True)  # elsewhere if that node is gone
-        actor = self._ray.remote(Host).options(
-            num_cpus=self._resources.cpus,
-            num_gpus=self._resources.gpus,
-            scheduling_strategy=strategy,
-            max_restarts=0,
-        )
-        self._host = actor.remote()
-
-    def _ready_at(self, until: float, state: ProcessState = "ready") -> None:
-        self.state = state
-        self._until = until
-
-    def _ended(self, code: int) -> None:
-        if self.state == "leaving":
-            self.code = code
-            self.drop()
-        elif self._moved_at is not None:
-            self._ready_at(time.monotonic())
-        elif code == 0:
-            self.code = 0
-            self.state = "ended"
-        elif code in POINTLESS:
-            self._give_up(code, POINTLESS[code])
-        else:
-            self._again(ending(code))
-
-    def _again(self, reason: str) -> None:
-        pause = self._restarts.after(time.monotonic() - self._since)
-        if pause is None:
-            self._give_up(1, f"{reason}; {self.restarts} restarts did not help")
-            self._say(f"{self.name}: {reason}; given up after {self.restarts} restarts")
-            return
-        self._ready_at(time.monotonic() + pause, "back-off")
-        self._say(f"{self.name}: {reason}; restarts in {pause:g} s")
-
-    def _lost(self, reason: str) -> None:
-        """Note that its host is gone, and the process with it."""
-        if self.state == "leaving":
-            self.drop()
-        elif not self.over:
-            self.lost_node = True
-            self._ray.kill(self._host)
-            self._again(f"{self.node or 'a node'}: {reason}")
-
-    def _fail(self, why: str) -> None:
-        """Give up: the node cannot start it, and another try would not change that."""
-        self._give_up(4, f"{self.node or 'a node'} cannot start it: {why}")
-
-    def _give_up(self, code: int, why: str) -> None:
-        self.state = "given up"
-        self.code = code
-        self.why = why
+    def close(self) -> None:
+        """End the board, so that its name is free."""
+        self.ray.kill(self._board)

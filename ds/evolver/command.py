@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.command import show_notices
@@ -13,16 +12,15 @@ from algorithm.config.locate import find_env
 from algorithm.config.schema import NetConfig
 from algorithm.config.yaml_io import write_yaml
 from algorithm.core.errors import RUN_BLOCK
-from algorithm.core.program import python_arguments
 from algorithm.store.lock import RunLock
 from algorithm.store.offers import PAST_SUCCESS
 from ds.cluster.command import connected, say
-from ds.cluster.plan import ClusterPlan, commands_from_args, make_secrets
-from ds.cluster.restarts import RestartRule
+from ds.cluster.plan import ClusterPlan, CommandRoles, make_secrets
+from ds.cluster.process import Crew, RestartRule
 from ds.evolver.evolver import Evolver
 from ds.evolver.generations import PopulationDir
 from ds.evolver.lineage import LineageLog
-from ds.evolver.members import MemberCommands, MemberRun
+from ds.evolver.members import MemberRoles, MemberRun
 from ds.evolver.plan import PopulationPlan, new_plan, resumed_plan
 
 
@@ -45,8 +43,9 @@ def evolve(options: DistributedOptions) -> int:
         if plan.resumed:
             made.go_on(write_yaml(dict(plan.loaded.raw)), plan.generation.number)
         ray, stop = stack.enter_context(connected(cluster.ray))
-        members = [_member(ray, plan, options, number) for number in plan.generation.starts]
-        return Evolver(members, made, plan, LineageLog(plan.run, say), say=say).run(stop)
+        crew = Crew(ray, say=say, rule=RestartRule())
+        members = [_member(crew, plan, options, number) for number in plan.generation.starts]
+        return Evolver(crew, members, made, plan, LineageLog(plan.run, say)).run(stop)
 
 
 def _check_memory(plan: PopulationPlan, device: str) -> None:
@@ -83,26 +82,25 @@ def _make(plan: PopulationPlan, actors: int) -> PopulationDir:
     return folder
 
 
-def _member(ray: ModuleType, plan: PopulationPlan, options: DistributedOptions, number: int) -> MemberRun:
+def _member(crew: Crew, plan: PopulationPlan, options: DistributedOptions, number: int) -> MemberRun:
     cluster, config = options.cluster, plan.loaded.config
     assert cluster is not None
     name = f"{plan.run.name}_{number}"
-    main = commands_from_args(options, name)
-    flags = [f"--seed={plan.loaded.seed + number - 1}", *PAST_SUCCESS]  # members end with their generations
+    first = [PAST_SUCCESS[1]]  # members end with their generations
     if config.base_config.evolver_mode == "cem":  # the mean of networks that began apart is no network
-        flags += ["-o", f"{RUN_BLOCK}.network_seed={plan.loaded.seed}"]
-    main = replace(main, learner_flags=(*main.learner_flags, *flags))
+        first.append(f"{RUN_BLOCK}.network_seed={plan.loaded.seed}")
+    seeded = replace(options, train=replace(options.train, seed=plan.loaded.seed + number - 1))
+    roles = CommandRoles(options=seeded, name=name, first=tuple(first))
+    members = MemberRoles(roles, plan.part(plan.generation, number), alone=not cluster.num_actors)
     own_secrets = config.net_config.secrets != NetConfig().secrets
     local = cluster.ray is None
-    script = None if cluster.num_actors else python_arguments()
-    commands = MemberCommands(main, script, plan.part(plan.generation, number))
     described = ClusterPlan(
         label=plan.run.env,
         name=name,
         argument=options.train.env,
         models=options.train.directory,
         folder=Path.cwd(),
-        commands=commands,
+        roles=members,
         actors=cluster.num_actors or 0,
         learner_cpus=0.0 if local else cluster.learner_cpus,
         actor_cpus=0.0 if local else cluster.actor_cpus,
@@ -111,4 +109,4 @@ def _member(ray: ModuleType, plan: PopulationPlan, options: DistributedOptions, 
         prefix=f"{name} ",
         learners=len(plan.generation.starts),
     )
-    return MemberRun(number, ray, described, commands, say=say, rule=RestartRule())
+    return MemberRun(number, crew, described, members)

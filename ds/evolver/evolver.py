@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from algorithm.core.seeding import stream
 from algorithm.run.signals import StopRequest
 from algorithm.store.checkpoints.manager import intact_checkpoints
 from ds.cluster.group import TICK_S, end, save_and_end
+from ds.cluster.process import Crew
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.lineage import LineageLog, make_records
 from ds.evolver.members import MemberRun, newest_step
@@ -33,27 +34,27 @@ _SHOWN_EVERY_S = 10.0
 class Evolver:
     """Population of ``members``, from the generation of ``plan`` on.
 
+    crew:   has their processes
     folder: of the population
     log:    tells of the generations that have ended
-    say:    prints a line
     """
 
     def __init__(
         self,
+        crew: Crew,
         members: Sequence[MemberRun],
         folder: PopulationDir,
         plan: PopulationPlan,
         log: LineageLog,
-        *,
-        say: Callable[[str], None],
     ) -> None:
+        self._crew = crew
         self._members = members
         self._folder = folder
         self._plan = plan
         self._base = plan.loaded.config.base_config
         self._generation = plan.generation
         self._log = log
-        self._say = say
+        self._say = crew.say
         self._begun = time.monotonic()
         self._shown: list[str] = []
         self._show_at = 0.0
@@ -72,15 +73,15 @@ class Evolver:
                 if self._tick():
                     code = self._next()
                     if code is not None:
-                        end(groups, by_themselves=False)
+                        end(self._crew, groups)
                         self._log.write_page()
                         return code
                 time.sleep(TICK_S)
         except (StorageError, NumericalError):
-            save_and_end(groups)
+            save_and_end(self._crew, groups)
             raise
         self._say(stop.text)
-        save_and_end(groups)
+        save_and_end(self._crew, groups)
         self._log.write_page()
         self._say("everything has stopped; --resume continues this generation")
         return stop.exit_code
@@ -88,6 +89,7 @@ class Evolver:
     def _tick(self) -> bool:
         """Advance all members; return whether the generation has ended."""
         now, base = time.monotonic(), self._base
+        self._crew.step()
         for member in self._members:
             member.step()
         if now >= self._show_at:
@@ -205,7 +207,7 @@ class Evolver:
         for member in self._members:
             learner, done = member.group.learner, member.evaluations
             last = f"last {_shown(done[-1])}" if done else ""
-            state = member.end or learner.state_text
+            state = member.end or learner.state
             lines.append(
                 f"  {learner.node or '-'}  {member.name}  {state}  "
                 f"{len(done)} of {self._base.evolver_cem_length} evaluations  {last}"

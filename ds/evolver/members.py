@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 from algorithm.core.errors import UsageError
@@ -16,8 +14,8 @@ from algorithm.store.checkpoints.checkpoint import checkpoint_of, checkpoint_ste
 from algorithm.store.checkpoints.manifest import STATE
 from algorithm.store.logs.rows import read_points
 from ds.cluster.group import LearnerGroup
-from ds.cluster.plan import ClusterPlan, MainCommands
-from ds.cluster.restarts import RestartRule
+from ds.cluster.plan import ClusterPlan, CommandRoles, Options
+from ds.cluster.process import Crew
 from ds.evolver.generations import MemberStart
 
 End = Literal["complete", "stopped", "given up"]
@@ -29,78 +27,76 @@ done."""
 class GenerationPart:
     """One generation of a member.
 
-    flags:       set its genes
+    overrides:   set its genes
     networks:    folder to begin with; None for its own
     start:       its progress when the generation began
     evaluations: of its run in all, with which it ends
     """
 
-    flags: tuple[str, ...]
+    overrides: tuple[str, ...]
     networks: Path | None
     start: MemberStart
     evaluations: int
 
 
-class MemberCommands:
-    """Command lines of a member: ``main.py``, or a learner and its actors.
+class MemberRoles:
+    """Options of a member: of ``main.py``, or of a learner and its actors.
 
-    main:   those of a learner and an actor
-    script: arguments of Python before those of main.py; None where the member has actors
+    roles: those of a learner and an actor
+    alone: the member has no actors
 
     ``part`` is the generation that it works on. A process that is started again goes on from the member's
     newest checkpoint; one that has made none in this generation begins the generation once more.
     """
 
-    def __init__(self, main: MainCommands, script: tuple[str, ...] | None, part: GenerationPart) -> None:
-        self._main = main
-        self._script = script
+    def __init__(self, roles: CommandRoles, part: GenerationPart, *, alone: bool) -> None:
+        self._roles = roles
+        self._alone = alone
         self.part = part
+        self.module = "algorithm.app.command" if alone else roles.module
 
-    def learner(self, host: str, port: int, *, resume: bool, step: int) -> tuple[str, ...]:
-        """Return the command line of the process that learns."""
-        main, part = self._main, self.part
-        words = (*self._script, main.env) if self._script else main.base("learner", host, port)
-        words += ("-n", main.name, *main.kept)
-        words += ("--resume",) if resume else (*main.common, *main.learner_flags)
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> Options:
+        """Return the options of the process that learns."""
+        made, part = self._roles.learner(host, port, resume=resume, step=step), self.part
+        train = replace(made.train, evaluations=part.evaluations)
         if step <= part.start.step:
-            words += part.flags
-            if part.networks is not None:
-                words += ("--init_from", str(part.networks))
-        return (*words, "--evaluations", str(part.evaluations))
+            networks = None if part.networks is None else str(part.networks)
+            train = replace(train, overrides=(*train.overrides, *part.overrides), init_from=networks)
+        return train if self._alone else replace(made, train=train)
 
-    def actor(self, host: str, port: int) -> tuple[str, ...]:
-        """Return the command line of an actor."""
-        return (*self._main.actor(host, port), *self.part.flags)
+    def actor(self, host: str, port: int) -> Options:
+        """Return the options of an actor."""
+        made = self._roles.actor(host, port)
+        return replace(
+            made, train=replace(made.train, overrides=(*made.train.overrides, *self.part.overrides))
+        )
 
 
 class MemberRun:
     """A run of the population, kept running for one generation after the other.
 
-    commands: those of ``plan``, with the generation to begin with
+    roles: those of ``plan``, with the generation to begin with
     Raises StorageError from :meth:`step` if its run is lost.
     """
 
     def __init__(
         self,
         number: int,
-        ray: ModuleType,
+        crew: Crew,
         plan: ClusterPlan,
-        commands: MemberCommands,
-        *,
-        say: Callable[[str], None],
-        rule: RestartRule,
+        roles: MemberRoles,
     ) -> None:
         self.number = number
         self.name = plan.name
-        self.commands = commands
+        self.roles = roles
         self.run = plan.folder / plan.run
         self._actors = plan.actors
-        self.group = LearnerGroup(ray, plan, say=say, rule=rule)
+        self.group = LearnerGroup(crew, plan)
         self.end: End | None = None
         self.why = ""  # it was given up
         self._unwritten: list[float] = []
         if self._is_saved():
-            self.end, self.group.paused = "complete", True  # before the command was started again
+            self.end, self.group.learner.code = "complete", 0  # before the command was started again
 
     @property
     def all_evaluations(self) -> list[float]:
@@ -110,10 +106,10 @@ class MemberRun:
     @property
     def evaluations(self) -> list[float]:
         """The evaluations of this generation."""
-        return self.all_evaluations[self.commands.part.start.evaluations :]
+        return self.all_evaluations[self.roles.part.start.evaluations :]
 
     def step(self) -> None:
-        """Advance without waiting."""
+        """Advance without waiting, once the crew has."""
         self.group.step(self._actors)
         if self.group.error is not None:
             raise self.group.error
@@ -132,18 +128,18 @@ class MemberRun:
 
     def stop(self) -> None:
         """Let it save and end."""
-        self.group.learner.leave(signal.SIGINT)
+        self.group.learner.leave()
 
     def begin(self, part: GenerationPart, *, actors: bool) -> None:
         """Start it for another generation; ``actors``: and its actors, whose command is another one."""
-        self.commands.part, self.end, self.why = part, None, ""
+        self.roles.part, self.end, self.why = part, None, ""
         self._unwritten = []  # it is written by whoever resumes the run
         self.group.start_anew(actors=actors)
 
     def _is_saved(self) -> bool:
         """Return whether its newest checkpoint has all evaluations of the generation."""
         saved = newest_state(self.run)
-        if not saved or saved["run"]["counters"]["evaluations"] < self.commands.part.evaluations:
+        if not saved or saved["run"]["counters"]["evaluations"] < self.roles.part.evaluations:
             return False
         self._unwritten = unwritten_evaluations(self.run, saved["metrics"])
         return True

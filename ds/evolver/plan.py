@@ -50,7 +50,7 @@ class PopulationPlan:
         genes = generation.population.members[number - 1].genes
         start = generation.starts[number]
         return GenerationPart(
-            flags=tuple(word for text in self.genes.overrides(genes) for word in ("-o", text)),
+            overrides=tuple(self.genes.overrides(genes)),
             networks=PopulationDir(self.run.path).networks(generation.number, number),
             start=start,
             evaluations=start.evaluations + self.loaded.config.base_config.evolver_cem_length,

@@ -9,23 +9,26 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from algorithm.app.cli.ds import DistributedOptions
+from algorithm.app.cli.train import TrainOptions
 from algorithm.core.errors import UserError
 from ds.cluster.command import scale_cluster, train_on_cluster
 from ds.cluster.plan import ClusterPlan
-from ds.cluster.restarts import RestartRule
-
-STANDIN = str(Path(__file__).with_name("standin.py"))
+from ds.cluster.process import RestartRule
 
 
 @dataclass(frozen=True)
 class StandIns:
     name: str
+    module = "tests.ds.standin"
 
-    def learner(self, host: str, port: int, *, resume: bool, step: int) -> list[str]:
-        return [STANDIN, "learner", host, str(port), self.name, *(["--resume"] if resume else [])]
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> DistributedOptions:
+        train = TrainOptions(env="task", name=self.name, resume=resume)
+        return DistributedOptions(role="learner", train=train, learner_host=host, learner_port=port)
 
-    def actor(self, host: str, port: int) -> list[str]:
-        return [STANDIN, "actor", host, str(port)]
+    def actor(self, host: str, port: int) -> DistributedOptions:
+        train = TrainOptions(env="task")
+        return DistributedOptions(role="actor", train=train, learner_host=host, learner_port=port)
 
 
 def write_secrets(folder: Path, hosts: object) -> None:
@@ -50,7 +53,7 @@ def main() -> int:
             label="task",
             name=given.name,
             folder=Path.cwd(),
-            commands=StandIns(given.name),
+            roles=StandIns(given.name),
             actors=given.num_actors,
             learner_cpus=given.learner_cpus,
             actor_cpus=given.actor_cpus,

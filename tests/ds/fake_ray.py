@@ -1,10 +1,21 @@
-"""As much of Ray as the cluster uses, in this process: hosts run real processes, nodes can be lost."""
+"""As much of Ray as the cluster uses: each life of a member is a real process, and nodes can be lost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import multiprocessing
+import os
+import sys
+import threading
+from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
+
+from ds.cluster.member import Board, Member
+
+# A server that has imported everything makes a new process in a moment.
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tests.app.preloaded", "tests.ds.preloaded"])
 
 
 class TaskError(Exception):
@@ -23,48 +34,98 @@ class UnavailableError(ActorError):
     """The actor does not answer now."""
 
 
-class Handle:
-    """An actor; its calls are made at once."""
+class BoardHandle:
+    """The board, which is in this process; its calls are made at once, from several threads."""
 
-    def __init__(self, ray: FakeRay, target: Any) -> None:
-        self._ray, self._target, self._dead = ray, target, False
+    def __init__(self, board: Board) -> None:
+        self._board, self._lock, self.killed = board, threading.Lock(), False
 
     def __getattr__(self, name: str) -> SimpleNamespace:
-        return SimpleNamespace(remote=lambda *arguments: self._call(name, *arguments))
+        def call(*arguments: Any) -> Any:
+            with self._lock:
+                return getattr(self._board, name)(*arguments)
 
-    def _call(self, name: str, *arguments: Any) -> Callable[[], Any]:
-        if self._dead:
-            return _raising(ActorError("dead"))
-        if name == "where":
-            return lambda: (self._ray.address, f"node of {self._ray.address}")
-        try:
-            answer = getattr(self._target, name)(*arguments)
-        except OSError as error:
-            return _raising(TaskError(error))
-        return lambda: answer
+        return SimpleNamespace(remote=call)
 
-    def kill(self) -> None:
-        """As if the process of the actor had died, and with it its child."""
-        if not self._dead and hasattr(self._target, "signal"):
-            self._target.signal(9)
-        self._dead = True
+    def kill(self, restart: bool) -> None:
+        """As if its process had died; a new one knows nothing."""
+        self.killed = not restart
+        if restart:
+            self._board = Board(1)
+
+
+class Call:
+    """A call of ``live``, and the process that it is made in."""
+
+    def __init__(self, address: str, board: BoardHandle, place: tuple[Any, ...]) -> None:
+        self.error: Exception | None = None
+        self._connection, theirs = _CONTEXT.Pipe()
+        self.process = _CONTEXT.Process(target=_live, args=(theirs, address, place))
+        self.process.start()
+        theirs.close()
+        threading.Thread(target=self._serve, args=(board,), daemon=True).start()
+
+    def _serve(self, board: BoardHandle) -> None:
+        with contextlib.suppress(EOFError, ConnectionError):
+            while True:
+                message = self._connection.recv()
+                if isinstance(message, Exception):
+                    self.error = message
+                else:
+                    self._connection.send(board.report.remote(*message))
+
+
+def _live(connection: Connection, address: str, place: tuple[Any, ...]) -> None:
+    def report(*message: Any) -> Any:
+        connection.send(message)
+        return connection.recv()
+
+    ray: Any = SimpleNamespace(get=lambda ref: ref, util=SimpleNamespace(get_node_ip_address=lambda: address))
+    sys.modules["ray"] = ray
+    os.environ["RAY_AUTH_TOKEN"] = "secret"
+    board = SimpleNamespace(report=SimpleNamespace(remote=report))
+    try:
+        Member(board, *place).live()
+    except OSError as error:
+        connection.send(error)
+
+
+class MemberHandle:
+    """A member; a call of its ``live`` starts a process where the next one is to be placed."""
+
+    def __init__(self, ray: FakeRay, board: BoardHandle, *place: Any) -> None:
+        self._ray, self._board, self._place = ray, board, place
+        self.calls: list[Call] = []
+        self.live = SimpleNamespace(remote=self._live)
+
+    def _live(self) -> Call:
+        self.calls.append(Call(self._ray.address, self._board, self._place))
+        return self.calls[-1]
+
+    def kill(self, restart: bool) -> None:
+        """Kill its process."""
+        for call in self.calls[-1:]:
+            call.process.kill()
+            call.process.join()
 
 
 class FakeRay:
-    """The module. address: of the node where the next actor is placed; dies: each new host."""
+    """The module. address: of the node where the next process is placed."""
 
     exceptions = SimpleNamespace(
         RayTaskError=TaskError, RayActorError=ActorError, ActorUnavailableError=UnavailableError
     )
-    util = SimpleNamespace(
-        scheduling_strategies=SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: (node, soft))
-    )
 
     def __init__(self, gpus: int = 0) -> None:
         self.address = "127.0.0.1"
-        self.placed: list[tuple[Handle, dict[str, Any]]] = []
+        self.boards: list[BoardHandle] = []
+        self.placed: list[tuple[MemberHandle, dict[str, Any]]] = []
         self._gpus = gpus
-        self.dies = False
+        strategies = SimpleNamespace(
+            NodeAffinitySchedulingStrategy=lambda node, soft: (node, soft),
+            PlacementGroupSchedulingStrategy=lambda group: group,
+        )
+        self.util = SimpleNamespace(scheduling_strategies=strategies, placement_group=lambda bundles: bundles)
 
     def get_runtime_context(self) -> SimpleNamespace:
         return SimpleNamespace(get_node_id=lambda: "this node")
@@ -74,29 +135,33 @@ class FakeRay:
 
     def remote(self, kind: type) -> SimpleNamespace:
         def options(**chosen: Any) -> SimpleNamespace:
-            def place(*arguments: Any) -> Handle:
-                handle = Handle(self, kind(*arguments))
-                self.placed.append((handle, chosen))
-                if self.dies and "name" not in chosen:
-                    handle.kill()
-                return handle
-
-            return SimpleNamespace(remote=place)
+            return SimpleNamespace(remote=lambda *arguments: self._place(kind, chosen, arguments))
 
         return SimpleNamespace(options=options)
 
-    def wait(self, refs: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
-        return refs, []
+    def _place(self, kind: type, options: dict[str, Any], arguments: tuple[Any, ...]) -> Any:
+        assert options["max_restarts"] == -1
+        if kind is Board:
+            self.boards.append(BoardHandle(Board(*arguments)))
+            return self.boards[-1]
+        member = MemberHandle(self, *arguments)
+        self.placed.append((member, options))
+        return member
 
-    def get(self, ref: Callable[[], Any]) -> Any:
-        return ref()
+    def wait(self, calls: list[Call], num_returns: int, timeout: float) -> tuple[list[Call], list[Call]]:
+        return [call for call in calls if not call.process.is_alive()], []
 
-    def kill(self, handle: Handle) -> None:
-        handle.kill()
+    def get(self, answer: Any) -> Any:
+        if not isinstance(answer, Call):
+            return answer
+        if answer.error is not None:
+            raise TaskError(answer.error)
+        raise UnavailableError("it has died")
 
+    def kill(self, handle: Any, no_restart: bool = True) -> None:
+        handle.kill(not no_restart)
 
-def _raising(error: Exception) -> Callable[[], Any]:
-    def get() -> Any:
-        raise error
-
-    return get
+    def close(self) -> None:
+        """End all processes."""
+        for member, _ in self.placed:
+            member.kill(restart=False)

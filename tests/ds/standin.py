@@ -1,4 +1,4 @@
-"""Stands in for ``main_ds.py learner`` and ``actor``: ``standin.py ROLE HOST PORT [NAME] [--resume] [-o …]``.
+"""Stands in for ``ds.command``.
 
 What happens is appended to ``events.txt`` in the working directory, a line each. A learner ends with 0 when a
 file ``finish`` appears there, with the code in ``refuse`` when that does, and saves a checkpoint when told by
@@ -12,9 +12,10 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
 from pathlib import Path
+
+from algorithm.app.cli.ds import DistributedOptions
 
 
 def note(*words: object) -> None:
@@ -22,7 +23,7 @@ def note(*words: object) -> None:
         file.write(" ".join(map(str, words)) + "\n")
 
 
-def learner(host: str, port: int, name: str, resume: bool) -> int:
+def learner(host: str, port: int, name: str, resume: bool, *overrides: str) -> int:
     run = Path("models", "task", name)
     run.mkdir(parents=True, exist_ok=resume)
     server = socket.create_server((host, port))
@@ -30,7 +31,7 @@ def learner(host: str, port: int, name: str, resume: bool) -> int:
     port = server.getsockname()[1]
     (run / "endpoint.json").write_text(json.dumps({"host": host, "port": port, "pid": os.getpid()}))
     print(f"listening on {host}:{port}", flush=True)
-    note("learner", os.getpid(), port, "resumed" if resume else "fresh", *sys.argv[5:])
+    note("learner", os.getpid(), port, "resumed" if resume else "fresh", *overrides)
     actors: list[socket.socket] = []
     asked: list[int] = []
     signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
@@ -57,13 +58,13 @@ def save(run: Path) -> None:
     (checkpoint / "manifest.json").write_text("{}")
 
 
-def actor(host: str, port: int) -> int:
+def actor(host: str, port: int, *overrides: str) -> int:
     def bye(number: int, frame: object) -> None:
         note("actor", os.getpid(), "bye")
         os._exit(128 + number)
 
     signal.signal(signal.SIGTERM, bye)
-    note("actor", os.getpid(), port, *sys.argv[4:])
+    note("actor", os.getpid(), port, *overrides)
     while True:
         try:
             with socket.create_connection((host, port), timeout=None) as connection:
@@ -76,8 +77,8 @@ def actor(host: str, port: int) -> int:
         time.sleep(0.1)
 
 
-if __name__ == "__main__":
-    role, address, at, *rest = sys.argv[1:]
-    if role == "learner":
-        sys.exit(learner(address, int(at), rest[0], "--resume" in rest))
-    sys.exit(actor(address, int(at)))
+def perform(options: DistributedOptions) -> int:
+    host, port, train = str(options.learner_host), int(options.learner_port or 0), options.train
+    if options.role == "learner":
+        return learner(host, port, str(train.name), train.resume, *train.overrides)
+    return actor(host, port, *train.overrides)

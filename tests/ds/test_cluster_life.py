@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,12 +11,11 @@ from pathlib import Path
 import pytest
 
 import ds.cluster.cluster
-import ds.cluster.process
 from ds.cluster.cluster import Cluster
 from ds.cluster.plan import ClusterPlan
-from ds.cluster.restarts import RestartRule
+from ds.cluster.process import RestartRule
 from tests.ds.cluster_main import StandIns
-from tests.ds.fake_ray import FakeRay, Handle
+from tests.ds.fake_ray import FakeRay
 
 LIMIT = 60.0  # seconds until something is wrong
 
@@ -42,7 +40,7 @@ class Life:
         self.said: list[str] = []
         self.code: int | None = None
         plan = ClusterPlan(
-            label="task", name="one", folder=folder, commands=StandIns("one"), actors=actors, secrets=None
+            label="task", name="one", folder=folder, roles=StandIns("one"), actors=actors, secrets=None
         )
         rule = RestartRule(first=0.01, longest=0.05, budget=3)
         self._cluster = Cluster(self.ray, plan, say=self.said.append, rule=rule)  # type: ignore[arg-type]
@@ -52,12 +50,9 @@ class Life:
     def _run(self) -> None:
         self.code = self._cluster.run(self.stop)  # type: ignore[arg-type]
 
-    def host(self, number: int) -> Handle:
-        """0: the learner's first; then those of actors and of learners that were placed anew."""
-        return [handle for handle, options in self.ray.placed if "name" not in options][number]
-
-    def targets(self) -> list[Handle]:
-        return [handle for handle, options in self.ray.placed if "name" in options]
+    def kill(self, number: int) -> None:
+        """Kill -9 a process; 0: the learner's, then those of actors."""
+        self.ray.placed[number][0].kill(restart=True)
 
     def events(self, word: str) -> list[str]:
         file = self.folder / "events.txt"
@@ -78,13 +73,11 @@ class Life:
         """End it whatever has happened."""
         self.stop.asked = True
         self._thread.join(LIMIT)
-        for handle, _ in self.ray.placed:
-            handle.kill()
+        self.ray.close()
 
 
 @pytest.fixture
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Life]]:
-    monkeypatch.setattr(ds.cluster.process, "_POLL_S", 0.05)
     monkeypatch.setattr(ds.cluster.cluster, "TICK_S", 0.02)
     with contextlib.ExitStack() as stack:
 
@@ -109,8 +102,8 @@ def test_how_the_learner_ends_is_how_the_training_does(
 ) -> None:
     life = begin(ray=FakeRay(gpus=2))
     life.wait(lambda: life.events("connected"))
-    gpus = [options["num_gpus"] for _, options in life.ray.placed if "name" not in options]
-    assert gpus == [1.0, 0.0], "the learner's"
+    assert [options["num_gpus"] for _, options in life.ray.placed] == [1.0, 0.0], "the learner's"
+    assert life.ray.placed[0][1]["scheduling_strategy"] == [{"CPU": 1.0, "GPU": 1.0}], "its place is kept"
     (life.folder / file).write_text(text)
     assert life.end() == code
     assert any(said in line for line in life.said)
@@ -118,29 +111,21 @@ def test_how_the_learner_ends_is_how_the_training_does(
     assert len(life.events("finished" if code == 0 else "bye")) == 1
 
 
-def test_a_host_that_dies_wherever_it_is_placed(begin: Callable[..., Life]) -> None:
-    ray = FakeRay()
-    ray.dies = True
-    life = begin(ray=ray)
-    assert life.end() == 1
-    assert "3 restarts did not help" in life.said[-1]
-
-
 def test_actors_come_back_and_are_scaled_until_a_stop(begin: Callable[..., Life]) -> None:
     life = begin()
     life.wait(lambda: life.events("connected"))
-    life.host(1).signal.remote(int(signal.SIGKILL))
+    life.kill(1)
     life.wait(lambda: len(life.events("connected")) == 2)
-    assert "actor 0: killed by SIGKILL; restarts in 0.01 s" in life.said
-    (target,) = life.targets()
-    target.set.remote(3)
+    assert "actor 0: 127.0.0.1: its process died; restarts in 0.01 s" in life.said
+    (board,) = life.ray.boards
+    assert board.scale.remote(3) == 1
     life.wait(lambda: len(life.events("connected")) == 4)
-    target.set.remote(1)
+    board.scale.remote(1)
     life.wait(lambda: len(life.events("bye")) == 2)
     life.wait(lambda: "actor 2: has left" in life.said)
     assert "1 actors from now on, 3 before" in life.said
 
-    target.kill()  # the number is known all the same
+    life.ray.kill(board, no_restart=False)  # the number is known all the same
     life.stop.asked = True
     assert life.end() == 130
     assert [line.split()[-1] for line in life.events("")[-2:]] == ["saved", "bye"]
@@ -153,16 +138,14 @@ def test_all_follow_to_another_node_unless_the_run_is_lost_with_it(begin: Callab
     life.wait(lambda: len(life.events("connected")) == 2)
     life.wait(lambda: list(life.folder.glob("models/task/one/checkpoints/*/manifest.json")))
     life.ray.address = "127.0.0.2"
-    life.host(0).kill()
+    life.kill(0)
     life.wait(lambda: life.events("resumed"))
     port = life.events("resumed")[0].split()[2]
     life.wait(lambda: any(line.split()[2] == port for line in life.events("actor")))
-    placed = [options["scheduling_strategy"] for _, options in life.ray.placed if "name" not in options]
-    assert placed[-1] == ("node of 127.0.0.1", True)  # back to its node, were it there
-    assert set(placed[:-1]) == {"SPREAD"}
     life.wait(lambda: len(life.events("connected")) >= 4)
     (life.folder / "models").rename(life.folder / "elsewhere")
-    life.host(-1).kill()
+    life.ray.address = "127.0.0.3"
+    life.kill(0)
     assert life.end() == 6
     assert "file system that all nodes share" in life.said[-1]
 

@@ -2,62 +2,57 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from algorithm.app.cli.ds import parse_distributed
-from algorithm.app.cli.parsing import parse_args
+from algorithm.app.cli.ds import DistributedOptions, parse_distributed
+from algorithm.app.cli.train import TrainOptions
 from algorithm.config import ConfigError
 from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, UsageError
 from ds.cluster.cluster import rows
 from ds.cluster.command import ClusterAway, cluster, join_ray, start_ray
 from ds.cluster.group import LearnerCommands
-from ds.cluster.host import NodeStatus, ProcessReport, StartCommand
-from ds.cluster.plan import ClusterPlan, MainCommands, Secrets, plan_from_args
-from ds.cluster.process import ManagedProcess
-from ds.cluster.restarts import RestartRule, Restarts
+from ds.cluster.member import Report, StartCommand
+from ds.cluster.plan import ClusterPlan, CommandRoles, MakeSecrets, plan_from_args
+from ds.cluster.process import ManagedProcess, RestartRule
 from ds.evolver.generations import MemberStart
-from ds.evolver.members import GenerationPart, MemberCommands
+from ds.evolver.members import GenerationPart, MemberRoles
+from tests.ds.fake_ray import FakeRay
 
-NOTHING = NodeStatus(exists=False, step=-1, locked="")
-BEGUN = NodeStatus(exists=True, step=-1, locked="")
-SAVED = NodeStatus(exists=True, step=3, locked="")
 HERE, THERE = "10.0.0.1", "10.0.0.2"
-
-COMMANDS = MainCommands(
-    script=("/p/main_ds.py",),
-    env="task",
-    name="one",
-    common=("-c", "section"),
-    learner_flags=("--seed", "3"),
-    actor_flags=("--agents", "2"),
-    kept=("--device", "cpu"),
-)
+NOTHING = Report(life="a", address=HERE)
+BEGUN = replace(NOTHING, exists=True)
+SAVED = replace(BEGUN, step=3)
 
 
-def plan(*, resume: bool = False) -> ClusterPlan:
+def plan(*, resume: bool = False, secrets: MakeSecrets | None = None) -> ClusterPlan:
+    options = DistributedOptions(role="cluster", train=TrainOptions(env="task", resume=resume))
+    roles = CommandRoles(options=options, name="one")
     return ClusterPlan(
-        label="task", name="one", folder=Path("/w"), commands=COMMANDS, actors=1, resume=resume
+        label="task", name="one", folder=Path("/w"), roles=roles, actors=1, resume=resume, secrets=secrets
     )
 
 
 def orders(now: list[float] | None = None, *, resume: bool = False) -> LearnerCommands:
     clock = [0.0] if now is None else now
-    return LearnerCommands(plan(resume=resume), Secrets(None), lambda: clock[0])
+    return LearnerCommands(plan(resume=resume), lambda: clock[0])
 
 
-def port_of(command: StartCommand | None) -> str:
+def port_of(command: StartCommand | None) -> int:
     assert command is not None
-    return command.arguments[command.arguments.index("--learner_port") + 1]
+    return int(command.options.learner_port)
 
 
-def listening(host: str = HERE, *, saved: bool = False) -> ProcessReport:
-    return ProcessReport(pid=1, code=None, lines=(), endpoint=(host, 4000), saved=saved)
+LISTENS = replace(BEGUN, pid=1, endpoint=(HERE, 4000))
 
 
 @pytest.mark.parametrize(
@@ -72,49 +67,47 @@ def listening(host: str = HERE, *, saved: bool = False) -> ProcessReport:
     ],
 )
 def test_a_learner_goes_on_with_what_there_is(
-    restart: bool, asked: bool, status: NodeStatus, resume: bool, aside: bool
+    restart: bool, asked: bool, status: Report, resume: bool, aside: bool
 ) -> None:
     given = orders(resume=asked)
     if restart:
-        given.next_command(HERE, NOTHING)
-    command = given.next_command(HERE, status)
-    assert command is not None and command.run == "models/task/one"
-    assert ("--resume" in command.arguments, command.aside) == (resume, aside)
+        given.next_command(NOTHING)
+    command = given.next_command(status)
+    assert command is not None
+    assert (command.options.train.resume, command.aside) == (resume, aside)
 
 
 def test_a_restart_asks_for_the_former_port_once_and_where_it_was() -> None:
     given = orders()
-    given.next_command(HERE, NOTHING)
-    given.observe(listening())
-    assert port_of(given.next_command(HERE, SAVED)) == "4000"
+    given.next_command(NOTHING)
+    given.observe(LISTENS)
+    assert port_of(given.next_command(SAVED)) == 4000
     assert given.took_former_port
-    assert port_of(given.next_command(HERE, SAVED)) == "0"
+    assert port_of(given.next_command(SAVED)) == 0
     assert not given.took_former_port
-    given.observe(listening())
-    assert port_of(given.next_command(THERE, SAVED)) == "0"
+    given.observe(LISTENS)
+    assert port_of(given.next_command(replace(SAVED, address=THERE))) == 0
 
 
 def test_a_run_that_is_lost_with_its_node() -> None:
     given = orders()
-    given.next_command(HERE, NOTHING)
-    given.observe(listening(saved=True))
+    given.next_command(NOTHING)
+    given.observe(replace(LISTENS, step=3))
     with pytest.raises(StorageError, match=r"(?s)/w/models/task/one on 10\.0\.0\.2.*file system that all"):
-        given.next_command(THERE, NOTHING)
+        given.next_command(replace(NOTHING, address=THERE))
 
 
 def test_the_lock_of_a_lost_node_is_taken_over_after_a_while() -> None:
     """Behind a broken network its learner might still write."""
     now = [100.0]
     given = orders(now)
-    given.next_command(HERE, NOTHING)
-    given.observe(listening())
-    locked = NodeStatus(exists=True, step=3, locked="elsewhere")
-    given.lost()
+    given.next_command(NOTHING)
+    given.observe(replace(LISTENS, step=3))
+    locked = replace(SAVED, locked="elsewhere")
     now[0] = 189.9
-    given.lost()
-    assert given.next_command(THERE, locked) is None
+    assert given.next_command(replace(locked, address=THERE)) is None
     now[0] = 190.0
-    command = given.next_command(THERE, locked)
+    command = given.next_command(replace(locked, address=THERE))
     assert command is not None
     assert command.unlock
 
@@ -127,33 +120,63 @@ def test_secrets_are_made_anew_for_another_address_and_not_on_the_loopback() -> 
         for name in ("token", "ca.pem", "learner.pem", "learner.key"):
             (folder / name).write_text(f"{name} {len(made)}")
 
-    secrets = Secrets(make)
-    assert secrets.learner("127.0.0.1") == secrets.actor("::1") == {}
-    assert secrets.learner(HERE)["learner.key"] == b"learner.key 1"
-    assert secrets.actor(HERE) == {"token": b"token 1", "ca.pem": b"ca.pem 1"}
-    assert secrets.actor(THERE)["token"] == b"token 2"
+    made_for = plan(secrets=make)
+    assert made_for.secrets_at("127.0.0.1") == made_for.secrets_at("::1", "token") == {}
+    assert made_for.secrets_at(HERE)["learner.key"] == b"learner.key 1"
+    assert made_for.secrets_at(HERE, "token") == {"token": b"token 1"}
+    assert made_for.secrets_at(THERE, "token") == {"token": b"token 2"}
     assert made == [[HERE], [THERE]]
 
 
-def test_restarts_wait_longer_and_longer_until_the_budget_is_spent() -> None:
-    restarts = Restarts(RestartRule(first=1.0, longest=5.0, budget=5, healthy=100.0))
-    assert [restarts.after(1.0) for _ in range(6)] == [1.0, 2.0, 4.0, 5.0, 5.0, None]
-    assert restarts.after(100.0) == 1.0
-    assert restarts.total == 6
+class Crew:
+    """As much of a crew as one process needs."""
+
+    rule = RestartRule(first=1.0, longest=5.0, budget=5, healthy=100.0)
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.say = self.said.append
+        self.ray = FakeRay()
+
+
+def test_restarts_wait_longer_and_longer_until_the_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    crew: Any = Crew()
+    actor: Any = SimpleNamespace(live=SimpleNamespace(remote=lambda: None), kill=lambda restart: None)
+    command = StartCommand(module="", options=None)
+    process = ManagedProcess(crew, "a", actor, signal.SIGTERM, lambda report: command, lambda line: None)
+
+    def live(seconds: float) -> str:
+        """Live so long; what comes of it."""
+        now[0] += 60.0  # any pause is over
+        process.hear(replace(NOTHING, life=str(now)))
+        assert process.runs
+        now[0] += seconds
+        process.hear(replace(NOTHING, life=process.order.life if process.order else "", pid=1, code=1))
+        return str(crew.said[-1]).rpartition("; ")[2]
+
+    pauses = [live(1.0) for _ in range(5)]
+    assert pauses == [f"restarts in {pause} s" for pause in (1, 2, 4, 5, 5)]
+    assert live(100.0) == "restarts in 1 s"
+    pauses = [live(1.0) for _ in range(5)]
+    assert pauses[-1] == "given up after 10 restarts"
+    assert (process.code, process.restarts) == (1, 10)
 
 
 def managed(name: str, node: str, state: str, restarts: int) -> ManagedProcess:
     """As much of a process as a table shows."""
-    process = ManagedProcess.__new__(ManagedProcess)
-    process.name, process.node, process.state = name, node, state  # type: ignore[assignment]
-    process._restarts = SimpleNamespace(total=restarts)  # type: ignore[assignment]
-    return process
+    process: Any = SimpleNamespace(name=name, node=node, state=state, restarts=restarts)
+    return cast(ManagedProcess, process)
 
 
 def test_the_table_has_a_line_for_each_of_few_and_for_each_node_of_many() -> None:
     learner = managed("learner", HERE, "running", 1)
-    actors = [managed(f"actor {i}", THERE if i else "", "running" if i else "placing", i) for i in range(30)]
-    few = rows(learner, actors[:2], None, 3)  # type: ignore[arg-type]
+    actors = [
+        managed(f"actor {i}", THERE if i else "", "running" if i else "waiting for a free node", i)
+        for i in range(30)
+    ]
+    few = rows(learner, actors[:2], None, 3)
     assert [" ".join(line.split()) for line in few] == [
         "1 of 3 actors run",
         "node role state restarts",
@@ -161,7 +184,7 @@ def test_the_table_has_a_line_for_each_of_few_and_for_each_node_of_many() -> Non
         "- actor 0 waiting for a free node 0",
         "10.0.0.2 actor 1 running 1",
     ]
-    many = rows(learner, actors, (HERE, 1), 30)  # type: ignore[arg-type]
+    many = rows(learner, actors, (HERE, 1), 30)
     assert [" ".join(line.split()) for line in many[2:]] == [
         "10.0.0.1 learner listening 1",
         "- 1 actors 1 waiting for a free node 0",
@@ -182,21 +205,31 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     made = planned("-n", "one", *flags, "--actor_cpus", "0.5")
     assert (made.run, made.actors, made.actor_cpus) == ("kept/gym/pendulum/one", 3, 0.5)
     assert made.folder == tmp_path and made.secrets is not None
-    assert isinstance(made.commands, MainCommands) and Path(made.commands.script[0]).is_file()
+    roles = made.roles
+    assert isinstance(roles, CommandRoles)
     start = MemberStart(step=-1, evaluations=0)
-    part = GenerationPart(flags=(), networks=None, start=start, evaluations=1)
-    for commands in (made.commands, MemberCommands(made.commands, None, part)):
-        learner = parse_distributed(commands.learner("h", 5, resume=False, step=-1)[1:])
-        again = parse_distributed(commands.learner("h", 5, resume=True, step=3)[1:])
-        actor = parse_distributed(commands.actor("h", 5)[1:])
-        assert (learner.train.name, learner.train.seed, learner.train.device) == ("one", 4, "cpu")
-        assert (again.train.resume, again.train.seed, again.train.overrides) == (True, None, ())
-        assert (actor.learner_host, actor.learner_port) == ("h", 5)
-        assert learner.train.overrides == actor.train.overrides == ("sac_config.n_step=3",)
-        assert {(one.train.algorithm, one.train.preset) for one in (learner, actor)} == {("TD3", "lean")}
-        assert {one.train.directory for one in (learner, again, actor)} == {Path("kept")}
-    alone = MemberCommands(made.commands, ("main.py",), part).learner("h", 5, resume=True, step=3)
-    assert parse_args(alone[1:]).directory == Path("kept")
+    part = GenerationPart(overrides=("a=1",), networks=None, start=start, evaluations=1)
+    learner = roles.learner("h", 5, resume=False, step=-1)
+    again = roles.learner("h", 5, resume=True, step=3)
+    actor = roles.actor("h", 5)
+    assert (learner.train.name, learner.train.seed, learner.train.device) == ("one", 4, "cpu")
+    assert (again.train.resume, again.train.seed, again.train.overrides) == (True, None, ())
+    assert (again.train.name, again.train.device, actor.train.name, actor.train.seed) == (
+        "one",
+        "cpu",
+        None,
+        None,
+    )
+    assert (actor.role, actor.learner_host, actor.learner_port) == ("actor", "h", 5)
+    assert learner.train.overrides == actor.train.overrides == ("sac_config.n_step=3",)
+    assert {(one.train.algorithm, one.train.preset) for one in (learner, actor)} == {("TD3", "lean")}
+    assert {one.train.directory for one in (learner, again, actor)} == {Path("kept")}
+    alone = MemberRoles(roles, part, alone=True).learner("h", 5, resume=True, step=3)
+    assert isinstance(alone, TrainOptions)
+    assert (alone.directory, alone.resume, alone.evaluations, alone.overrides) == (Path("kept"), True, 1, ())
+    begins = MemberRoles(roles, part, alone=False)
+    learner = begins.learner("h", 5, resume=False, step=-1)
+    assert learner.train.overrides == begins.actor("h", 5).train.overrides == ("sac_config.n_step=3", "a=1")
 
 
 def test_what_the_command_line_refuses(

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import main_ds
 from algorithm.store.checkpoints.manifest import STATE
-from ds.cluster.restarts import RestartRule
 from ds.evolver import command, evolver, generations, members
 from ds.evolver.generations import MemberStart
 from ds.evolver.plan import PopulationPlan
@@ -86,8 +84,7 @@ class Scene:
             try:
                 yield self.ray, Stop() if stop is None else stop
             finally:
-                for handle, _ in self.ray.placed:
-                    handle.kill()
+                self.ray.close()
 
         self._patch.chdir(self.folder)
         self._patch.setattr(command, "connected", connected)
@@ -151,7 +148,7 @@ def test_a_population_that_is_killed_ends_as_one_that_was_not(
         if states:
             states.append(member.group.learner.state)
         elif member.run.joinpath("checkpoints", "step_000000060").exists():
-            cut.ray.placed[0][0].signal.remote(int(signal.SIGKILL))
+            cut.ray.placed[0][0].kill(restart=True)
             states.append("killed")
         if states[-1:] == ["running"] and set(states) - {"killed", "running"}:
             raise Killed
@@ -217,7 +214,7 @@ def test_a_member_that_cannot_go_on_holds_nobody_up_and_ranks_last(
     ) -> members.GenerationPart:
         made = part(plan, generation, number)
         if number == 2 and generation.number == 0:  # it does not even start
-            return dataclasses.replace(made, flags=("-o", "sac_config.batch_size=0"))
+            return dataclasses.replace(made, overrides=("sac_config.batch_size=0",))
         return made
 
     monkeypatch.setattr(PopulationPlan, "part", spoilt)
@@ -259,18 +256,19 @@ def test_a_member_that_is_killed_behind_its_last_checkpoint_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: int, end: str
 ) -> None:
     """What goes on from there refuses, since nothing is left to do."""
-    learner = SimpleNamespace(state="given up", code=2, leave=lambda _: None)
+    learner = SimpleNamespace(state="given up", code=2, leave=lambda: None)
     group = SimpleNamespace(
-        learner=learner, error=None, paused=False, step=lambda _: None, over=lambda: learner, explain_end=str
+        learner=learner, error=None, step=lambda _: None, over=lambda: learner, explain_end=str
     )
     monkeypatch.setattr(members, "LearnerGroup", lambda *_, **__: group)
     plan: Any = SimpleNamespace(name="pop_1", folder=tmp_path, run="pop_1", actors=0)
     part = members.GenerationPart(
-        flags=(), networks=None, start=MemberStart(step=-1, evaluations=0), evaluations=2
+        overrides=(), networks=None, start=MemberStart(step=-1, evaluations=0), evaluations=2
     )
-    commands: Any = SimpleNamespace(part=part)
-    member = members.MemberRun(1, sys, plan, commands, say=print, rule=RestartRule())
-    assert not group.paused
+    roles: Any = SimpleNamespace(part=part)
+    crew: Any = None
+    member = members.MemberRun(1, crew, plan, roles)
+    assert member.end is None
     checkpoint = tmp_path / "pop_1" / "checkpoints" / "step_000000120"
     checkpoint.mkdir(parents=True)
     metrics = {"step": 120, "pending": [["a", "eval/return_mean", -2.0]]}
