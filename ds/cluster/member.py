@@ -24,6 +24,7 @@ from algorithm.core.reading import read_json
 from algorithm.core.system.files import rename
 from algorithm.core.system.processes import send_signal
 from algorithm.core.system.streams import mend_streams
+from algorithm.env.pool.monitor_process import before_exit
 from algorithm.store.lock import holder_of, lock_files
 
 REPORT_S = 0.5
@@ -176,6 +177,7 @@ class Member:
         self._read = 0
         self.report(pid=os.getpid())
         threading.Thread(target=self._obey, daemon=True).start()
+        before_exit(lambda code: self.report(code=code))  # of an end from another thread, such as for a hang
         sys.argv, options = [*self._typed], command.options
         if command.secrets:
             override = f"net_config.secrets={self._private}"

@@ -45,10 +45,10 @@ class Roles(Protocol):
 
 _EVERYBODY = ("directory", "use_env_nn", "logger_in_file", "quiet", "debug")
 _TASK = ("config", "algorithm", "preset", "agents", "nn", "env_args", "overrides")
-_LEARNER = (*_EVERYBODY, "device")
-_FIRST = ("seed", "max_iter", "max_step")
-"""Fields of the command's own options that a process gets. A learner that goes on with its run gets no others
-than ``_LEARNER``, for the run's own configuration counts then."""
+_LEARNER: tuple[str, ...] = (*_EVERYBODY, "device")
+_LIMITS = ("max_iter", "max_step")
+"""Fields of the command's own options that a process gets. A learner that goes on with its run has no others
+than ``_LEARNER``, for the run's own configuration counts then, unless the command itself resumes the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +67,11 @@ class CommandRoles:
 
     def learner(self, host: str, port: int, *, resume: bool, step: int) -> DistributedOptions:
         """Return the options of a learner, whatever the step."""
-        again = self.options.train.resume
-        fields = (*_LEARNER, *(_TASK if again or not resume else ()), *(() if resume else _FIRST))
+        fields = _LEARNER
+        if self.options.train.resume or not resume:
+            fields += (*_TASK, *_LIMITS)
+        if not resume:
+            fields += ("seed",)
         made = self._options("learner", host, port, fields)
         overrides = (*made.train.overrides, *(() if resume else self.first))
         return replace(made, train=replace(made.train, name=self.name, resume=resume, overrides=overrides))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.core.system.processes import spawn
+from algorithm.env.pool.monitor_process import exit_now
 
 
 def perform(options: DistributedOptions) -> int:
@@ -32,6 +33,13 @@ def _show(others: list[str]) -> int:
 
 def _raise(others: list[str]) -> int:
     raise SystemExit("out")
+
+
+def _leave(others: list[str]) -> int:
+    """As a watchdog does where an environment hangs."""
+    threading.Thread(target=exit_now, args=(4,)).start()
+    time.sleep(60.0)
+    return 0
 
 
 def _crash(others: list[str]) -> int:

@@ -101,6 +101,10 @@ def test_an_error_that_would_end_the_process_is_told(member: Member) -> None:
     assert board.code == 1 and board.lines[-1] == "SystemExit: out"
 
 
+def test_an_end_from_another_thread_tells_its_code(member: Member) -> None:
+    assert member.live("leave").code == 4
+
+
 def test_what_a_killed_process_has_printed_is_told_by_the_next_one(member: Member) -> None:
     first = member.live("crash")
     assert first.code is None

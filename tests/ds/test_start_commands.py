@@ -224,6 +224,13 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert learner.train.overrides == actor.train.overrides == ("sac_config.n_step=3",)
     assert {(one.train.algorithm, one.train.preset) for one in (learner, actor)} == {("TD3", "lean")}
     assert {one.train.directory for one in (learner, again, actor)} == {Path("kept")}
+    resumed = replace(roles.options, train=replace(roles.options.train, resume=True, max_step=9))
+    again = CommandRoles(options=resumed, name="one").learner("h", 5, resume=True, step=3)
+    assert (again.train.max_step, again.train.overrides, again.train.seed) == (
+        9,
+        ("sac_config.n_step=3",),
+        None,
+    )
     alone = MemberRoles(roles, part, alone=True).learner("h", 5, resume=True, step=3)
     assert isinstance(alone, TrainOptions)
     assert (alone.directory, alone.resume, alone.evaluations, alone.overrides) == (Path("kept"), True, 1, ())

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -85,8 +86,18 @@ def monitor_process() -> MonitorProcess:
     return MonitorProcess()
 
 
+_BEFORE_EXIT: list[Callable[[int], object]] = []
+
+
+def before_exit(call: Callable[[int], object]) -> None:
+    """Have ``call`` told the exit code before :func:`exit_now` ends this process."""
+    _BEFORE_EXIT.append(call)
+
+
 def exit_now(code: int) -> NoReturn:
     """End this process, which has reported why."""
+    for call in _BEFORE_EXIT:
+        call(code)
     if monitor_process.cache_info().currsize:
         monitor_process().run_finished()
     os._exit(code)
