@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -121,6 +122,7 @@ def _config_of(algorithm: str) -> ModuleType | None:
     return _optional(FAMILIES[algorithm], "config") if algorithm in FAMILIES else None
 
 
+@cache
 def _optional(package: str, name: str) -> ModuleType | None:
     full = f"{package}.{name}"
     return importlib.import_module(full) if find_spec(full) is not None else None

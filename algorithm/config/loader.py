@@ -14,12 +14,13 @@ from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.locate import EnvFolder, find_env
 from algorithm.config.resolve import (
     SEED_PATH,
+    Edits,
     Overrides,
     Resolved,
-    in_blocks,
-    overridden,
+    lay,
+    layers,
+    read_edits,
     resolve,
-    with_values,
 )
 from algorithm.config.schema import AUTO, BEHAVIOUR_KEYS, PLAIN, Config, fields, value_at
 from algorithm.config.sections import (
@@ -31,7 +32,7 @@ from algorithm.config.sections import (
     layered,
     under_preset,
 )
-from algorithm.config.tree import Node, from_value, merge
+from algorithm.config.tree import Node
 from algorithm.config.validation import foreign
 from algorithm.config.yaml_io import inline, read_yaml, shown, write_yaml
 from algorithm.env.config import without_team
@@ -103,8 +104,7 @@ class LoadedConfig(Resolved):
 
     def is_set(self, dotted: str) -> bool:
         """Return whether a file, an override, a flag or a draw sets the key; else it has its default."""
-        tree = from_value(self.raw, "")
-        return dotted in self.drawn or tree.find(tuple(dotted.split("."))) is not None
+        return dotted in self.drawn or self.tree.find(tuple(dotted.split("."))) is not None
 
     def differences(self) -> dict[str, object]:
         """Return dotted path → value of all that is not the default, less the seed and what was decided."""
@@ -140,26 +140,31 @@ def load_config(
     problems: list[Problem] = []
     folder, choice = _found(env, config, problems)
     below, shipped = layered(choice, problems)
-    overrides = in_blocks(overrides, below, flags)
-    given = overridden(Node({}), overrides, flags, [])
-    off = _switched_off(below, given)
-    tree = merge(with_values(Node({}), {**folder.defaults, **defaults}, "the defaults"), below)
-    tree = with_values(tree, off or {}, "the defaults")
-    tree = overridden(with_values(tree, folder.given, "command line"), overrides, flags, problems)
-    tree, preset = under_preset(tree)
+    edits = read_edits(overrides, flags, below, problems)
+    off = _switched_off(below, edits.tree)
+    tree, preset = under_preset(
+        lay(
+            *layers({**folder.defaults, **defaults}, "the defaults"),
+            below,
+            *layers(off or {}, "the defaults"),
+            *layers(folder.given, "command line"),
+            *edits.overrides,
+            *edits.flags,
+        )
+    )
     place = choice.place if require_runnable and not problems else None
     resolved = resolve(tree, seed, problems, runnable=place)
     section = choice.sections.children.get(choice.section, Node({}))
     written = foreign(resolved.config, resolved.behaviours, section)
-    problems += written.values() if off is None else _two_algorithms(config, choice, given)
-    _refuse(resolved, overrides, problems)
+    problems += written.values() if off is None else _two_algorithms(config, choice, edits.tree)
+    _refuse(resolved, edits, problems)
     return LoadedConfig(
         **vars(resolved),
         env_dir=folder.path,
         env_label=folder.label,
         file=choice.file,
         section=choice.section,
-        overrides=_as_texts(overrides),
+        overrides=edits.texts,
         shipped=shipped,
         preset=preset,
         by_spaces=resolved.config.base_config.preset == AUTO,
@@ -183,10 +188,10 @@ def load_config_file(
     problems: list[Problem] = []
     read = read_yaml(path, problems)
     tree = as_section(read, path.name, problems) if read else Node({})
-    overrides = in_blocks(overrides, tree, flags)
-    tree = overridden(tree, overrides, flags, problems)
+    edits = read_edits(overrides, flags, tree, problems)
+    tree = lay(tree, *edits.overrides, *edits.flags)
     resolved = resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
-    _refuse(resolved, overrides, problems)
+    _refuse(resolved, edits, problems)
     folder = env or EnvFolder(path.resolve().parent, path.resolve().parent.name)
     return LoadedConfig(
         **vars(resolved),
@@ -194,14 +199,13 @@ def load_config_file(
         env_label=folder.label,
         file=path,
         section="",
-        overrides=_as_texts(overrides),
+        overrides=edits.texts,
     )
 
 
-def _refuse(resolved: Resolved, overrides: Overrides, problems: list[Problem]) -> None:
+def _refuse(resolved: Resolved, edits: Edits, problems: list[Problem]) -> None:
     """Raise ConfigError with the problems so far, and keys of other families among the overrides."""
-    given = overridden(Node({}), overrides, {}, [])
-    problems += foreign(resolved.config, resolved.behaviours, given).values()
+    problems += foreign(resolved.config, resolved.behaviours, lay(*edits.overrides)).values()
     if problems:
         raise ConfigError(problems)
 
@@ -252,12 +256,6 @@ def dump_config(loaded: LoadedConfig) -> str:
     head += [f"# override: {text}" for text in loaded.overrides]
     head += [f"# drawn: {path} = {inline(value)}" for path, value in loaded.drawn.items()]
     return "\n".join([*(" ".join(line.split()) for line in head), write_yaml(plain_config(loaded))])
-
-
-def _as_texts(overrides: Overrides) -> tuple[str, ...]:
-    if isinstance(overrides, Mapping):
-        return tuple(f"{key}={inline(value)}" for key, value in overrides.items())
-    return tuple(overrides)
 
 
 def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:

@@ -16,7 +16,9 @@ from algorithm.config.tree import Node, from_value_at, merge, to_value
 from algorithm.config.yaml_io import inline
 from algorithm.core.fields import Block, Finite, NotNegative, to_number
 
-_KEY = "random_params"
+RANDOM = "random_params"
+"""Key of a block with what is drawn of it."""
+
 _FORMS = (
     "one of {in: [...]}, {std: s}, {std: s, truncated: [lo, hi]} or {truncated: [lo, hi]}, "
     "with at least one value, s ≥ 0 and lo ≤ hi"
@@ -83,12 +85,12 @@ def draw(
     drawn: dict[str, object] = {}
     distributions: dict[str, Distribution] = {}
     for name in RANDOM_BLOCKS:
-        params = tree.find((name, _KEY))
+        params = tree.find((name, RANDOM))
         if params is None:
             continue
-        block = tree.children[name].without(_KEY)
+        block = tree.children[name].without(RANDOM)
         if not params.is_mapping and params.value is not None:
-            problems.append(_bad(f"{name}.{_KEY}", params, "it must be a mapping of keys to draw"))
+            problems.append(_bad(f"{name}.{RANDOM}", params, "it must be a mapping of keys to draw"))
         for key, spec in params.children.items():
             distribution = _distribution(block, (name, key), spec)
             if isinstance(distribution, Problem):
@@ -104,7 +106,7 @@ def draw(
 
 def _distribution(block: Node, path: tuple[str, str], spec: Node) -> Distribution | Problem:
     """Return what a parameter is drawn from, or the fault of its entry."""
-    name, key = f"{path[0]}.{_KEY}.{path[1]}", ".".join(path)
+    name, key = f"{path[0]}.{RANDOM}.{path[1]}", ".".join(path)
     field, form = field_at(path), _read(spec)
     if field is None or path == ("sac_config", "seed"):
         known = [one[1] for one, _ in fields() if one[0] == path[0] and len(one) == 2 and one[1] != "seed"]

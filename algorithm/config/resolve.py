@@ -1,21 +1,23 @@
-"""Overrides over a merged tree, and what it resolves to: drawn, validated, for each behaviour."""
+"""Layers of a configuration: they are laid once, drawn once, and validated once for each behaviour."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
 from algorithm.agents.registry import misplaced
 from algorithm.config.errors import Problem
-from algorithm.config.random_params import Distribution, draw
+from algorithm.config.random_params import RANDOM, Distribution, draw
 from algorithm.config.schema import BEHAVIOUR_KEYS, MERGE_KEYS, Config, field_at, fields
 from algorithm.config.sections import as_section, under_memory
 from algorithm.config.tree import KeyPath, Node, from_value_at, merge, to_value
 from algorithm.config.validation import build
-from algorithm.config.yaml_io import parse_value
+from algorithm.config.yaml_io import inline, parse_value
 from algorithm.core.program import said
 
 _FRESH_SEEDS = 2**31
@@ -25,21 +27,28 @@ SEED_PATH = ("sac_config", "seed")
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """Values of a merged tree, once it has been drawn and validated.
+    """Values of a tree that has been laid, once it is drawn and validated.
 
     behaviours: the behaviours that ``ma_config`` names; see `LoadedConfig.for_behaviour`.
-    raw:       what the file, overrides and flags said, merged, before draws and without defaults.
-    drawn:     what ``random_params`` drew, dotted path → value.
+    tree:       of the file, overrides and flags, merged, before draws and without the schema's defaults.
+    parts:      what each configuration has been validated from, by its part of ``ma_config``; "" is for all.
+    drawn:      what ``random_params`` drew, dotted path → value.
     for_memory: what was not set and is not the default either, because there is a seq_encoder.
     distributions: what each value of ``drawn`` was drawn from, by the same path.
     """
 
     config: Config
     behaviours: Mapping[str, Config]
-    raw: Mapping[str, Any]
+    tree: Node
+    parts: Mapping[str, Node] = field(default_factory=dict)
     drawn: dict[str, object] = field(default_factory=dict)
     for_memory: dict[str, object] = field(default_factory=dict)
     distributions: dict[str, Distribution] = field(default_factory=dict)
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        """The tree without places, as it would stand in a file."""
+        return cast("dict[str, Any]", to_value(self.tree))
 
 
 def parse_override(text: str) -> tuple[KeyPath, object]:
@@ -74,23 +83,84 @@ _UNCLEAR = ("alpha", "beta", "strength")
 """Keys that need their block: elsewhere the first two are no priorities', and each signal has a strength."""
 
 
+@dataclass(frozen=True)
+class Edits:
+    """What a command line or a program changes, as one layer for each key; the last one wins.
+
+    texts: the overrides as ``a.b=value``, each key with its block
+    """
+
+    texts: tuple[str, ...]
+    overrides: tuple[Node, ...]
+    flags: tuple[Node, ...]
+
+    @property
+    def tree(self) -> Node:
+        """All of them, and nothing else."""
+        return lay(*self.overrides, *self.flags)
+
+
+def read_edits(
+    overrides: Overrides, flags: Mapping[str, object], below: Node, problems: list[Problem]
+) -> Edits:
+    """Read overrides and flags once; what cannot be read goes to ``problems``. below: what they lie on."""
+    source = said("command line", "arguments")
+    overrides = in_blocks(overrides, below, flags)
+    if isinstance(overrides, Mapping):
+        texts = tuple(f"{key}={inline(value)}" for key, value in overrides.items())
+        return Edits(texts, layers(overrides, "overrides"), layers(flags, source))
+    read = []
+    for text in overrides:
+        where = f"-o {text}"
+        try:
+            read.append(from_value_at(*parse_override(text), where))
+        except ValueError as error:
+            fix = "write for example -o sac_config.learning_rate=1e-3"
+            problems.append(Problem(f"cannot read the override `{text}`", where, str(error), fix))
+    return Edits(tuple(overrides), tuple(read), layers(flags, source))
+
+
+def layers(values: Mapping[str, object], source: str) -> tuple[Node, ...]:
+    """Return dotted path → value as one layer for each."""
+    return tuple(
+        from_value_at(tuple(dotted.split(".")), value, f"{source} ({dotted})")
+        for dotted, value in values.items()
+    )
+
+
+def lay(*lowest_first: Node) -> Node:
+    """Return one tree of layers."""
+    return reduce(merge, lowest_first, Node({}))
+
+
 def in_blocks(overrides: Overrides, below: Node, flags: Mapping[str, object]) -> Overrides:
     """Return the overrides with the block of each key that was written without it.
 
     So ``learning_rate`` is ``sac_config.learning_rate``, with PPO ``ppo_config.learning_rate``.
     What fits no block, or several, stays as it is.
     """
-    bare = overridden(Node({}), overrides, flags, [])
-    algorithm = bare.value_at("algorithm") or below.value_at("algorithm") or Config().algorithm
+    algorithm = flags.get("algorithm") or _algorithm(overrides) or below.value_at("algorithm")
+    algorithm = algorithm or Config.model_fields["algorithm"].default
     if not isinstance(algorithm, str):  # which is refused
         return overrides
     if isinstance(overrides, Mapping):
         return {_in_block(key, algorithm): value for key, value in overrides.items()}
-    parts = [text.partition("=") for text in overrides]
+    parts = (text.partition("=") for text in overrides)
     return [
         f"{_in_block(key.strip(), algorithm) if equals else key}{equals}{value}"
         for key, equals, value in parts
     ]
+
+
+def _algorithm(overrides: Overrides) -> object:
+    """Return the algorithm that overrides choose, the last one; None without one that can be read."""
+    if isinstance(overrides, Mapping):
+        return overrides.get("algorithm")
+    with contextlib.suppress(ValueError):
+        for text in reversed(overrides):
+            if text.partition("=")[0].strip() == "algorithm":
+                return parse_override(text)[1]
+    return None
 
 
 def _in_block(key: str, algorithm: str) -> str:
@@ -103,60 +173,39 @@ def _in_block(key: str, algorithm: str) -> str:
     return f"{homes[0]}.{key}" if len(homes) == 1 else key
 
 
-def overridden(
-    tree: Node, overrides: Overrides, flags: Mapping[str, object], problems: list[Problem]
-) -> Node:
-    """Return the tree with overrides and then flags over it; what cannot be read goes to ``problems``."""
-    source = said("command line", "arguments")
-    if isinstance(overrides, Mapping):
-        return with_values(with_values(tree, overrides, "overrides"), flags, source)
-    for text in overrides:
-        where = f"-o {text}"
-        try:
-            tree = merge(tree, from_value_at(*parse_override(text), where))
-        except ValueError as error:
-            fix = "write for example -o sac_config.learning_rate=1e-3"
-            problems.append(Problem(f"cannot read the override `{text}`", where, str(error), fix))
-    return with_values(tree, flags, source)
-
-
-def with_values(tree: Node, values: Mapping[str, object], source: str) -> Node:
-    """Return the tree with dotted path → value over it."""
-    for dotted, value in values.items():
-        tree = merge(tree, from_value_at(tuple(dotted.split(".")), value, f"{source} ({dotted})"))
-    return tree
-
-
 def resolve(tree: Node, seed: int | None, problems: list[Problem], *, runnable: str | None) -> Resolved:
-    """Draw and validate a merged tree, then each of its behaviours. runnable: as in `build`."""
+    """Draw and validate a tree, then each of its behaviours. runnable: as in `build`."""
     problems += _broken_texts(tree)
     parts = _behaviours(tree, problems)
     whole = _with_seed(tree.without("ma_config"), seed)
     run_seed = whole.value_at(*SEED_PATH)
-    behaviours: dict[str, Config] = {}
     drawn: dict[str, object] = {}
     for_memory: dict[str, object] = {}
     distributions: dict[str, Distribution] = {}
 
     def with_draws(own: Node, prefix: str) -> Node:
         own, taken = under_memory(own, run_seed, prefix)
-        own, values, sources = draw(own, run_seed, prefix, problems)
         for_memory.update(taken)
-        drawn.update(values)
-        distributions.update(sources)
+        if any(RANDOM in block.children for block in own.children.values()):
+            own, values, sources = draw(own, run_seed, prefix, problems)
+            drawn.update(values)
+            distributions.update(sources)
         return own
 
-    common = with_draws(whole, "")
-    config = build(common, problems, runnable=runnable)
+    trees = {"": with_draws(whole, "")}
+    config = build(trees[""], problems, runnable=runnable)
+    behaviours: dict[str, Config] = {}
     for name, part in parts.items():
         own = merge(whole.only(*BEHAVIOUR_KEYS), part)
         own = own if seed is None else _with_seed(own, seed)
         own = with_draws(own, f"ma_config.{name}.")
-        behaviours[name] = build(merge(common.without(*BEHAVIOUR_KEYS), own), problems)
+        trees[name] = merge(trees[""].without(*BEHAVIOUR_KEYS), own)
+        behaviours[name] = build(trees[name], problems)
     return Resolved(
         config=config,
         behaviours=behaviours,
-        raw=to_value(tree),
+        tree=tree,
+        parts=trees,
         drawn=drawn,
         for_memory=for_memory,
         distributions=distributions,

@@ -16,10 +16,11 @@ from typing import NamedTuple
 from algorithm.config.elsewhere import translate_first
 from algorithm.config.errors import Problem, suggest
 from algorithm.config.locate import CONFIG_FILE, EnvFolder
-from algorithm.config.random_params import draw
+from algorithm.config.random_params import RANDOM, draw
 from algorithm.config.schema import MERGE_KEYS, Config
 from algorithm.config.tree import Node, merge
 from algorithm.config.yaml_io import read_yaml, shown
+from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.fields import block_of
 
 FILE = Path(__file__).resolve().parents[1] / "sections.yaml"
@@ -32,6 +33,8 @@ RAW = "raw"
 
 MEMORY = "memory"
 """Name of the section below all others where there is a seq_encoder."""
+
+_ENCODER = "seq_encoder"
 
 
 @dataclass(frozen=True)
@@ -155,12 +158,16 @@ def under_memory(tree: Node, seed: object, prefix: str) -> tuple[Node, dict[str,
     seed, prefix: of the draws, for the seq_encoder may be drawn
     Returns the tree, and dotted path → value of the keys that nothing else had set.
     """
-    drawn, *_ = draw(tree, seed, prefix, [])  # the faults of a draw are reported when it counts
-    if drawn.value_at("sac_config", "seq_encoder") is None:
+    params = (tree.find((RUN_BLOCK, RANDOM)) or Node({})).children
+    encoder = tree.value_at(RUN_BLOCK, _ENCODER)
+    if _ENCODER in params:  # the faults of a draw are reported with all others
+        alone = Node({**tree.children[RUN_BLOCK].children, RANDOM: Node({_ENCODER: params[_ENCODER]})})
+        encoder = draw(Node({RUN_BLOCK: alone}), seed, prefix, [])[0].value_at(RUN_BLOCK, _ENCODER)
+    if encoder is None:
         return tree, {}
     tree, memory = _above(MEMORY, tree)
-    own = {".".join(path) for path, _ in drawn.leaves()}
-    return tree, {prefix + path: value for path, value in memory.taken.items() if path not in own}
+    drawn = {f"{RUN_BLOCK}.{key}" for key in params}
+    return tree, {prefix + path: value for path, value in memory.taken.items() if path not in drawn}
 
 
 def under_preset(tree: Node) -> tuple[Node, Laid | None]:

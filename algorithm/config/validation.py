@@ -18,7 +18,7 @@ from algorithm.config.errors import Problem, did_you_mean
 from algorithm.config.schema import Config, field_at, fields
 from algorithm.config.tree import KeyPath, Node, to_value
 from algorithm.config.yaml_io import inline
-from algorithm.core.fields import Block, Contradiction, block_of, facts_of
+from algorithm.core.fields import Block, Contradiction, facts_of
 
 _KINDS = {
     "integer": ("a whole number", "whole numbers"),
@@ -206,16 +206,19 @@ def _meant_choice(value: object, field: FieldInfo) -> str:
 
 
 def contradictions_in(block: Block, path: KeyPath = ()) -> Iterator[tuple[list[KeyPath], Contradiction]]:
-    """Yield those of a block and of the blocks within, each with the paths of its keys."""
-    for name, field in type(block).model_fields.items():
-        if block_of(field) is not None:
-            yield from contradictions_in(getattr(block, name), (*path, name))
+    """Yield those of a block and of the blocks within, each with the paths of its keys.
+
+    Blocks that nobody has set are left out: defaults never contradict each other.
+    """
+    for name in type(block).model_fields:
+        if name in block.model_fields_set and isinstance(inner := getattr(block, name), Block):
+            yield from contradictions_in(inner, (*path, name))
     for found in block.contradictions():
         yield [(*path, *key.split(".")) for key in found.keys], found
 
 
 def _contradiction(paths: Sequence[KeyPath], found: Contradiction, tree: Node) -> Problem:
-    """Return the problem, with the place of every written value; defaults never contradict each other."""
+    """Return the problem, with the place of every written value."""
     written = [node.where for path in paths if (node := tree.find(path)) is not None]
     names = " and ".join(f"`{'.'.join(path)}`" for path in paths)
     what = "contradict each other" if len(paths) > 1 else "cannot be used"

@@ -31,6 +31,7 @@ _FLOAT = "tag:yaml.org,2002:float"
 _INT = "tag:yaml.org,2002:int"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _PYTHON = "tag:yaml.org,2002:python/"
+_OBJECT = f"{_PYTHON}object/apply:"
 
 
 def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
@@ -63,7 +64,8 @@ class _Loader(yaml.SafeLoader):
         self._built += 1
         if self._built > _MOST:
             raise _refusal(f"it has more than {_MOST:,} values once its aliases are written out", node)
-        node = _data(node)
+        if node.tag.startswith(_OBJECT):
+            node = _data(node)
         if isinstance(node, nodes.MappingNode):
             return Node(self._children(node), where)
         if isinstance(node, nodes.SequenceNode):
@@ -74,7 +76,7 @@ class _Loader(yaml.SafeLoader):
         merged: dict[str, Node] = {}
         own: dict[str, Node] = {}
         for key_node, value_node in node.value:
-            where = self._where(key_node)  # not that of an anchor elsewhere
+            where = f"{self._name}:{key_node.start_mark.line + 1}"  # not that of an anchor elsewhere
             if key_node.tag == _MERGE:
                 merged = {**self._merge_key(value_node), **merged}
                 continue
@@ -104,8 +106,6 @@ def _data(node: nodes.Node) -> nodes.Node:
 
     Its class is not looked for: no tag is executed.
     """
-    if not node.tag.startswith(f"{_PYTHON}object/apply:"):
-        return node
     if isinstance(node, nodes.MappingNode):
         parts = [value for key, value in node.value if key.value == "dictitems"]
     else:

@@ -9,6 +9,7 @@ import pytest
 
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
+from algorithm.config.tree import Node
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from ds.compatibility import agreed, differences, settings
 
@@ -25,7 +26,7 @@ def loaded(behaviours=None, **blocks):
         config=Config.model_validate(blocks),
         behaviours=made,
         overrides=(),
-        raw={},
+        tree=Node({}),
         drawn={},
     )
 

@@ -15,7 +15,7 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
-from algorithm.config.resolve import overridden, with_values
+from algorithm.config.resolve import lay, layers, read_edits
 from algorithm.config.sections import DEFAULT_SECTION
 from algorithm.config.tree import KeyPath, Node, from_value, to_value
 from algorithm.config.yaml_io import inline, write_yaml
@@ -66,7 +66,7 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
     if (parent / name).is_dir() and {one.name for one in (parent / name).iterdir()} <= {SNAPSHOT}:
         shutil.rmtree(parent / name)  # a start that was killed
     folder = RunDir.create(loaded.env_label, name, models=options.directory, argument=options.env)
-    given = overridden(Node({}), loaded.overrides, config_flags(options), [])
+    given = read_edits(loaded.overrides, config_flags(options), Node({}), []).tree
     facts = {
         "seed": loaded.seed,
         "section": loaded.section,
@@ -278,7 +278,7 @@ def section_text(facts: StudyFacts) -> str:
     given = from_value(facts.begun["given"], "").leaves()
     values = {".".join(path): leaf.value for path, leaf in given} | dict(best.values)
     values.pop("base_config.name", None)
-    tree = with_values(Node({}), fitting(values, facts.begun["algorithm"]), "")
+    tree = lay(*layers(fitting(values, facts.begun["algorithm"]), ""))
     head = [
         f"# Trial {best.number} of {len(facts.trials)}, {counted(tune.seeds, 'seed')} each: {tune.metric} "
         f"({tune.value}) {short(best.score)}.",

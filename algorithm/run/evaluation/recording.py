@@ -205,7 +205,7 @@ WRITERS: Mapping[str, Callable[[Path, Mapping[str, AgentSpec]], EpisodeWriter]] 
     ".npz": lambda path, specs: NpzWriter(path),
     ".demo": lambda path, specs: FilePerBehaviour(extra("DemoWriter"), path, specs),
 }
-"""By the ending of a file's name; the keys are the endings of ``demos/config.py``."""
+"""By the ending of a file's name; the keys are the endings of ``keys/demonstrations.py``."""
 
 
 def refuse_target(target: str | None) -> None:
