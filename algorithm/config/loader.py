@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,7 +32,7 @@ from algorithm.config.sections import (
     layered,
     under_preset,
 )
-from algorithm.config.tree import Node
+from algorithm.config.tree import Node, from_value, merge
 from algorithm.config.validation import foreign
 from algorithm.config.yaml_io import inline, read_yaml, shown, write_yaml
 from algorithm.env.config import without_team
@@ -53,7 +53,7 @@ class LoadedConfig(Resolved):
     by_spaces: sections by the spaces are still to be laid below, once these are known.
     laid:      what became of them.
     left_out:  what the section sets of another algorithm than the command line has chosen.
-    decided:   keys that the run has decided itself; such as ``compile: auto``.
+    resolved_keys: that the run has decided itself, such as ``compile: auto``; see `resolved`.
     """
 
     env_dir: Path
@@ -66,7 +66,7 @@ class LoadedConfig(Resolved):
     by_spaces: bool = False
     laid: tuple[Laid, ...] = ()
     left_out: tuple[str, ...] = ()
-    decided: frozenset[str] = frozenset()
+    resolved_keys: frozenset[str] = frozenset()
 
     @property
     def source(self) -> str:
@@ -102,13 +102,28 @@ class LoadedConfig(Resolved):
         assert threads != "auto", "it has not been measured"
         return threads
 
+    def resolved(self, block: str, resolve: Callable[[Config], Mapping[str, object]]) -> LoadedConfig:
+        """Return the configuration with keys of a block as the run resolves them, for all and each behaviour.
+
+        resolve: the configuration of a behaviour → key → value
+        """
+        common = resolve(self.config)
+        configs, parts = dict[str, Config](), dict(self.parts)
+        for part, config in {"": self.config, **self.behaviours}.items():
+            keys = getattr(config, block)
+            values = {**{key: getattr(keys, key) for key in common}, **resolve(config)}
+            configs[part] = config.model_copy(update={block: keys.model_copy(update=values)})
+            parts[part] = merge(parts[part], from_value({block: values}, "the run"))
+        names = self.resolved_keys | {f"{block}.{key}" for key in common}
+        return replace(self, config=configs.pop(""), behaviours=configs, parts=parts, resolved_keys=names)
+
     def is_set(self, dotted: str) -> bool:
         """Return whether a file, an override, a flag or a draw sets the key; else it has its default."""
         return dotted in self.drawn or self.tree.find(tuple(dotted.split("."))) is not None
 
     def differences(self) -> dict[str, object]:
-        """Return dotted path → value of all that is not the default, less the seed and what was decided."""
-        found = {k: v for k, v in _differences(self.config, Config()) if k not in self.decided}
+        """Return dotted path → value of all that is not the default, less the seed and `resolved_keys`."""
+        found = {k: v for k, v in _differences(self.config, Config()) if k not in self.resolved_keys}
         found = {key: value for key, value in found.items() if not key.startswith("tune_config.")}
         for name, config in self.behaviours.items():
             found |= {f"ma_config.{name}.{k}": v for k, v in _differences(config, self.config)}

@@ -1,7 +1,7 @@
 """Sections of a task's file and of ``algorithm/sections.yaml``: the choice of ``--config``, and its layers.
 
 The shipped ones can be inherited by every task; one of them lies below a memory, others are presets, or lie
-below a task by what its spaces are (`algorithm.config.at_start.by_spaces`).
+below a task by what its spaces are (`algorithm.config.by_spaces`).
 """
 
 from __future__ import annotations

@@ -46,6 +46,17 @@ class Node:
             node = node.children.get(key) if node else None
         return node
 
+    def decides(self, path: KeyPath) -> bool:
+        """Return whether there is a value at ``path`` or, instead of a mapping, above it."""
+        node = self
+        for key in path:
+            if not node.is_mapping:
+                return True
+            if key not in node.children:
+                return False
+            node = node.children[key]
+        return True
+
     def value_at(self, *path: str) -> Any:  # noqa: ANN401 - whatever was written
         """Return the bare value at ``path``; None where nothing is."""
         node = self.find(path)

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from algorithm.agents.base import Agent
-from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import dump_config, overlaid
 from algorithm.core.extras import extra
 from algorithm.core.reading import read_json
@@ -184,7 +183,7 @@ def _write_inputs(
         )
     if not start or start.changes:
         if foreign and not start:
-            loaded = decided(loaded, "base_config", lambda _: {"init_from": foreign.pinned})
+            loaded = loaded.resolved("base_config", lambda _: {"init_from": foreign.pinned})
         run.write_config(dump_config(loaded))
 
 

@@ -16,8 +16,7 @@ from algorithm.agents.base import Agent
 from algorithm.agents.networks import pick_device, suits_gpu
 from algorithm.agents.registry import family
 from algorithm.agents.roles import AgentInputs, MakeReplay
-from algorithm.config.at_start.by_spaces import for_spaces
-from algorithm.config.at_start.decided import decided
+from algorithm.config.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import RUN_BLOCK, EnvError, StorageError, UsageError
@@ -259,8 +258,7 @@ def fitted(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> LoadedConfig
     Raises UsageError for a section that the spaces contradict, and as :func:`~.user_code.nn_file`.
     """
     loaded = for_spaces(loaded, specs, partial(own_classes, folder=loaded.env_dir))
-    return decided(
-        loaded,
+    return loaded.resolved(
         RUN_BLOCK,
         lambda config: (
             {"compile": "off"} if config.run.compile == "auto" and not config.worth_compiling else {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK
@@ -64,12 +63,12 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
     said = []
     if loaded.config.base_config.stop_at_return == "auto":
         solved = _solved_at(loaded)
-        loaded = decided(loaded, "base_config", lambda _: {"stop_at_return": solved})
-    loaded = decided(loaded, RUN_BLOCK, _random_steps)
+        loaded = loaded.resolved("base_config", lambda _: {"stop_at_return": solved})
+    loaded = loaded.resolved(RUN_BLOCK, _random_steps)
     if loaded.config.run.threads == "auto":
         seconds = measure_threads()
         number = fastest(seconds)
-        loaded = decided(loaded, RUN_BLOCK, lambda _: {"threads": number})
+        loaded = loaded.resolved(RUN_BLOCK, lambda _: {"threads": number})
         each = ", ".join(f"{1e3 * taken:.1f} ms with {n}" for n, taken in seconds.items())
         said = [f"threads: {loaded.threads}, measured: {each}"]
     set_up_process(loaded.threads)

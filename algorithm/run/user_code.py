@@ -10,7 +10,7 @@ from types import ModuleType
 import torch
 
 from algorithm.agents.registry import ALGORITHMS, family
-from algorithm.config.at_start.by_spaces import classes_in
+from algorithm.config.by_spaces import classes_in
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK, ModelError, UserError, described

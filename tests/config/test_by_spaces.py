@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from algorithm.config import dump_config, load_config, load_config_file
-from algorithm.config.at_start import by_spaces
-from algorithm.config.at_start.by_spaces import MEANING, classes_in, for_spaces
+from algorithm.config import by_spaces, dump_config, load_config, load_config_file
+from algorithm.config.by_spaces import MEANING, classes_in, for_spaces
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, value_at
 from algorithm.config.sections import shipped
 from algorithm.config.tree import from_value

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from algorithm.app.cli.ds import parse_distributed
-from algorithm.config.at_start import by_spaces
+from algorithm.config import by_spaces
 from algorithm.config.loader import dump_config, load_config, load_config_file
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.config.tree import from_value

@@ -16,9 +16,8 @@ import yaml
 from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
-from algorithm.config import Config, load_config, load_config_file
-from algorithm.config.at_start import by_spaces
-from algorithm.config.at_start.by_spaces import MEANING
+from algorithm.config import Config, by_spaces, load_config, load_config_file
+from algorithm.config.by_spaces import MEANING
 from algorithm.config.tree import from_value
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import ActionSpec, ObsSpec

@@ -8,8 +8,7 @@ from unittest.mock import patch
 import yaml
 
 from algorithm.app.report.settings import config_rows
-from algorithm.config import load_config
-from algorithm.config.at_start import by_spaces
+from algorithm.config import by_spaces, load_config
 from algorithm.config.tree import from_value
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import AgentSpec

@@ -13,7 +13,6 @@ from safetensors import safe_open
 from algorithm.app import resume
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.training import train
-from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import find_env
 from algorithm.core.data import State
@@ -175,12 +174,12 @@ def test_each_behaviour_is_trained_evaluated_and_saved_by_itself(trained):
 def test_behaviours_learn_offline_together_or_not_at_all(trained, alone):
     """Also the one that ``ma_config`` does not name: it has what stands beside that."""
     _, loaded = trained
-    of_all = decided(loaded, "demonstrations", lambda _: {"offline": True})
+    of_all = loaded.resolved("demonstrations", lambda _: {"offline": True})
     assert not is_offline(loaded) and is_offline(of_all)
     check_together(of_all, TwoKinds().specs)
     walker, others = (of_all, loaded) if alone == "walker" else (loaded, of_all)
     mixed = replace(others, behaviours=walker.behaviours)
-    mixed = decided(mixed, "base_config", lambda _: {"name": "b"})
+    mixed = mixed.resolved("base_config", lambda _: {"name": "b"})
     with pytest.raises(UsageError) as error:
         train(parse_args(["./task", "--device=cpu", "--quiet"]), mixed)
     assert error.value.where.endswith("ma_config")

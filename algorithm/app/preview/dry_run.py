@@ -18,7 +18,6 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.app.preview.cost import Sizes, Speed, disk, measure, planned_steps
 from algorithm.app.summaries import start_screen
-from algorithm.config.at_start.decided import decided
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK, UsageError
@@ -72,7 +71,7 @@ def dry_run(
         context.fit(env.specs)
         loaded, config = context.loaded, context.loaded.config
         # Compiling may take longer than all else.
-        context.loaded = decided(loaded, RUN_BLOCK, lambda _: {"compile": "off"})
+        context.loaded = loaded.resolved(RUN_BLOCK, lambda _: {"compile": "off"})
         check_eval_spaces(loaded, env.specs, context.env("evaluate").specs)
         check_together(loaded, env.specs)
         agents = context.agents(env.specs, loaded.env_dir, greedy=options.disable_sample)

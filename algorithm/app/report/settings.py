@@ -11,7 +11,7 @@ from functools import reduce
 from algorithm.agents.registry import misplaced
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
-from algorithm.config.at_start.by_spaces import MEANING, REASON, classes_in, for_spaces
+from algorithm.config.by_spaces import MEANING, REASON, classes_in, for_spaces
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from algorithm.config.at_start.by_spaces import MEANING
+from algorithm.config.by_spaces import MEANING
 from algorithm.config.schema import BEHAVIOUR_KEYS, RANDOM_BLOCKS
 from algorithm.config.sections import MEMORY, shipped, text_of
 

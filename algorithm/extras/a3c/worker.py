@@ -15,7 +15,6 @@ from typing_extensions import override
 from algorithm.agents.base import Agent
 from algorithm.agents.divergence import diverged
 from algorithm.agents.roles import Contribution, Contributor, Episode
-from algorithm.config.at_start.decided import decided
 from algorithm.core.console import Console, Evaluation, Progress, Sections
 from algorithm.core.errors import RUN_BLOCK, UserError
 from algorithm.core.timing import Stopwatch
@@ -65,9 +64,9 @@ class Worker:
     """
 
     def __init__(self, job: Job, stack: ExitStack) -> None:
-        loaded = decided(job.loaded, RUN_BLOCK, lambda _: {"seed": job.seed})
+        loaded = job.loaded.resolved(RUN_BLOCK, lambda _: {"seed": job.seed})
         # The parent watches, whatever hangs here.
-        loaded = decided(loaded, "base_config", lambda _: {"env_timeout": -1})
+        loaded = loaded.resolved("base_config", lambda _: {"env_timeout": -1})
         set_up_process(loaded.threads)
         seed_globally(loaded.seed)
         self._job, self._base = job, loaded.config.base_config

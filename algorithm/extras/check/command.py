@@ -14,7 +14,7 @@ import numpy as np
 from algorithm.app.cli.given import task_command
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
-from algorithm.config.at_start.by_spaces import for_spaces
+from algorithm.config.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.extras import extra
 from algorithm.core.program import said

@@ -6,13 +6,14 @@ import ast
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from algorithm.agents.off_policy.rules import SMALLEST_BATCH
 from algorithm.config.loader import LoadedConfig
-from algorithm.config.schema import Config, value_at
+from algorithm.config.resolve import lay, layers
+from algorithm.config.schema import Config
 from algorithm.config.sections import Laid, shipped
-from algorithm.config.tree import KeyPath
+from algorithm.config.tree import KeyPath, Node, to_value
 from algorithm.config.validation import contradictions_in
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import RUN_BLOCK, UsageError
@@ -70,18 +71,14 @@ def for_spaces(loaded: LoadedConfig, specs: Mapping[str, AgentSpec], own_classes
     for name, spec in specs.items():
         groups.setdefault((loaded.part_of(name), _section(spec)), []).append(name)
     parts = [part for part, _ in groups]
-    config, behaviours, laid = loaded.config, dict(loaded.behaviours), list[Laid]()
+    configs, trees, laid = {"": loaded.config, **loaded.behaviours}, dict(loaded.parts), list[Laid]()
     for (part, section), names in groups.items():
-        work = _Layering(loaded, part, tuple(names), own_classes)
-        changed, told = work.above(section)
+        tree, config, told = _Layering(loaded, part, tuple(names), own_classes).above(section)
         laid += told
-        if parts.count(part) > 1:
-            behaviours |= dict.fromkeys(names, changed)
-        elif part:
-            behaviours[part] = changed
-        else:
-            config = changed
-    return replace(loaded, config=config, behaviours=behaviours, laid=tuple(laid), by_spaces=False)
+        for each in names if parts.count(part) > 1 else [part]:
+            configs[each], trees[each] = config, tree
+    config = configs.pop("")
+    return replace(loaded, config=config, behaviours=configs, parts=trees, laid=tuple(laid), by_spaces=False)
 
 
 def classes_in(file: Path) -> set[str]:
@@ -151,18 +148,22 @@ class _Layering:
     own_classes: OwnClasses
 
     @property
-    def _config(self) -> Config:
-        return self.loaded.behaviours.get(self.part, self.loaded.config)
+    def _tree(self) -> Node:
+        """All that file, override, flag, draw, memory and the run itself have set."""
+        return self.loaded.parts[self.part]
 
-    def above(self, name: str) -> tuple[Config, list[Laid]]:
-        """Return the configuration above a section, and what became of that unless it lies there already."""
-        config = self._config
+    def above(self, name: str) -> tuple[Node, Config, list[Laid]]:
+        """Return the tree above a section, its configuration, and what became of the section.
+
+        That is nothing where it lies there already.
+        """
+        config = self.loaded.behaviours.get(self.part, self.loaded.config)
         if (
             config.algorithm != Config().algorithm
             or name in self.loaded.shipped
             or (name == "discrete" and config.sac_config.discrete_dqn_like)  # the section is for a policy
         ):
-            return config, []
+            return self._tree, config, []
         leaves = dict(shipped().children[name].leaves()) if name in shipped().children else {}
         values = {path: leaf.value for path, leaf in leaves.items()}
         # Recordings of others have no probabilities of their actions, which several steps would need.
@@ -176,37 +177,26 @@ class _Layering:
         elif config.base_config.max_step > 0 and _RANDOM in values:
             values[_RANDOM] = min(config.base_config.max_step // 10, cast(int, values[_RANDOM]))
         taken = {path: value for path, value in values.items() if not self._is_set(path)}
-        wanted = _with(config, taken)
+        tree = lay(*layers(_dotted(taken), f"section {name}"), self._tree)
+        wanted = Config.model_validate(to_value(tree))
         why = next(self._against(config, wanted, values, taken), "")
         kept = tuple(".".join(path) for path in values if path not in taken)
-        laid = Laid(self.names, name, {".".join(path): taken[path] for path in taken}, kept, why)
-        return config if why else wanted, [laid]
+        laid = Laid(self.names, name, _dotted(taken), kept, why)
+        return (self._tree, config, [laid]) if why else (tree, wanted, [laid])
 
     def _is_set(self, path: KeyPath) -> bool:
         """Return whether file, override, flag, draw, memory or the run itself decides the key."""
-        if path[-1] in ("dense_n", "dense_depth") and self._is_set((*path[:-1], "hidden")):
-            return True
-        if path == (RUN_BLOCK, "use_priority") and any(
-            self._is_set(("replay_config", key)) for key in _OF_PRIORITIES
+        block, key = path[0], path[-1]
+        others: list[KeyPath] = []  # that decide it as well
+        if key in ("dense_n", "dense_depth"):
+            others = [(*path[:-1], "hidden")]
+        elif path == (RUN_BLOCK, "use_priority"):
+            others = [("replay_config", key) for key in _OF_PRIORITIES]
+        elif key == "learning_rate_hold" or (
+            key == "learning_rate_end" and self._tree.value_at(block, "learning_rate_schedule") == "constant"
         ):
-            return True
-        if (
-            path[-1] == "learning_rate_hold"
-            or (
-                path[-1] == "learning_rate_end"
-                and self._config.sac_config.learning_rate_schedule == "constant"
-            )
-        ) and self._is_set((RUN_BLOCK, "learning_rate_schedule")):
-            return True
-        dotted, raw = ".".join(path), self.loaded.raw
-        prefix = f"ma_config.{self.part}." if self.part else ""
-        by_name = (self.loaded.drawn, self.loaded.for_memory)
-        own = ((raw.get("ma_config") or {}).get(self.part) or {}) if self.part else {}
-        return (
-            dotted in self.loaded.decided
-            or any(prefix + dotted in found for found in by_name)
-            or any(_holds(tree, path) for tree in (raw, own))
-        )
+            others = [(RUN_BLOCK, "learning_rate_schedule")]
+        return any(map(self._tree.decides, (path, *others)))
 
     def _against(
         self,
@@ -247,20 +237,6 @@ class _Layering:
                 yield _contradicts([same] if same in values else ours, [shown], values)
 
 
-def _holds(tree: Mapping[str, Any], path: KeyPath) -> bool:
-    """Return whether a bare tree has a value at the path or, instead of a mapping, above it."""
-    at: Any = tree.get(path[0])
-    if at is None:  # a block that is empty
-        return False
-    for name in path[1:]:
-        if not isinstance(at, Mapping):
-            return True
-        if name not in at:
-            return False
-        at = at[name]
-    return True
-
-
 def _contradicts(ours: list[KeyPath], theirs: list[KeyPath], values: Mapping[KeyPath, object]) -> str:
     """Return ``use_target_network false contradicts clip_epsilon``."""
     shown = " and ".join(f"{'.'.join(path[1:])} {inline(values[path])}" for path in ours)
@@ -268,17 +244,6 @@ def _contradicts(ours: list[KeyPath], theirs: list[KeyPath], values: Mapping[Key
     return f"{shown} {verb} {' and '.join('.'.join(path[1:]) for path in theirs)}"
 
 
-def _with(config: Config, values: Mapping[KeyPath, object]) -> Config:
-    """Return the configuration with these keys; one below a key that holds arguments joins the others."""
-    blocks: dict[str, dict[str, object]] = {}
-    for (block, key, *argument), value in values.items():
-        new = blocks.setdefault(block, {})
-        if argument:
-            others: Any = new.get(key) or value_at(config, (block, key)) or {}
-            value = {**others, argument[0]: value}
-        new[key] = value
-    made = {}
-    for name, new in blocks.items():
-        old = getattr(config, name)
-        made[name] = type(old).model_validate({**old.model_dump(), **new})
-    return config.model_copy(update=made)
+def _dotted(values: Mapping[KeyPath, object]) -> dict[str, object]:
+    """Return values by dotted path."""
+    return {".".join(path): value for path, value in values.items()}
