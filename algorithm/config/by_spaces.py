@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from algorithm.agents.off_policy.rules import SMALLEST_BATCH
@@ -22,7 +20,7 @@ if TYPE_CHECKING:  # a configuration is read before numpy is loaded
     from algorithm.core.spec import AgentSpec
 
 OwnClasses = Callable[[Config], Collection[str]]
-"""Configuration of a behaviour → the names that its networks define, those of classes among them."""
+"""Configuration of a behaviour → the classes of networks that its task has of its own."""
 
 MEANING: Mapping[str, str] = {
     "continuous": "some actions are numbers",
@@ -40,7 +38,7 @@ REASON: Mapping[str, str] = {
 }
 """Section → why it sets what it sets."""
 
-_CLASSES = {"rep": "ModelRep", "q": "ModelQ", "policy": "ModelPolicy"}
+CLASSES = {"rep": "ModelRep", "q": "ModelQ", "policy": "ModelPolicy"}
 """Block of ``nn_config`` → the class that its values go to."""
 
 _SIZES = {"dense_n", "dense_depth", "hidden", "activation"}
@@ -79,34 +77,6 @@ def for_spaces(loaded: LoadedConfig, specs: Mapping[str, AgentSpec], own_classes
             configs[each], trees[each] = config, tree
     config = configs.pop("")
     return replace(loaded, config=config, behaviours=configs, parts=trees, laid=tuple(laid), by_spaces=False)
-
-
-def classes_in(file: Path) -> set[str]:
-    """Return the names that a file of networks defines; none of a missing one. It is not executed.
-
-    Left out is what is built as a default is: imported from this package, or a class that is derived from the
-    one of its name and has no ``__init__``.
-    """
-    try:
-        tree = ast.parse(file.read_text("utf-8"))
-    except (OSError, SyntaxError, ValueError):  # whoever loads the file says more of it
-        return set()
-    names = set[str]()
-    for node in ast.walk(tree):  # also what stands below try or if
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] != "algorithm":
-            names |= {alias.asname or alias.name for alias in node.names}
-            names |= set(_CLASSES.values()) if "*" in names else set()
-        elif isinstance(node, ast.ClassDef) and not _is_built_as_default(node):
-            names.add(node.name)
-        elif isinstance(node, ast.Assign):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return names
-
-
-def _is_built_as_default(node: ast.ClassDef) -> bool:
-    derived = any(ast.unparse(base).rpartition(".")[2] == node.name for base in node.bases)
-    own = [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
-    return derived and "__init__" not in own
 
 
 def _section(spec: AgentSpec) -> str:
@@ -206,10 +176,11 @@ class _Layering:
         taken: Mapping[KeyPath, object],
     ) -> Iterator[str]:
         """Yield why the section cannot lie there. values: all of it; taken: what would be set."""
-        classes = self.own_classes(before)
-        for block in dict.fromkeys(path[1] for path in values if path[0] == "nn_config"):
-            if _CLASSES[block] in classes:
-                yield f"the task has its own {_CLASSES[block]}"
+        blocks = dict.fromkeys(path[1] for path in values if path[0] == "nn_config")
+        classes = self.own_classes(before) if blocks else ()
+        for block in blocks:
+            if CLASSES[block] in classes:
+                yield f"the task has its own {CLASSES[block]}"
             yield from self._of_block(before, block, values)
         for paths, found in contradictions_in(wanted):
             ours = [path for path in paths if path in taken]

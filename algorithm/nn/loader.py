@@ -87,7 +87,8 @@ def load_networks(
     returns a wrong shape or has another memory.
     """
     known = ("ModelRep", *classes)
-    module = _import(file, tuple(dict.fromkeys((*known, *OF_FAMILIES, *OPTIONAL)))) if file else None
+    names = tuple(dict.fromkeys((*known, *OF_FAMILIES, *OPTIONAL)))
+    module = _with_known_names(import_networks(file), names) if file else None
     place = str(nn_place(file)) if file else "default"
     default_rep = defaults.REPS_WITH_MEMORY[seq_encoder] if seq_encoder else defaults.ModelRep
     fallback = {"ModelRep": default_rep, **{name: one.default for name, one in classes.items()}}
@@ -201,9 +202,9 @@ def nn_place(file: NnFile) -> Path:
     return Path(file.__file__ or file.__name__) if isinstance(file, ModuleType) else file
 
 
-def _import(file: NnFile, known: Sequence[str]) -> ModuleType:
+def import_networks(file: NnFile) -> ModuleType:
+    """Return the module of networks, which a file is executed for. Raises ModelError where that fails."""
     if isinstance(file, ModuleType):
-        _check_names(file, nn_place(file), known)
         return file
     if not file.is_file():
         raise ModelError(
@@ -218,12 +219,11 @@ def _import(file: NnFile, known: Sequence[str]) -> ModuleType:
     sys.modules[module.__name__] = module  # a compiler looks there for the global names of a function
     with blame(f"the import of {file.name}", "", str(file)), others_modes():
         module_spec.loader.exec_module(module)
-    _check_names(module, file, known)
     return module
 
 
-def _check_names(module: ModuleType, file: Path, known: Sequence[str]) -> None:
-    """Raise for an unknown ``Model…`` class, which would silently be replaced by a default."""
+def _with_known_names(module: ModuleType, known: Sequence[str]) -> ModuleType:
+    """Return the module; raise for an unknown ``Model…`` class, which a default would silently replace."""
     for name, value in vars(module).items():
         own = inspect.isclass(value) and value.__module__ == module.__name__
         if not own or not name.startswith("Model") or name in known:
@@ -232,10 +232,11 @@ def _check_names(module: ModuleType, file: Path, known: Sequence[str]) -> None:
         hint = f"did you mean {close[0]}?" if close else "known: " + ", ".join(known)
         raise ModelError(
             f"unknown model class {name}",
-            where=file,
+            where=nn_place(module),
             why="only classes with a known name are used, this one would be ignored",
             fix=f"{hint} A helper class may have any name that does not start with Model.",
         )
+    return module
 
 
 def _pick(module: ModuleType | None, name: str, default: type[nn.Module] | None) -> type[nn.Module]:

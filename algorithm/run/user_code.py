@@ -10,14 +10,15 @@ from types import ModuleType
 import torch
 
 from algorithm.agents.registry import ALGORITHMS, family
-from algorithm.config.by_spaces import classes_in
+from algorithm.config.by_spaces import CLASSES
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK, ModelError, UserError, described
 from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Plugin, find, installed, unknown
 from algorithm.env.env_id import resolve_env_id, source_file, use_folder
 from algorithm.env.kinds import ENVS
-from algorithm.nn.loader import NnFile
+from algorithm.nn.loader import NnFile, import_networks
+from algorithm.nn.models import defaults
 from algorithm.run.signals import StoppedError
 
 
@@ -58,14 +59,15 @@ def nn_file(config: Config, folder: Path) -> NnFile | None:
 
 
 def own_classes(config: Config, folder: Path) -> set[str]:
-    """Return the names that the task's networks define, a file's without executing it.
+    """Return the names of the task's networks that are built otherwise than the defaults of these names.
 
-    Raises as :func:`nn_file`.
+    That is every one that does not inherit the default's ``__init__``. Executes the file; raises as
+    :func:`nn_file` and :func:`~algorithm.nn.loader.import_networks`.
     """
     file = nn_file(config, folder)
-    if isinstance(file, ModuleType):
-        return set(vars(file))
-    return classes_in(file) if file else set()
+    module = import_networks(file) if file else None
+    classes = {name: getattr(module, name) for name in CLASSES.values() if hasattr(module, name)}
+    return {name for name, made in classes.items() if made.__init__ is not getattr(defaults, name).__init__}
 
 
 def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from pathlib import Path
 
 from algorithm.agents.registry import misplaced
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
-from algorithm.config.by_spaces import MEANING, REASON, classes_in, for_spaces
+from algorithm.config.by_spaces import MEANING, REASON, for_spaces
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
@@ -19,6 +21,7 @@ from algorithm.config.sections import Laid
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.fields import facts_of
+from algorithm.core.reading import read_text
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows
 
@@ -82,9 +85,17 @@ def preset_of(
         return None
     try:
         loaded = load_config(options.env, options.config, seed=seed)
-        return for_spaces(loaded, specs, lambda one: classes_in(loaded.env_dir / f"{one.run.nn}.py"))
+        return for_spaces(loaded, specs, lambda one: _defined_in(loaded.env_dir / f"{one.run.nn}.py"))
     except (ConfigError, UsageError):
         return None
+
+
+def _defined_in(file: Path) -> list[str]:
+    """Return the classes that a file's lines define, none of a missing one: a report executes no file."""
+    try:
+        return re.findall(r"^\s*class (\w+)", read_text(file, follow=True), re.MULTILINE)
+    except (OSError, ValueError):
+        return []
 
 
 def config_rows(loaded: LoadedConfig) -> Rows:

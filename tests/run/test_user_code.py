@@ -1,0 +1,48 @@
+"""The networks that a task has of its own: by what their file defines once it is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from algorithm.app.report.settings import _defined_in
+from algorithm.config.schema import Config
+from algorithm.core.errors import ModelError
+from algorithm.run.user_code import own_classes
+
+HEAD = "import torch\nfrom torch import nn\nimport algorithm.nn as m\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "own"),
+    [
+        ("class ModelQ(nn.Module): pass", {"ModelQ"}),
+        ("from torch.nn import Linear as ModelQ", {"ModelQ"}),
+        ("try: from torch.nn import Linear as ModelQ\nexcept ImportError: pass", {"ModelQ"}),
+        ("ModelQ = type('Made', (nn.Module,), {})", {"ModelQ"}),
+        ("class ModelRep(m.Rep): pass\nclass ModelPolicy(nn.Module): pass", {"ModelRep", "ModelPolicy"}),
+        ("from algorithm.nn.models import *", set()),
+        ("from algorithm.nn.models.defaults import ModelQ", set()),
+        ("class ModelQ(m.ModelQ):\n    def forward(self, *args): pass", set()),
+        ("class ModelQ(m.ModelQ):\n    def __init__(self, *args): pass", {"ModelQ"}),
+    ],
+)
+def test_what_is_not_built_as_a_default_is_ones_own(tmp_path: Path, text: str, own: set[str]) -> None:
+    (tmp_path / "nn.py").write_text(HEAD + text)
+    assert own_classes(Config(), tmp_path) == own
+
+
+def test_a_file_that_cannot_be_imported_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nn.py").write_text("1 / 0")
+    with pytest.raises(ModelError, match=r"import of nn\.py"):
+        own_classes(Config(), tmp_path)
+
+
+def test_without_a_file_there_are_none(tmp_path: Path) -> None:
+    assert own_classes(Config(), tmp_path) == set()
+
+
+def test_a_report_reads_the_file_without_executing_it(tmp_path: Path) -> None:
+    (tmp_path / "nn.py").write_text("raise SystemExit\nclass ModelQ(nn.Module):\n    pass\n")
+    assert _defined_in(tmp_path / "nn.py") == ["ModelQ"] and _defined_in(tmp_path / "no.py") == []
