@@ -22,7 +22,6 @@ from algorithm.app.cli.flags import EVERY_ROLE, flags_of  # noqa: E402
 from algorithm.app.cli.parsing import train_parser  # noqa: E402
 from algorithm.app.cli.train import TrainOptions  # noqa: E402
 from algorithm.app.policy import PolicyState  # noqa: E402
-from algorithm.config.elsewhere import MLAGENTS  # noqa: E402
 from algorithm.config.reference import keep  # noqa: E402
 from algorithm.core.extras import extra  # noqa: E402
 
@@ -57,19 +56,6 @@ def flags(parser: argparse.ArgumentParser, known: Container[str] = ()) -> str:
             head = [f"### {group.title}", "", "| flag | meaning |", "|---|---|"]
             tables.append("\n".join([*head, *rows]))
     return "\n\n".join(tables)
-
-
-def mlagents_flags() -> str:
-    """Return the flags of ML-Agents beside ours as a table, or beside why there is none."""
-    rows: dict[str, list[str]] = {}
-    for name, ours in MLAGENTS.items():
-        value = " VALUE" * ("{}" in ours)
-        here = re.sub(r"(linux|win32|darwin)=\{\}$", "SYSTEM=VALUE", ours).replace("{}", "VALUE")
-        words = re.sub(r"--?[a-z]\w*|\w+_\w+(\.\w+)+", r"`\g<0>`", here)
-        there = f"`--{name.replace('_', '-')}{value}`"
-        rows.setdefault(f"`{here}`" if here.startswith("-") else words, []).append(there)
-    lines = (f"| {', '.join(there)} | {here} |" for here, there in rows.items())
-    return "\n".join(["| flag of `mlagents-learn` | here |", "|---|---|", *lines])
 
 
 def distributed_flags() -> str:
@@ -240,7 +226,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "asac-ds": distributed_flags,
     "names": names,
     "ml-agents": mlagents_keys,
-    "ml-agents-flags": mlagents_flags,
     **{name: partial(offered, f"algorithm.{name}") for name in ("core", "nn", "replay", "agents")},
     **{name: partial(example, name) for name in ("sac_by_hand", "recent", "hill")},
 }

@@ -13,7 +13,6 @@ from typing_extensions import TypeIs
 from yaml import YAMLError
 
 from algorithm.agents.registry import FAMILIES
-from algorithm.config.elsewhere import ARGUMENTS
 from algorithm.config.loader import load_config
 from algorithm.config.resolve import Overrides, parse_override
 from algorithm.config.tree import plain
@@ -125,7 +124,7 @@ def with_keys(overrides: Overrides | None, keys: Mapping[str, object]) -> dict[s
             raise UsageError(
                 f"`{key}` has a value that a configuration cannot hold",
                 why="it contains something other than strings, numbers, lists and mappings",
-                fix=f"write {ARGUMENTS.get(key) or (_SCHEDULE if callable(value) else 'one of these')}",
+                fix=f"write {_SCHEDULE if callable(value) else 'one of these'}",
             ) from error
     return changes
 

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 from algorithm.agents.registry import FAMILIES, barred, misplaced
-from algorithm.config.elsewhere import translate_first
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.locate import EnvFolder, find_env
 from algorithm.config.resolve import (
@@ -289,9 +288,7 @@ def _found(env: str, config: str | None, problems: list[Problem]) -> tuple[EnvFo
         folder = find_env(env)
         choice = choose(folder, config, problems)
     except ConfigError as error:
-        why, first = "the file is a trainer configuration of ML-Agents", translate_first(config or "", env)
-        made = Problem(f"there is no task `{env}` yet", f"config {config}", why, first)
-        problems += [made] if first else error.problems
+        problems += error.problems
     return folder, choice or Choice(None, DEFAULT_SECTION, Node({DEFAULT_SECTION: Node({})}))
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from algorithm.config.elsewhere import translate_first
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.yaml_io import shown
 from algorithm.env.kinds import BRAX, DM_CONTROL, ENVPOOL, GYM, OBJECT, OBJECT_RUNS, PLAYGROUND, dm_task
@@ -188,8 +187,9 @@ def _no_env(env: str, roots: tuple[Path, ...]) -> ConfigError:
     forms = [found.expand(name) for form, name in _PACKAGES.items() if (found := re.fullmatch(form, env))]
     near = [*forms, *nearest(env, known), *nearest(env.rpartition("/")[2], ids, 2)]
     listed = _OTHERS if near else f"tasks: {', '.join(known) or 'none'}; {_OTHERS}"
-    if first := translate_first(env):
-        return _unknown(env, "it is a trainer configuration of ML-Agents", first)
+    if env.endswith((".yaml", ".yml")) and Path(env).is_file():
+        fix = f"name it behind a task: TASK -c {env}; --from_mlagents {env} translates one of ML-Agents"
+        return _unknown(env, "it is a file, and not a task", fix)
     plain = env.strip("/")
     for folder in (plain, plain.rpartition("/")[0]):
         inside = sorted(name.rpartition("/")[2] for name in known if name.rpartition("/")[0] == folder)

@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from algorithm.config.elsewhere import translate_first
 from algorithm.config.errors import Problem, suggest
 from algorithm.config.locate import CONFIG_FILE, EnvFolder
 from algorithm.config.random_params import RANDOM, draw
@@ -224,15 +223,13 @@ def _checked(choice: Choice, problems: list[Problem]) -> Choice | None:
     """Return the choice; None if its file has no such section."""
     names = list(choice.sections.children)
     section = choice.sections.children.get(choice.section)
-    if section is not None and "trainer" not in section.children:
+    if section is not None:
         return choice
     name = shown(choice.file) if choice.file else ""
     why, fix = f"{name} has no section of that name", suggest(choice.section, names, "sections")
     if Config.model_fields.keys() & names:
         why = f"{name} has blocks at its top level, beside sections"
         fix = f"write `{DEFAULT_SECTION}:` above everything and indent the rest below it"
-    if first := translate_first(name):
-        why, fix = f"{name} is a trainer configuration of ML-Agents", first
     problems.append(Problem(f"unknown section `{choice.section}`", name, why, fix))
     return None
 
@@ -252,6 +249,4 @@ def _no_config(config: str, folder: EnvFolder, main: Node) -> Problem:
             f"{folder.env_name} has no folder with sections: -c names a YAML file, and there is no such file"
         )
         fix = f"give the path of a file, or FILE:SECTION; or leave out -c and set single keys with -o; {near}"
-    if first := translate_first(config):
-        why, fix = "it is a trainer configuration of ML-Agents", first
     return Problem(f"unknown configuration `{config}`", f"config {config}", why, fix)

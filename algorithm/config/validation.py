@@ -13,7 +13,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from algorithm.agents.registry import misplaced
-from algorithm.config.elsewhere import ARGUMENTS, our_names
 from algorithm.config.errors import Problem, did_you_mean
 from algorithm.config.schema import Config, field_at, fields
 from algorithm.config.tree import KeyPath, Node, to_value
@@ -140,8 +139,6 @@ def _problem(path: KeyPath, item: ErrorDetails, tree: Node) -> Problem:
 
 def _suggestion(path: KeyPath) -> str:
     key, inside, meant = path[-1], path[:-1], _meant_keys(path)
-    if key in ARGUMENTS and not inside:
-        return f"write {ARGUMENTS[key]}"
     homes = [".".join(home[:-1]) for home in meant if home[-1] == key and len(home) > 1]
     if homes:
         return f"`{key}` belongs under {' or '.join(homes)}"
@@ -162,14 +159,11 @@ def _meant_keys(path: KeyPath) -> list[KeyPath]:
     named = [known for known in every if known[-1] == key] + [(key,)] * (key in Config.model_fields)
     if named:
         return named
-    foreign = [known for known in every if known[-1] in our_names(key) and len(known) <= 2]
-    if foreign:
-        return [known for known in foreign if known[:-1] == inside] or foreign
     close = did_you_mean(key, _known_in(inside))
     if close:
         return [(*inside, close)]
-    elsewhere = did_you_mean(key, [known[-1] for known in every])
-    return [known for known in every if known[-1] == elsewhere][:1]
+    name = did_you_mean(key, [known[-1] for known in every])
+    return [known for known in every if known[-1] == name][:1]
 
 
 def _known_in(inside: KeyPath) -> list[str]:

@@ -35,7 +35,6 @@ ROOT = Path(__file__).resolve().parents[2]
 MAX_LINES, MAX_FILES = 300, 15
 LONGER = {
     "algorithm.agents.off_policy.agent",
-    "algorithm.config.schema",
     "algorithm.replay.buffer",
     "algorithm.store.checkpoints.checkpoint",
     "algorithm.store.logs.metrics",

@@ -6,13 +6,11 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from typing_extensions import override
 
-from algorithm.config.elsewhere import COMMANDS, remedy
-from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem
+from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean
 from algorithm.core.program import as_typed
 
 _FIRST = "python main.py gym/pendulum, or python main.py CartPole-v1"
@@ -99,15 +97,17 @@ class Parser(argparse.ArgumentParser):
 
         Leaves by SystemExit for words that are not known.
         """
-        words = list(sys.argv[1:] if argv is None else argv)
-        known, unknown = self.parse_known_args(words)
-        is_command = known.env in COMMANDS and not any(Path(at, known.env).exists() for at in (".", "envs"))
-        if unknown or is_command:
-            fix = remedy(words, unknown, known.env, self._option_string_actions, self._program)
-            if unknown:
-                self.error(f"unrecognized arguments: {' '.join(unknown)}", fix)
-            self.no_env(f"{known.env} is not an environment, and there are no subcommands", fix)
+        known, unknown = self.parse_known_args(argv)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}", self._near_to(unknown))
         return {key: tuple(value) if isinstance(value, list) else value for key, value in vars(known).items()}
+
+    def _near_to(self, unknown: Sequence[str]) -> str | None:
+        """Return the flags that unknown ones may stand for; None without any."""
+        by_name = {flag.lstrip("-"): flag for flag in self._option_string_actions}
+        names = [word.lstrip("-").partition("=")[0] for word in unknown if word.startswith("-")]
+        near = [did_you_mean(name.replace("-", "_"), by_name) for name in names]
+        return " ".join(f"did you mean {by_name[name]}?" for name in near if name) or None
 
     @property
     def _program(self) -> str:
