@@ -49,6 +49,7 @@ ORDER = (
     "algorithm.demos",
     "algorithm.config",
     "algorithm.store",
+    "algorithm.run.requests",
     "algorithm.run.experience",
     "algorithm.run.evaluation",
     "algorithm.run",
