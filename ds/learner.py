@@ -15,7 +15,7 @@ from algorithm.agents.roles import Collector, MakeReplay
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.play import play
 from algorithm.app.resume import resume
-from algorithm.app.training import train
+from algorithm.app.train import train
 from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS

@@ -177,7 +177,7 @@ def _train(options: TrainOptions) -> Command:
     loaded = _load(options, options.seed)
     say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
     with interruptible_imports():
-        from algorithm.app.training import train
+        from algorithm.app.train import train
 
     return partial(train, options, loaded, partial(_load, options))
 

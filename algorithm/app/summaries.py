@@ -54,10 +54,7 @@ def start_screen(
     resumed: rows about the checkpoint and changes since
     until:   step that this call of ``learn`` ends at
     """
-    versions = (
-        f"python {platform.python_version()}, torch {torch.__version__}, "
-        f"numpy {np.__version__}, gymnasium {gymnasium.__version__}"
-    )
+    versions = f"python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}"
     device = next(iter(agents.values())).inputs.device
     left = " (--device cuda uses the GPU)" if device.type == "cpu" and torch.cuda.is_available() else ""
     threads, wanted = torch.get_num_threads(), loaded.config.run.matmul_precision
@@ -70,7 +67,7 @@ def start_screen(
                 ("seed", str(loaded.seed)),
                 ("ends", _end(loaded, until)),
                 ("device", f"{device}, {counted(threads, 'thread')}{_products(wanted, device)}{left}"),
-                ("versions", versions),
+                ("versions", f"{versions}, gymnasium {gymnasium.__version__}"),
             ],
         ),
         ("environment", _environment(loaded.config, env)),
@@ -79,14 +76,18 @@ def start_screen(
         sections.insert(1, ("resumed", resumed))
     for name, agent in agents.items():
         title = "agent" if name == DEFAULT_BEHAVIOUR else f"agent {name}"
-        config = loaded.for_behaviour(name)
-        own = family(config).keys_of(config)
-        rows = [*agent.rows(), *[("keys", repr(own))] * is_dataclass(own)]
-        if loaded.file is None and agent.inputs.nn_file == loaded.env_dir / f"{config.run.nn}.py":
-            rows.insert(0, ("networks", f"{config.run.nn}.py of this folder; without: {RUN_BLOCK}.nn=null"))
-        sections.append((title, rows))
+        sections.append((title, _agent_rows(loaded, name, agent)))
     sections.append(("config", config_rows(loaded)))
     return sections
+
+
+def _agent_rows(loaded: LoadedConfig, name: str, agent: Agent) -> Rows:
+    config = loaded.for_behaviour(name)
+    keys = family(config).keys_of(config)
+    rows = [*agent.rows(), *[("keys", repr(keys))] * is_dataclass(keys)]
+    if loaded.file is None and agent.inputs.nn_file == loaded.env_dir / f"{config.run.nn}.py":
+        rows.insert(0, ("networks", f"{config.run.nn}.py of this folder; without: {RUN_BLOCK}.nn=null"))
+    return rows
 
 
 def _products(wanted: str, device: torch.device) -> str:
@@ -148,11 +149,9 @@ def _curves(run: RunDir) -> str:
 
 def _longer(run: RunDir, outcome: Outcome, variable: str) -> str:
     """Return the command that goes on with the run, twice as far after its end."""
-    return (
-        "agent.learn(1_000)"
-        if variable == "agent.run"
-        else going_on(run, *[flag for _, flags in outcome.ends.values() for flag in flags], variable=variable)
-    )
+    if variable == "agent.run":
+        return "agent.learn(1_000)"
+    return going_on(run, *[flag for _, flags in outcome.ends.values() for flag in flags], variable=variable)
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:

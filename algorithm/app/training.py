@@ -13,8 +13,6 @@ from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import close_logging, open_console, setup_logging
-from algorithm.app.report.curves import plot_curve, read_series
-from algorithm.app.report.repeats import repeat_rows, repeat_summary
 from algorithm.app.summaries import plot_returns, show_finish, start_screen, write_outcome, write_page
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
@@ -34,7 +32,6 @@ from algorithm.run.state import Start
 from algorithm.run.trainer import RunParts, Trainer
 from algorithm.run.training_context import TrainingContext
 from algorithm.run.user_code import use_modules
-from algorithm.store.files import write_json
 from algorithm.store.lock import RunLock
 from algorithm.store.logs.upload import require_upload
 from algorithm.store.rundir import RunDir
@@ -133,38 +130,18 @@ def run_training(
     start: reads the checkpoint to go on from, once the folder is locked; None begins from nothing
     """
     leave_import()
-    base = inputs.loaded.config.base_config
+    base, run = inputs.loaded.config.base_config, inputs.run
     if base.kind is OBJECT and inputs.given is None:
         raise absent(base.env_name)
     if inputs.evaluations is not None:
         _check_evaluations(inputs.loaded)
-    run = inputs.run
     with ExitStack() as stack:
-        console = _logged_console(run, screen, stack)
-        lock = stack.enter_context(RunLock(run.lock, notice=console.message))
-        loaded, measured = set_up(inputs.loaded)
-        for line in measured:
-            console.message(line)
-        monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
-        stack.callback(monitor_process().run_finished)
-        stack.enter_context(inputs.stop)
-        begun = start(console) if start else None
-        context = TrainingContext(
-            inputs=inputs,
-            loaded=loaded,
-            device=inputs.device,
-            faults=Faults(console, go_on=inputs.stop.check_start),
-            stack=stack,
-            files=run.path,
-            since=begun.saved.step if begun else 0,
-            given=inputs.given,
-            lock=lock,
-            start=begun,
-        )
+        context = _opened(inputs, start, screen, stack)
+        console = context.console
 
         def end_of_hang(error: EnvError) -> None:
             _record_failure(run, console, error)
-            lock.release()
+            context.lock.release()
 
         try:
             parts = build(context, runtime)
@@ -172,8 +149,7 @@ def run_training(
             if loaded.config.export_config.per_checkpoint:
                 parts.saver.beside = extra("graphs_beside")(loaded, run, parts.runtime.env.specs, console)
             _show_start(context, parts)
-            trainer = Trainer(parts, loaded.config, inputs.stop, inputs.evaluations)
-            outcome = trainer.run(end_of_hang)
+            outcome = Trainer(parts, loaded.config, inputs.stop, inputs.evaluations).run(end_of_hang)
         except Exception as error:
             _record_failure(run, console, error)
             raise
@@ -181,15 +157,37 @@ def run_training(
         parts.metrics.close()  # before the result, which marks a run as finished
         result = write_outcome(run, outcome, loaded.seed, console)
         if screen.result:
-            show_finish(
-                console,
-                run,
-                outcome,
-                parts.saver.summary,
-                parts.render_modes,
-                variable=screen.variable,
-            )
+            cost, modes = parts.saver.summary, parts.render_modes
+            show_finish(console, run, outcome, cost, modes, variable=screen.variable)
     return Trained(run, result, inputs.stop.exit_code)
+
+
+def _opened(
+    inputs: RunInputs, start: Callable[[Console], Start] | None, screen: Screen, stack: ExitStack
+) -> TrainingContext:
+    """Return the training with its console, lock and checkpoint; ``stack`` closes them."""
+    run = inputs.run
+    console = _logged_console(run, screen, stack)
+    lock = stack.enter_context(RunLock(run.lock, notice=console.message))
+    loaded, measured = set_up(inputs.loaded)
+    for line in measured:
+        console.message(line)
+    monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
+    stack.callback(monitor_process().run_finished)
+    stack.enter_context(inputs.stop)
+    begun = start(console) if start else None
+    return TrainingContext(
+        inputs=inputs,
+        loaded=loaded,
+        device=inputs.device,
+        faults=Faults(console, go_on=inputs.stop.check_start),
+        stack=stack,
+        files=run.path,
+        since=begun.saved.step if begun else 0,
+        given=inputs.given,
+        lock=lock,
+        start=begun,
+    )
 
 
 def _logged_console(run: RunDir, screen: Screen, stack: ExitStack) -> Console:
@@ -234,60 +232,6 @@ def _show_start(context: TrainingContext, parts: RunParts) -> None:
             console.message(text)
     if resumed and not context.notices:
         console.message("resumed exactly: the run continues as if it had never stopped")
-
-
-def train(
-    options: TrainOptions,
-    loaded: LoadedConfig,
-    load: Callable[[int], LoadedConfig] | None = None,
-    runtime: type[Runtime] = LocalRuntime,
-) -> int:
-    """Train ``options.repeat`` runs NAME, NAME_2, … with seed, seed+1, …; returns the exit code.
-
-    ``{time}`` in the name is the first one's in all of them: they are one experiment.
-
-    loaded: the configuration of the first; load: returns that of another seed, with its own random draws.
-    All are loaded before the first run, so that edits meanwhile have no effect on them.
-    A signal ends the present run and those that would follow.
-    """
-    if options.ckpt is not None:
-        raise UsageError(
-            "--ckpt chooses the checkpoint to resume or play",
-            why="new training starts without a checkpoint",
-            fix="add --resume, --run or --eval N, or leave --ckpt out",
-        )
-    name, models, task = loaded.config.base_config.name, options.directory, options.env
-    names = [name, *(f"{name}_{number}" for number in range(2, options.repeat + 1))]
-    all_loaded = [loaded]
-    if load is not None:
-        all_loaded += [load(loaded.seed + index) for index in range(1, options.repeat)]
-    for each in names:
-        RunDir.check_free(loaded.env_label, each, models=models, argument=task)
-    runs: list[Trained] = []
-    for number, configured in enumerate(all_loaded, start=1):
-        name = f"{runs[0].run.name}_{number}" if runs else name
-        with new_run(configured, name=name, models=models, argument=task) as run:
-            inputs, screen = inputs_of(options, configured, run), Screen.of(options, configured)
-            runs.append(run_training(inputs, runtime=runtime, screen=screen))
-        if runs[-1].exit_code:
-            break
-    if len(runs) > 1:
-        _summarise(options, runs, loaded.env_label)
-    return runs[-1].exit_code
-
-
-def _summarise(options: TrainOptions, runs: Sequence[Trained], title: str) -> None:
-    first = runs[0].run
-    results = [trained.result for trained in runs]
-    write_json(first.path / "repeat.json", repeat_summary(results))
-    series = [read_series(trained.run.metrics_jsonl, trained.run.name) for trained in runs]
-    picture = first.plots / "repeat.png"
-    plot_curve(picture, series, title=f"{title}, {len(runs)} seeds")
-    with open_console(quiet=options.quiet) as console:
-        console.finish(
-            repeat_rows(results),
-            [("picture", first.shown(picture)), ("numbers", first.shown(first.path / "repeat.json"))],
-        )
 
 
 def _check_evaluations(loaded: LoadedConfig) -> None:

@@ -169,11 +169,10 @@ class RunContext:
         for name, spec in specs.items():
             config = loaded.for_behaviour(name)
             file = nn_file(config, networks)
-            demos = (
-                load_demonstrations(config.demonstrations, spec, name, loaded.env_dir, specs)
-                if learning
-                else None
-            )
+            demos = relabel = None
+            if learning:
+                demos = load_demonstrations(config.demonstrations, spec, name, loaded.env_dir, specs)
+                relabel = make_relabel(loaded, name, spec, self.stack, goals)
             if isinstance(file, Path):  # a learner may have made no environment
                 extend_path(loaded.env_dir)
             inputs = AgentInputs(
@@ -187,7 +186,7 @@ class RunContext:
                 greedy=greedy,
                 make_replay=make_replay,
                 demonstrations=demos,
-                relabel=make_relabel(loaded, name, spec, self.stack, goals) if learning else None,
+                relabel=relabel,
             )
             agents[name] = family(config).make_agent(inputs)
         modules = [module for agent in agents.values() for module in agent.acting_parts().values()]

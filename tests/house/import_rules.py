@@ -61,6 +61,7 @@ ORDER = (
     "algorithm.app.playable",
     "algorithm.app.policy",
     "algorithm.app.training",
+    "algorithm.app.train",
     "algorithm.app.resume",
     "algorithm.app.outputs",
     "algorithm.app.play",

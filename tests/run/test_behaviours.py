@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from algorithm.app import resume
 from algorithm.app.cli.parsing import parse_args
-from algorithm.app.training import train
+from algorithm.app.train import train
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import find_env
 from algorithm.core.data import State

@@ -256,9 +256,9 @@ def test_checkpoints_that_stay_and_how_to_choose_one(task, capsys):
 
 def test_a_repetition_trains_one_run_per_seed_as_they_were_loaded_and_summarises(task, monkeypatch, capsys):
     """Somebody edits the configuration while the first run trains."""
-    from algorithm.app import training as app
+    from algorithm.app import train as app
 
-    train = app.train
+    train = app.run_training
 
     def train_and_edit(*args, **options):
         found = train(*args, **options)
@@ -266,7 +266,7 @@ def test_a_repetition_trains_one_run_per_seed_as_they_were_loaded_and_summarises
         config.write_text(config.read_text().replace("max_step: 260", "max_step: 130"))
         return found
 
-    monkeypatch.setattr(app, "train", train_and_edit)
+    monkeypatch.setattr(app, "run_training", train_and_edit)
     seconds = itertools.count()
     clock = SimpleNamespace(now=lambda: datetime(2026, 1, 2, 3, 4, next(seconds)))
     monkeypatch.setattr(names, "datetime", clock)

@@ -70,33 +70,51 @@ def dry_run(
         env = context.env("train", base.n_envs, workers=base.workers)
         context.fit(env.specs)
         loaded, config = context.loaded, context.loaded.config
-        # Compiling may take longer than all else.
-        context.loaded = loaded.resolved(RUN_BLOCK, lambda _: {"compile": "off"})
-        check_eval_spaces(loaded, env.specs, context.env("evaluate").specs)
-        check_together(loaded, env.specs)
-        agents = context.agents(env.specs, loaded.env_dir, greedy=options.disable_sample)
+        agents = _agents(context, env, greedy=options.disable_sample)
         console.start(start_screen(loaded, _folder(options, loaded), EnvInfo.of(env), agents))
-        for notice in (
-            *notices(options, config),
-            *(text for agent in agents.values() for text in agent.notices),
-        ):
+        for notice in notices(options, config):
             console.warn(notice)
+        for agent in agents.values():
+            for notice in agent.notices:
+                console.warn(notice)
         console.message("measuring 200 steps and 20 updates")
         speed = measure(env, agents, config)
         steps = planned_steps(config, speed.length or env.time_limit)
         sizes = _sizes(env, agents, config, faults)
-        rows = [
-            ("speed", speed_text(speed, compiled=config.run.compile != "off")),
-            ("time", time_text(speed, steps, options.repeat)),
-            ("memory", memory_text(sizes, steps, console.warn)),
-        ]
-        if steps is not None:
-            rows.append(("disk", disk_text(config, sizes, steps, options.directory, console.warn)))
+        rows = _rows(options, config, speed, sizes, steps, console.warn)
         if repeated is not None and steps is not None:
             _, checkpoints, replay = disk(config, sizes, steps)
             rows.append(repeated(sum(run_seconds(speed, steps)), checkpoints + replay))
         console.finish(rows, [("check", task_command(options, "--check")), ("train", task_command(options))])
     return 0
+
+
+def _rows(
+    options: TrainOptions,
+    config: Config,
+    speed: Speed,
+    sizes: Sizes,
+    steps: int | None,
+    warn: Callable[[str], None],
+) -> list[tuple[str, str]]:
+    """Return what a run takes, row by row; warn where memory or disk may not suffice."""
+    rows = [
+        ("speed", speed_text(speed, compiled=config.run.compile != "off")),
+        ("time", time_text(speed, steps, options.repeat)),
+        ("memory", memory_text(sizes, steps, warn)),
+    ]
+    if steps is not None:
+        rows.append(("disk", disk_text(config, sizes, steps, options.directory, warn)))
+    return rows
+
+
+def _agents(context: RunContext, env: VecEnv, *, greedy: bool) -> Mapping[str, Agent]:
+    """Return agents that are not compiled, which may take longer than all else. Raises as a training."""
+    loaded = context.loaded
+    context.loaded = loaded.resolved(RUN_BLOCK, lambda _: {"compile": "off"})
+    check_eval_spaces(loaded, env.specs, context.env("evaluate").specs)
+    check_together(loaded, env.specs)
+    return context.agents(env.specs, loaded.env_dir, greedy=greedy)
 
 
 def _folder(options: TrainOptions, loaded: LoadedConfig) -> RunDir:

@@ -1,0 +1,70 @@
+"""The command that trains: one run, or several that differ in their seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from algorithm.app.cli.train import TrainOptions
+from algorithm.app.console.output import open_console
+from algorithm.app.report.curves import plot_curve, read_series
+from algorithm.app.report.repeats import repeat_rows, repeat_summary
+from algorithm.app.training import Screen, Trained, inputs_of, new_run, run_training
+from algorithm.config.loader import LoadedConfig
+from algorithm.core.errors import UsageError
+from algorithm.run.runtime import LocalRuntime, Runtime
+from algorithm.store.files import write_json
+from algorithm.store.rundir import RunDir
+
+
+def train(
+    options: TrainOptions,
+    loaded: LoadedConfig,
+    load: Callable[[int], LoadedConfig] | None = None,
+    runtime: type[Runtime] = LocalRuntime,
+) -> int:
+    """Train ``options.repeat`` runs NAME, NAME_2, … with seed, seed+1, …; returns the exit code.
+
+    ``{time}`` in the name is the first one's in all of them: they are one experiment.
+
+    loaded: the configuration of the first; load: returns that of another seed, with its own random draws.
+    All are loaded before the first run, so that edits meanwhile have no effect on them.
+    A signal ends the present run and those that would follow.
+    """
+    if options.ckpt is not None:
+        raise UsageError(
+            "--ckpt chooses the checkpoint to resume or play",
+            why="new training starts without a checkpoint",
+            fix="add --resume, --run or --eval N, or leave --ckpt out",
+        )
+    name, models, task = loaded.config.base_config.name, options.directory, options.env
+    names = [name, *(f"{name}_{number}" for number in range(2, options.repeat + 1))]
+    all_loaded = [loaded]
+    if load is not None:
+        all_loaded += [load(loaded.seed + index) for index in range(1, options.repeat)]
+    for each in names:
+        RunDir.check_free(loaded.env_label, each, models=models, argument=task)
+    runs: list[Trained] = []
+    for number, configured in enumerate(all_loaded, start=1):
+        name = f"{runs[0].run.name}_{number}" if runs else name
+        with new_run(configured, name=name, models=models, argument=task) as run:
+            inputs, screen = inputs_of(options, configured, run), Screen.of(options, configured)
+            runs.append(run_training(inputs, runtime=runtime, screen=screen))
+        if runs[-1].exit_code:
+            break
+    if len(runs) > 1:
+        _summarise(options, runs, loaded.env_label)
+    return runs[-1].exit_code
+
+
+def _summarise(options: TrainOptions, runs: Sequence[Trained], title: str) -> None:
+    first = runs[0].run
+    results = [trained.result for trained in runs]
+    write_json(first.path / "repeat.json", repeat_summary(results))
+    series = [read_series(trained.run.metrics_jsonl, trained.run.name) for trained in runs]
+    picture = first.plots / "repeat.png"
+    plot_curve(picture, series, title=f"{title}, {len(runs)} seeds")
+    with open_console(quiet=options.quiet) as console:
+        console.finish(
+            repeat_rows(results),
+            [("picture", first.shown(picture)), ("numbers", first.shown(first.path / "repeat.json"))],
+        )
