@@ -26,12 +26,12 @@ from algorithm.agents.sac.config import sac_keys
 from algorithm.core.timing import Stopwatch
 from algorithm.replay.buffer import ReplayBuffer
 from benchmarks.harness import HERE, ROOT, Bench, smoke
-from benchmarks.inbox_actor import AGREED, BEHAVIOUR, HOST, SAMPLES, token, trajectory
+from benchmarks.inbox_actor import AGREED, BEHAVIOUR, HOST, MAX_LENGTH, SAMPLES, episode_message, token
 from benchmarks.inside import fill, make_agent, make_replay
 from benchmarks.samples import make_segment, make_spec
 from benchmarks.worker import Answer
 from ds.certificates import make
-from ds.checking import Terms, message_limit
+from ds.checking import Terms, message_limit, most_rows
 from ds.collector import RemoteCollector
 from ds.net.ingest import IngestQueue
 from ds.net.security import CERTIFICATE, KEY, LearnerSecurity
@@ -74,26 +74,30 @@ def inbox(
 
 
 def receive(case: str, *, secure: bool, actors: list[int], seconds: float) -> Answer:
-    """Trajectories as fast as they come, checked and stored, for every number of actors."""
+    """Messages as fast as they come, checked and stored, for every number of actors; of lanes, for one."""
     torch.set_num_threads(1)
     sample, rows = SAMPLES[case], []
-    size = len(encode(trajectory(sample.episode(0), actor="a", channel=0, number=1)))
+    steps = sample.step(np.zeros(sample.lanes, np.int64)) if sample.lanes > 1 else sample.episode()
+    size = len(encode(episode_message(steps, actor="a", number=1)))
     replay = make_replay(sample.spec, capacity=sample.capacity)
     with Receiver(case, replay, secure=secure) as receiver:
-        for number in actors:
+        for number in actors if sample.lanes == 1 else [1]:
             receiver.grow(case, number)
             run_for(receiver.collector.step, seconds / 3)
             before = receiver.usage()
             run_for(receiver.collector.step, seconds)
             used = {name: value - before[name] for name, value in receiver.usage().items()}
-            rate, trajectories = used["trajectories"] / used["seconds"], used["trajectories"]
+            messages = used["steps"] / len(steps)
+            rate = messages / used["seconds"]
             rows.append(
                 {
                     "actors": number,
                     "parcels_per_second": rate,
+                    "steps_per_second": used["steps"] / used["seconds"],
                     "mb_per_second": rate * size / 1e6,
                     "server_share": used["server"] / used["seconds"],
-                    "cpu_us": {name: used[name] / trajectories * 1e6 for name in ("server", "other", "main")},
+                    "cpu_us": {name: used[name] / messages * 1e6 for name in ("server", "other", "main")},
+                    "actors_cpu_us": used["actors"] / messages * 1e6,
                 }
             )
     return {"case": case, "secure": secure, "bytes": size, "rows": rows}
@@ -151,7 +155,8 @@ class Receiver:
     """
 
     def __init__(self, case: str, replay: ReplayBuffer, *, secure: bool = False) -> None:
-        spec, carry, length = SAMPLES[case].spec, (0,), SAMPLES[case].length
+        spec, carry = SAMPLES[case].spec, (0,)
+        most = {BEHAVIOUR: most_rows(spec, carry, MAX_LENGTH, None)}
         self._folder = tempfile.TemporaryDirectory()
         self._secrets, security = self._folder.name if secure else "", LearnerSecurity()
         if secure:
@@ -178,14 +183,13 @@ class Receiver:
             watch=watch,
             wait=0.02,
             max_lag={},
-            silence=10_000,
         )
         terms = Terms(
             agreed=AGREED,
             specs={BEHAVIOUR: spec},
             carry_shapes={BEHAVIOUR: carry},
-            max_length=length,
-            max_message=message_limit({BEHAVIOUR: spec}, {BEHAVIOUR: carry}, length),
+            most=most,
+            max_message=message_limit({BEHAVIOUR: spec}, {BEHAVIOUR: carry}, most),
             synchronous=False,
             room_timeout=2.0,
         )
@@ -196,16 +200,17 @@ class Receiver:
             security=security,
             on_fault=lambda kind, what: None,  # such as who is ended in the middle of a message
         )
-        self._length, self._port = length, self._server.start()
+        self._port = self._server.start()
         self._actors: list[Any] = []
         self._ids = {thread.name: thread.native_id for thread in threading.enumerate()}
 
     def usage(self) -> dict[str, float]:
-        """Wall time; messages stored; CPU seconds of the main thread, the event loop's, and gRPC's own."""
+        """Wall time; steps stored; CPU seconds: main thread, event loop, gRPC's own, actors."""
         threads = {one.id: one.user_time + one.system_time for one in psutil.Process().threads()}
         server, main = threads.get(self._ids["learner-server"], 0.0), time.thread_time()
         cpu = {"main": main, "server": server, "other": time.process_time() - main - server}
-        return {"seconds": time.perf_counter(), "trajectories": self.collector.steps // self._length, **cpu}
+        cpu["actors"] = sum(sum(psutil.Process(one.pid).cpu_times()[:2]) for one in self._actors)
+        return {"seconds": time.perf_counter(), "steps": self.collector.steps, **cpu}
 
     def grow(self, what: str, number: int, clients: int = 1) -> None:
         """So many processes of actors, all registered when this returns."""

@@ -1,10 +1,10 @@
-"""The policies of an actor: their seed, noise and longest segment; and the line that says how it is."""
+"""The policies of an actor: their seed, noise and messages; and the line that says how it is."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -20,6 +20,7 @@ from algorithm.env.parameters.curricula import first_lessons
 from algorithm.nn.process import set_matmul_precision
 from algorithm.run.experience.collector import LocalCollector
 from algorithm.run.user_code import nn_file
+from ds.checking import Shape, most_rows
 from ds.net.link import Link
 from ds.net.protocol import Welcome
 
@@ -43,12 +44,16 @@ def with_noise(config: Config, slot: int) -> Config:
     )
 
 
-def longest_segment(loaded: LoadedConfig, behaviours: Iterable[str]) -> int:
-    """Return the transitions of the longest segment that every behaviour takes."""
-    configs = [loaded.for_behaviour(name) for name in behaviours]
-    limits = [family(config).remote_limits(config).max_length for config in configs]
-    own: int = loaded.config.base_config.max_episode_length
-    return min([own, *(limit for limit in limits if limit is not None)])
+def rows_of_messages(
+    loaded: LoadedConfig, specs: Mapping[str, AgentSpec], carries: Mapping[str, Shape], *, synchronous: bool
+) -> dict[str, int]:
+    """Return the transitions of each behaviour in a message; a synchronous one is a step of all agents."""
+    most = {}
+    for name, spec in specs.items():
+        config = loaded.for_behaviour(name)
+        limit = None if synchronous else family(config).remote_limits(config).max_length
+        most[name] = most_rows(spec, carries[name], loaded.config.base_config.max_episode_length, limit)
+    return most
 
 
 def make_policies(

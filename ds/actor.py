@@ -29,14 +29,14 @@ from algorithm.run.experience.collector import Iteration, LocalCollector
 from algorithm.run.experience.faults import Faults
 from algorithm.run.signals import StoppedError, StopRequest
 from algorithm.run.user_code import nn_file
-from ds.acting import Lessons, StatusLine, actor_seed, longest_segment, make_policies
+from ds.acting import Lessons, StatusLine, actor_seed, make_policies, rows_of_messages
 from ds.compatibility import agreed
 from ds.net.client import Client
 from ds.net.link import Link
 from ds.net.protocol import PROTOCOL, Hello, LearnerRefused, Welcome
 from ds.net.security import actor_security
 from ds.net.send_queue import SendQueue
-from ds.trajectory import TrajectoryWriter
+from ds.step_writer import StepWriter
 from ds.weights import load
 
 LOOPBACK = "127.0.0.1"
@@ -95,8 +95,7 @@ def _link(config: Config, console: Console, stop: StopRequest) -> Link:
             why="0 lets the learner choose one, and an actor must be given that port",
             fix="add --learner_port PORT, which the learner shows",
         )
-    connect = partial(
-        Client,
+    client = Client(
         host,
         net.learner_port,
         security=actor_security(net, host),
@@ -104,7 +103,7 @@ def _link(config: Config, console: Console, stop: StopRequest) -> Link:
     )
     hello = Hello(protocol=PROTOCOL, actor=secrets.token_hex(16), host=socket.gethostname(), pid=os.getpid())
     return Link(
-        connect,
+        client,
         hello,
         where=f"{host}:{net.learner_port}",
         patience=net.patience,
@@ -165,9 +164,10 @@ class _Work:
     ) -> None:
         """Act with the configuration as it is for the spaces of the environments."""
         base = self.loaded.config.base_config
-        channels = 1 if self.welcome.synchronous else base.episode_sender_process_num
-        writer = TrajectoryWriter(max_length=longest_segment(self.loaded, env.specs), channels=channels)
-        send_queue = SendQueue(self.link, channels=channels, size=self.loaded.config.net_config.spool_size)
+        carries = {name: one.policy.stored_carry_shape for name, one in acting.items()}
+        most = rows_of_messages(self.loaded, env.specs, carries, synchronous=self.welcome.synchronous)
+        writer = StepWriter(most, max_length=base.max_episode_length)
+        send_queue = SendQueue(self.link, size=self.loaded.config.net_config.spool_size)
         self._join(env, send_queue, console)
         send_queue.start()
         context.faults.attach(partial(self._end_of_hang, send_queue))
@@ -199,7 +199,7 @@ class _Work:
         self,
         rollout: LocalCollector,
         acting: Mapping[str, Acting],
-        writer: TrajectoryWriter,
+        writer: StepWriter,
         send_queue: SendQueue,
         status: StatusLine,
         faults: Faults,
@@ -217,8 +217,8 @@ class _Work:
                 return
             so_far = (faults.env_restarts, faults.non_finite)
             link.report(steps=rollout.steps, version=writer.version, faults=so_far)
-            for packed in writer.flush(agents=rollout.agents, episodes=episodes, whole=synchronous):
-                (send_queue.hand_over if synchronous else send_queue.put)(packed)
+            for message in writer.flush(agents=rollout.present, episodes=episodes, whole=synchronous):
+                (send_queue.hand_over if synchronous else send_queue.put)(message)
             lessons.follow(rollout)
             if iteration.ends(episodes) and base.reset_on_iteration:
                 rollout.truncate()
@@ -235,7 +235,7 @@ class _Work:
             f"{env.arrangement} of {self.loaded.config.base_config.env_name}"
         )
 
-    def _await_weights(self, acting: Mapping[str, Acting], writer: TrajectoryWriter) -> None:
+    def _await_weights(self, acting: Mapping[str, Acting], writer: StepWriter) -> None:
         """Wait for the learner's first weights; no step is taken with others."""
         while not (writer.version or self.stop or self.link.finished):
             newest = self.link.wait_newer(0) if self.welcome.synchronous else self.link.weights()
@@ -245,9 +245,7 @@ class _Work:
                 self._load_weights(acting, writer, newest)
 
     @staticmethod
-    def _load_weights(
-        acting: Mapping[str, Acting], writer: TrajectoryWriter, chunks: Sequence[bytes]
-    ) -> None:
+    def _load_weights(acting: Mapping[str, Acting], writer: StepWriter, chunks: Sequence[bytes]) -> None:
         try:
             writer.version = load(chunks, {name: one.parts for name, one in acting.items()})
         except ValueError as error:

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.core.data import Array
+from algorithm.core.data import Array, Int, StepBatch
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.outputs import held
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
-from ds.net.protocol import BadMessage, Beat, Hello, TrajectoryMessage, Transitions
+from ds.net.protocol import BadMessage, Beat, Episodes, Hello, StepMessage
 
 MAX_AGENT = 2**31 - 1
 MAX_COUNT = 2**31 - 1
@@ -49,7 +49,7 @@ class Terms:
 
     agreed:       see :func:`ds.compatibility.agreed`
     specs, carry_shapes: by behaviour; of one stored carry, (0,) where none is stored
-    max_length:   L of the longest segment, ``base_config.max_episode_length``
+    most:         by behaviour; transitions in a message
     max_message:  bytes of the largest message
     synchronous:  a message is answered only when it has been learned from
     room_timeout: seconds that a message waits for room before its actor is asked to send it again
@@ -58,7 +58,7 @@ class Terms:
     agreed: Mapping[str, Any]
     specs: Mapping[str, AgentSpec]
     carry_shapes: Mapping[str, Shape]
-    max_length: int
+    most: Mapping[str, int]
     max_message: int
     synchronous: bool
     room_timeout: float
@@ -79,30 +79,49 @@ def check_beat(beat: Beat, *, version: int) -> None:
         _within("faults", count, 0, MAX_COUNT)
 
 
-def check_trajectory(message: TrajectoryMessage, terms: Terms, *, version: int = MAX_TOTAL) -> None:
+def check_steps(message: StepMessage, terms: Terms, *, version: int = MAX_TOTAL) -> None:
     """Raise BadMessage unless agents of these specs could have made every number in the message.
 
     version: the highest that there may be
     """
-    specs = terms.specs
     _within("number", message.number, 1, MAX_TOTAL)
-    _within("channel", message.channel, 0, MAX_COUNT)
     _within("version", message.version, 0, version)
     _within("dropped", message.dropped, 0, MAX_TOTAL)
-    for i, chunk in enumerate(message.chunks):
-        where = f"chunk {i}"
-        _check_agent(where, chunk.behaviour, chunk.agent, specs)
-        if chunk.transitions is not None:
-            where = f"{where} (behaviour {chunk.behaviour!r}, agent {chunk.agent})"
-            _check_transitions(where, chunk.behaviour, chunk.transitions, terms)
-    for i, (behaviour, agent) in enumerate(message.gone):
-        _check_agent(f"gone {i}", behaviour, agent, specs)
-    for i, (behaviour, agent, total, length) in enumerate(message.episodes):
-        where = f"episode {i}"
-        _check_agent(where, behaviour, agent, specs)
-        _within(f"{where}: length", length, 1, MAX_COUNT)
-        if not abs(total) <= length * _MAX_REWARD:  # nor is NaN
-            raise BadMessage(f"{where}: the return is {total}, not a sum of {length} rewards")
+    for what, of_all in (("closed", message.closed), ("agents", message.agents)):
+        for behaviour, agents in of_all.items():
+            _check_agents(_where(what, behaviour, terms), agents)
+        _within(f"number of {what}", sum(map(len, of_all.values())), 0, MAX_ENVIRONMENTS)
+    for behaviour, steps in message.steps.items():
+        where = _where("steps", behaviour, terms)
+        _check_transitions(
+            where, steps, terms.specs[behaviour], terms.carry_shapes[behaviour], terms.most[behaviour]
+        )
+        _check_chains(where, steps, message.agents.get(behaviour))
+    for behaviour, episodes in message.episodes.items():
+        _check_episodes(_where("episodes", behaviour, terms), episodes)
+
+
+def _where(what: str, behaviour: str, terms: Terms) -> str:
+    if behaviour not in terms.specs:
+        known = ", ".join(map(repr, terms.specs))
+        raise BadMessage(f"{what}: there is no behaviour {behaviour[:100]!r}; known: {known}")
+    return f"{what} of {behaviour!r}"
+
+
+def _check_agents(where: str, agents: Int) -> None:
+    _check_column(where, agents, (agents.size,), "int64")
+    _refuse(where, agents, (agents < 0) | (agents > MAX_AGENT), f"an agent is 0 … {MAX_AGENT}")
+
+
+def _check_episodes(where: str, episodes: Episodes) -> None:
+    agents, returns, lengths = episodes.agents, episodes.returns, episodes.lengths
+    _check_agents(where, agents)
+    _within(f"{where}: number", len(agents), 0, MAX_ENVIRONMENTS)
+    _check_column(f"{where}, lengths", lengths, agents.shape, "int64")
+    _check_column(f"{where}, returns", returns, agents.shape, "float64", finite=False)
+    _refuse(f"{where}, lengths", lengths, (lengths < 1) | (lengths > MAX_COUNT), f"it is 1 … {MAX_COUNT}")
+    sums = np.abs(returns) <= lengths * _MAX_REWARD  # nor is NaN
+    _refuse(f"{where}, returns", returns, ~sums, "it is not the sum of so many rewards")
 
 
 def _within(what: str, value: int, low: int, high: int) -> None:
@@ -110,86 +129,104 @@ def _within(what: str, value: int, low: int, high: int) -> None:
         raise BadMessage(f"{what} is {value} and must be in {low} … {high}")
 
 
-def _check_agent(where: str, behaviour: str, agent: int, specs: Mapping[str, AgentSpec]) -> None:
-    if behaviour not in specs:
-        known = ", ".join(map(repr, specs))
-        raise BadMessage(f"{where}: there is no behaviour {behaviour[:100]!r}; known: {known}")
-    _within(f"{where}: agent", agent, 0, MAX_AGENT)
-
-
-def _check_transitions(where: str, behaviour: str, segment: Transitions, terms: Terms) -> None:
-    spec, carry = terms.specs[behaviour], terms.carry_shapes[behaviour]
-    if segment.reward.ndim != 1:
-        raise BadMessage(f"{where}, reward: shape {segment.reward.shape} is not that of a series")
-    length = segment.length
-    _within(f"{where}: number of transitions (base_config.max_episode_length)", length, 1, terms.max_length)
-    _within(f"{where}: start_step", segment.start_step, 0, MAX_STEP - length - 1)
-    if segment.obs.keys() != set(spec.obs.names):
-        raise BadMessage(f"{where}: its observations are {sorted(segment.obs)}, not {sorted(spec.obs.names)}")
-    for name, tail, dtype in spec.obs.items():
-        _check_column(f"{where}, obs {name!r}", segment.obs[name], (length + 1, *tail), dtype)
-    for name, (shape, dtype) in _columns(spec.action, carry, length).items():
-        _check_column(f"{where}, {name}", getattr(segment, name), shape, dtype)
-    _check_choices(where, segment, spec.obs)
+def _check_transitions(where: str, steps: StepBatch, spec: AgentSpec, carry: Shape, most: int) -> None:
+    n = steps.reward.size
+    _within(f"{where}: number of transitions (base_config.max_episode_length)", n, 1, most)
+    names = set(spec.obs.names)
+    if steps.obs.keys() != names or steps.next_obs.keys() != names:
+        seen = sorted(steps.obs.keys() | steps.next_obs.keys())
+        raise BadMessage(f"{where}: its observations are {seen}, not {sorted(names)}")
+    for name, (tail, dtype) in _columns(spec.action).items():
+        _check_column(f"{where}, {name}", getattr(steps, name), (n, *tail), dtype)
+    _refuse(f"{where}, streams", steps.streams, (steps.streams < 0) | (steps.streams > MAX_AGENT), "no agent")
+    starts = steps.start_steps
+    _refuse(f"{where}, start_steps", starts, (starts < 0) | (starts > MAX_STEP - 2), "there is no such step")
+    own = n if steps.follows is None else int(np.count_nonzero(steps.follows < 0))
+    for prefix, rows in (("", own), ("next_", n)):
+        for name, (tail, dtype) in _observed(spec, carry).items():
+            kind, _, key = name.partition("/")
+            value = getattr(steps, f"{prefix}{kind}")
+            _check_column(f"{where}, {prefix}{name}", value[key] if key else value, (rows, *tail), dtype)
+        _check_choices(f"{where}, {prefix}obs", getattr(steps, f"{prefix}obs"), spec.obs)
     if spec.action.branches:
-        _check_discrete(where, segment, spec)
+        _check_discrete(where, steps, spec)
     if spec.action.continuous:
-        _check_continuous(where, segment, spec)
-    for name in ("terminated", "truncated"):
-        ends = getattr(segment, name)
-        _refuse(f"{where}, {name}", ends[:-1], ends[:-1], "only the last step may end an episode")
+        _check_continuous(where, steps, spec)
 
 
-def _columns(action: ActionSpec, carry: Shape, length: int) -> Mapping[str, tuple[Shape, str]]:
-    """Return name → (shape, dtype) of all columns but observations; ``carry``: shape of one."""
+def _check_chains(where: str, steps: StepBatch, agents: Int | None) -> None:
+    """Check that every episode goes on, ends, or is that of an agent that is there afterwards."""
+    if steps.torn:
+        raise BadMessage(f"{where}: an episode breaks off without an end")
+    open_ = ~steps.ended
+    if steps.follows is not None:
+        open_[steps.follows[steps.follows >= 0]] = False
+    there = np.isin(steps.streams, steps.streams[:0] if agents is None else agents)
+    _refuse(f"{where}, streams", steps.streams, open_ & ~there, "it is open, and its agent is not there")
+
+
+def _columns(action: ActionSpec) -> Mapping[str, tuple[Shape, str]]:
+    """Return name → (shape of a row, dtype) of the columns with a row for each transition."""
     return {
-        "action_mask": ((length + 1, action.discrete), "bool"),
-        "carry": ((length + 1, *carry), "float32"),
-        "action": ((length, action.size), "float32"),
-        "z": ((length, action.continuous), "float32"),
-        "behaviour_logp": ((length, action.record_size), "float32"),
-        "reward": ((length,), "float32"),
-        "terminated": ((length,), "bool"),
-        "truncated": ((length,), "bool"),
+        "streams": ((), "int64"),
+        "start_steps": ((), "int64"),
+        "action": ((action.size,), "float32"),
+        "z": ((action.continuous,), "float32"),
+        "behaviour_logp": ((action.record_size,), "float32"),
+        "reward": ((), "float32"),
+        "terminated": ((), "bool"),
+        "truncated": ((), "bool"),
     }
 
 
-def _check_column(where: str, value: Array, shape: tuple[int, ...], dtype: str) -> None:
+def _observed(spec: AgentSpec, carry: Shape) -> Mapping[str, tuple[Shape, str]]:
+    """Return likewise the columns with one for each observation; ``carry``: shape of one."""
+    return {
+        **{f"obs/{name}": (shape, dtype) for name, shape, dtype in spec.obs.items()},
+        "action_mask": ((spec.action.discrete,), "bool"),
+        "carry": (carry, "float32"),
+    }
+
+
+def _check_column(
+    where: str, value: Array, shape: tuple[int, ...], dtype: str, *, finite: bool = True
+) -> None:
     if value.shape != shape:
         raise BadMessage(f"{where}: expected shape {shape}, got {value.shape}")
     if value.dtype != dtype:
         raise BadMessage(f"{where}: expected {dtype}, got {value.dtype}")
-    if value.dtype.kind == "f" and not held(value).all():
+    if finite and value.dtype.kind == "f" and not held(value).all():
         _refuse(where, value, ~held(value), "it must be finite")
 
 
-def _check_choices(where: str, segment: Transitions, obs: ObsSpec) -> None:
+def _check_choices(where: str, seen: Mapping[str, Array], obs: ObsSpec) -> None:
     """Check that choices are in range; an encoder would index a one-hot outside its width."""
     for name, shape, counts in zip(obs.names, obs.shapes, obs.categories, strict=True):
         if counts:
-            value = segment.obs[name]
             limit = np.array(counts).reshape(shape)
-            outside = np.less(value, 0) | np.greater_equal(value, limit)
-            _refuse(f"{where}, obs {name!r}", value, outside, "there is no such choice")
+            outside = np.less(seen[name], 0) | np.greater_equal(seen[name], limit)
+            _refuse(f"{where}/{name}", seen[name], outside, "there is no such choice")
 
 
-def _check_discrete(where: str, segment: Transitions, spec: AgentSpec) -> None:
-    onehot, mask = segment.action[:, : spec.action.discrete], segment.action_mask
+def _check_discrete(where: str, steps: StepBatch, spec: AgentSpec) -> None:
+    onehot = steps.action[:, : spec.action.discrete]
+    mask = steps.acted_on(steps.action_mask, steps.next_action_mask)
     _refuse(f"{where}, action", onehot, (onehot != 0.0) & (onehot != 1.0), "a one-hot has only 0 and 1")
-    _refuse(f"{where}, action", onehot, (onehot == 1.0) & ~mask[:-1], "action_mask does not allow that")
+    _refuse(f"{where}, action", onehot, (onehot == 1.0) & ~mask, "action_mask does not allow that")
     for i, branch in enumerate(spec.action.branch_slices):
         chosen = onehot[:, branch].sum(1)
         _refuse(f"{where}, action, branch {i}", chosen, chosen != 1.0, "exactly one choice must be made")
-        allowed = mask[:, branch].sum(1)
-        _refuse(f"{where}, action_mask, branch {i}", allowed, allowed == 0, "a choice must be allowed")
+        for name, allowed in (("action_mask", mask), ("next_action_mask", steps.next_action_mask)):
+            left = allowed[:, branch].sum(1)
+            _refuse(f"{where}, {name}, branch {i}", left, left == 0, "a choice must be allowed")
 
 
-def _check_continuous(where: str, segment: Transitions, spec: AgentSpec) -> None:
-    u = segment.action[:, spec.action.discrete :]
+def _check_continuous(where: str, steps: StepBatch, spec: AgentSpec) -> None:
+    u = steps.action[:, spec.action.discrete :]
     action = spec.action
     if action.squash == "tanh":
-        _refuse(f"{where}, z", segment.z, np.abs(segment.z) > Z_LIMIT, f"its limit is ±{Z_LIMIT}")
-    far = np.abs(action.squashed(segment.z) - u) > SQUASH_TOLERANCE
+        _refuse(f"{where}, z", steps.z, np.abs(steps.z) > Z_LIMIT, f"its limit is ±{Z_LIMIT}")
+    far = np.abs(action.squashed(steps.z) - u) > SQUASH_TOLERANCE
     _refuse(f"{where}, action, continuous part", u, far, f"it must be {action.squash}(z)")
 
 
@@ -201,21 +238,34 @@ def _refuse(where: str, value: Array, bad: Array, why: str) -> None:
         raise BadMessage(f"{where} [{place}] is {value[index]}: {why}")
 
 
-STRUCTURE = 2**20
-"""Bytes of a message besides the arrays of a segment: the other messages, and many chunks of a step, pass."""
+STRUCTURE = 2**22
+"""Bytes of a message besides transitions: agents, those closed, and episodes, as many as there may be."""
+
+LEAST = 2**20
+"""Bytes of transitions that may be in a message even if episodes are short: a step of a thousand agents."""
 
 
-def message_limit(specs: Mapping[str, AgentSpec], carries: Mapping[str, Shape], max_length: int) -> int:
-    """Return the bytes of the largest message that a learner reads, with the segment of one agent.
+def most_rows(spec: AgentSpec, carry: Shape, max_length: int, limit: int | None) -> int:
+    """Return the number of transitions of a behaviour in a message.
 
-    specs:      observations and actions of each behaviour.
-    carries:    shape of each one's stored carry, ``(0,)`` without memory.
-    max_length: transitions of the longest segment.
+    max_length: ``base_config.max_episode_length``; limit: of the family, None without any
     """
-    return STRUCTURE + max(_nbytes(spec, carries[name], max_length) for name, spec in specs.items())
+    return max_length + LEAST // _row_bytes(spec, carry) if limit is None else min(max_length, limit)
 
 
-def _nbytes(spec: AgentSpec, carry: Shape, length: int) -> int:
-    arrays = [((length + 1, *shape), dtype) for _, shape, dtype in spec.obs.items()]
-    arrays += _columns(spec.action, carry, length).values()
-    return sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays)
+def message_limit(
+    specs: Mapping[str, AgentSpec], carries: Mapping[str, Shape], most: Mapping[str, int]
+) -> int:
+    """Return the bytes of the largest message that a learner reads.
+
+    specs:   observations and actions of each behaviour.
+    carries: shape of each one's stored carry, ``(0,)`` without memory.
+    most:    transitions of each one in a message.
+    """
+    return STRUCTURE + sum(most[name] * _row_bytes(spec, carries[name]) for name, spec in specs.items())
+
+
+def _row_bytes(spec: AgentSpec, carry: Shape) -> int:
+    """Return the bytes of a transition with both of its observations."""
+    columns = [*_columns(spec.action).values(), *2 * [*_observed(spec, carry).values()]]
+    return sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in columns)

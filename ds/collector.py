@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import msgspec
+import numpy as np
 
-from algorithm.agents.roles import Episode, SegmentRecorder
-from algorithm.core.data import State
+from algorithm.agents.roles import Episode, Recorder
+from algorithm.core.data import Int, State
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
-from ds.checking import MAX_ENVIRONMENTS
 from ds.net.ingest import ActorLeft, IngestQueue
-from ds.net.protocol import TrajectoryMessage
+from ds.net.protocol import StepMessage
 from ds.records import SavedRegistry, SavedSource
 from ds.registry import ActorRegistry
 from ds.service import ParameterStore
 
 MAX_ROWS = 16
 
-MAX_STREAMS = MAX_ENVIRONMENTS
-"""Maximum number of agents of one actor; messages without a step could otherwise add any number."""
-
 _AGENTS = 2**32
-"""Number of streams reserved for each actor."""
+"""Number of streams reserved for each actor: actor 0 has the streams of a single process."""
 
 Stream = tuple[str, int]
 """(behaviour, number of the stream)"""
 
 
-def stream_of(number: int, agent: int) -> int:
-    """Return the stream of an agent of actor ``number``; actor 0 has the streams of a single process."""
-    return number * _AGENTS + agent
-
-
 class _Unreleased(msgspec.Struct):
-    """Steps of a stored message that the trainer has not been given yet, and episodes that end with them."""
+    """Steps of a stored message that the trainer has not been given yet, and episodes that end with them.
+
+    at_once: of each behaviour, as a step of all of the actor's agents
+    """
 
     steps: dict[str, int]  # by behaviour
+    at_once: dict[str, int]
     episodes: list[Episode]
 
 
@@ -54,17 +51,15 @@ class _Saved(msgspec.Struct):
 class RemoteCollector:
     """Transition source whose environments are stepped by actors, a :class:`~.roles.Collector`.
 
-    A message is stored at once, and its steps are handed out one at a time, so that evaluations, summaries
-    and checkpoints come when they are due, however long the message is.
+    A message is stored at once, and its steps are handed out a step of all agents at a time, so that
+    evaluations, summaries and checkpoints come when they are due, however long the message is.
 
     recorders:   of the transitions, by behaviour
     before_step: called first in every step; publishes weights if that is due
     watch:       stopwatch of waiting and storing
     wait:        seconds that a step waits for a message at most
     whole:       hand out all steps of a message at once: it is one step of all agents
-    max_lag:     versions that the weights of a behaviour's segment may be behind; None: any
-    silence:     transitions of an actor, for each of its agents, after which an agent without any has left,
-                 even if the word of it was lost: several times the longest segment
+    max_lag:     versions that the weights of a behaviour's steps may be behind; None: any
     """
 
     def __init__(
@@ -72,19 +67,19 @@ class RemoteCollector:
         queue: IngestQueue,
         actors: ActorRegistry,
         parameters: ParameterStore,
-        recorders: Mapping[str, SegmentRecorder],
+        recorders: Mapping[str, Recorder],
         *,
         before_step: Callable[[], None],
         watch: Stopwatch,
         wait: float,
         whole: bool = False,
         max_lag: Mapping[str, int | None],
-        silence: int,
     ) -> None:
         self._queue, self._actors, self._recorders = queue, actors, recorders
         self._parameters = parameters
         self._before_step, self._watch, self._wait = before_step, watch, wait
-        self._agents = AgentTracker(silence)
+        self._sources: dict[int, _Source] = {}  # by the actor's number
+        self._agents: frozenset[Stream] | None = None
         self._whole, self._max_lag = whole, max_lag
         self.behaviour_steps = dict.fromkeys(recorders, 0)
         self._unreleased: _Unreleased | None = None
@@ -97,10 +92,12 @@ class RemoteCollector:
     @property
     def agents(self) -> frozenset[Stream]:
         """(behaviour, stream) of all agents that act now, as far as messages say."""
-        return self._agents.agents
+        if self._agents is None:
+            self._agents = frozenset(stream for one in self._sources.values() for stream in one.streams())
+        return self._agents
 
     def step(self) -> list[Episode]:
-        """Return one step; if none is pending, take the next message, for which it waits a moment.
+        """Return a step of all agents of an actor; if none is pending, wait a moment for the next message.
 
         Returns the episodes that ended with the last step of a message, else none.
         """
@@ -126,7 +123,7 @@ class RemoteCollector:
         saved = _Saved(
             steps=self.behaviour_steps,
             unreleased=self._unreleased,
-            sources=self._agents.state(),
+            sources=[one.state() for one in self._sources.values()],
             actors=self._actors.state(),
             version=self._parameters.newest,
         )
@@ -142,10 +139,11 @@ class RemoteCollector:
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
         self._unreleased = saved.unreleased
-        self._agents.load_state(saved.sources)
+        self._sources = {one.number: _Source(one.number, one.stored, one.agents) for one in saved.sources}
+        self._agents = None
         self._actors.load_state(saved.actors)
         self._parameters.resume(saved.version)
-        for number in sorted(self._agents.numbers - self._actors.awaited):
+        for number in sorted(self._sources.keys() - self._actors.awaited):
             self._queue.left(number)  # the word that it has left waited where the messages did
         self.behaviour_steps = {name: saved.steps.get(name, 0) for name in self._recorders}
         if not saved.actors.living:
@@ -168,130 +166,91 @@ class RemoteCollector:
         item = self._queue.take(self._wait)
         self._watch.lap("wait")
         if isinstance(item, ActorLeft):
-            self._close(self._agents.left(item.number))
+            self._close(self._sources.pop(item.number, None))
         elif item is not None:
             self._store(item.number, item.message)
         self._watch.lap("store")
 
-    def _store(self, number: int, came: TrajectoryMessage) -> None:
-        self._close(self._agents.interrupted(number, came))
+    def _store(self, number: int, message: StepMessage) -> None:
+        source = self._sources.setdefault(number, _Source(number, message.number - 1, {}))
+        if message.number != source.stored + 1:
+            self._close(source)  # something of them is lost
+        source.stored = message.number
+        source.close(message.closed, self._recorders)
         # A synchronous actor waits for the newest weights. After a kill it may have them from before.
-        lag = 0 if self._whole else self._parameters.lag(came.version)
-        message = came.without(
-            [name for name, most in self._max_lag.items() if most is not None and lag > most]
-        )
-        taken = dict.fromkeys((chunk.behaviour for chunk in message.chunks), 0)
-        for chunk in message.chunks:
-            stream = stream_of(number, chunk.agent)
-            if chunk.transitions is None:
-                self._recorders[chunk.behaviour].close(stream)
+        lag = 0 if self._whole else self._parameters.lag(message.version)
+        taken = {}
+        for behaviour, steps in message.steps.items():
+            most, recorder = self._max_lag.get(behaviour), self._recorders[behaviour]
+            if most is not None and lag > most:
+                source.close({behaviour: np.unique(steps.streams)}, self._recorders)
             else:
-                self._recorders[chunk.behaviour].add(chunk.transitions.segment(stream, lag=lag))
-                taken[chunk.behaviour] += chunk.transitions.length
-        self._close(self._agents.heard(number, message))
-        self._actors.stored(came, outdated=came.steps - message.steps)
-        episodes = [
-            Episode(behaviour, stream_of(number, agent), total, length)
-            for behaviour, agent, total, length in message.episodes
-        ]
-        self._unreleased = _Unreleased(taken, episodes)
+                recorder.add_steps(replace(steps, streams=steps.streams + source.first, lag=lag))
+                taken[behaviour] = len(steps)
+        if source.change(message.agents, self._recorders):
+            self._agents = None
+        self._actors.stored(message, outdated=message.num_steps - sum(taken.values()))
+        at_once = {name: max(1, len(message.agents.get(name, ()))) for name in taken}
+        self._unreleased = _Unreleased(taken, at_once, [*source.episodes(message)])
 
-    def _close(self, streams: list[Stream]) -> None:
-        """End the open episodes of agents that are not there any more, or whose transitions are lost."""
-        for behaviour, stream in streams:
-            self._recorders[behaviour].close(stream)
+    def _close(self, source: _Source | None) -> None:
+        """End what is open of an actor that has left, or of which something is lost."""
+        if source is not None:
+            source.change({}, self._recorders)
+            self._agents = None
 
     def _release(self) -> list[Episode]:
         left = self._unreleased
         if left is None:
             return []
         for name, steps in left.steps.items():
-            now = steps if self._whole else min(steps, 1)
+            now = steps if self._whole else min(steps, left.at_once[name])
             self.behaviour_steps[name] += now
             left.steps[name] -= now
-            if now and not self._whole:
-                break
         if any(left.steps.values()):
             return []
         self._unreleased = None
         return left.episodes
 
 
-class AgentTracker:
-    """Agents of all actors that have sent messages and have not left.
+class _Source:
+    """An actor: the number of its last stored message, and its agents after that, by behaviour."""
 
-    silence: transitions of an actor, for each of its agents, after which an agent without any has left
+    def __init__(self, number: int, stored: int, agents: Mapping[str, list[int]]) -> None:
+        self._number, self.stored, self.first = number, stored, number * _AGENTS
+        self._agents: dict[str, Int] = {name: np.array(ids, np.int64) for name, ids in agents.items()}
 
-    Of one actor at most :data:`MAX_STREAMS` agents are kept; above that the least recently active has left.
-    """
+    def streams(self) -> Iterator[Stream]:
+        """Yield (behaviour, stream) of each agent."""
+        return ((name, self.first + one) for name, agents in self._agents.items() for one in agents.tolist())
 
-    def __init__(self, silence: int) -> None:
-        self._silence = silence
-        self._steps: dict[int, int] = {}  # of each actor
-        self._stored: dict[int, dict[int, int]] = {}  # and of each channel the number of its last message
-        self._heard: dict[int, dict[Stream, tuple[int, int]]] = {}
-        """Channel of each agent, by actor, and the actor's steps at its last one, oldest first."""
+    def close(self, agents: Mapping[str, Int], recorders: Mapping[str, Recorder]) -> None:
+        """End open episodes of ``agents``, by behaviour."""
+        for name, of_one in agents.items():
+            for stream in (of_one + self.first).tolist():
+                recorders[name].close(stream)
 
-    @property
-    def numbers(self) -> frozenset[int]:
-        """Numbers of the actors."""
-        return frozenset(self._heard)
+    def change(self, agents: Mapping[str, Int], recorders: Mapping[str, Recorder]) -> bool:
+        """Replace the agents; end the open episodes of those that are not there any more.
 
-    @property
-    def agents(self) -> frozenset[Stream]:
-        """All agents that act, as far as messages say."""
-        return frozenset().union(*self._heard.values())
+        Returns whether any has come or gone.
+        """
+        before, self._agents = self._agents, {name: of_one.copy() for name, of_one in agents.items()}
+        if before.keys() == agents.keys() and all(np.array_equal(before[k], agents[k]) for k in agents):
+            return False
+        gone = {name: np.setdiff1d(old, agents.get(name, old[:0])) for name, old in before.items()}
+        self.close(gone, recorders)
+        return True
 
-    def interrupted(self, number: int, message: TrajectoryMessage) -> list[Stream]:
-        """Note a message that is to be stored; return its channel's agents if some before it are lost."""
-        stored = self._stored.setdefault(number, {})
-        last = stored.get(message.channel, message.number - 1)
-        stored[message.channel] = message.number
-        if message.number == last + 1:
-            return []
-        heard = self._heard[number]
-        return [stream for stream, (channel, _) in heard.items() if channel == message.channel]
+    def episodes(self, message: StepMessage) -> Iterator[Episode]:
+        """Yield the episodes that ended with a message."""
+        for behaviour, one in message.episodes.items():
+            columns = ((one.agents + self.first).tolist(), one.returns.tolist(), one.lengths.tolist())
+            for stream, total, length in zip(*columns, strict=True):
+                yield Episode(behaviour, stream, total, length)
 
-    def heard(self, number: int, message: TrajectoryMessage) -> list[Stream]:
-        """Note a stored message of actor ``number``; return agents that are not there any more."""
-        heard = self._heard.setdefault(number, {})
-        steps = self._steps[number] = self._steps.get(number, 0) + message.steps
-        for chunk in message.chunks:
-            if chunk.transitions is not None:
-                stream = (chunk.behaviour, stream_of(number, chunk.agent))
-                heard.pop(stream, None)
-                heard[stream] = message.channel, steps
-        gone = [(behaviour, stream_of(number, agent)) for behaviour, agent in message.gone]
-        for stream in gone:
-            heard.pop(stream, None)
-        while heard:
-            first = next(iter(heard))
-            if heard[first][1] > steps - self._silence * len(heard) and len(heard) <= MAX_STREAMS:
-                break
-            del heard[first]
-            gone.append(first)
-        return gone
-
-    def left(self, number: int) -> list[Stream]:
-        """Remove actor ``number``; return its agents."""
-        self._steps.pop(number, None)
-        self._stored.pop(number, None)
-        return sorted(self._heard.pop(number, {}))
-
-    def state(self) -> list[SavedSource]:
-        """Return what :meth:`load_state` continues from."""
-        return [
-            SavedSource(
-                number, self._steps[number], stored, [(*k, *v) for k, v in self._heard[number].items()]
-            )
-            for number, stored in self._stored.items()
-        ]
-
-    def load_state(self, state: list[SavedSource]) -> None:
-        """Continue from what :meth:`state` returned."""
-        self._steps = {source.number: source.steps for source in state}
-        self._stored = {source.number: source.stored for source in state}
-        self._heard = {
-            source.number: {(name, stream): (channel, at) for name, stream, channel, at in source.heard}
-            for source in state
-        }
+    def state(self) -> SavedSource:
+        """Return what another one is made of."""
+        return SavedSource(
+            self._number, self.stored, {name: agents.tolist() for name, agents in self._agents.items()}
+        )

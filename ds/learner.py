@@ -28,7 +28,7 @@ from algorithm.run.runtime import EnvInfo, Runtime
 from algorithm.run.training_context import TrainingContext
 from algorithm.run.user_code import nn_file
 from algorithm.store.files import write_json
-from ds.acting import longest_segment
+from ds.acting import rows_of_messages
 from ds.checking import Terms, message_limit
 from ds.collector import RemoteCollector
 from ds.compatibility import actor_command, agreed
@@ -46,8 +46,6 @@ LOOPBACK = "127.0.0.1"
 
 _WAIT_S = 0.1
 """Seconds until the loop handles a signal while no actor sends anything."""
-
-_SILENT_CHUNKS = 16  # an agent may be asked so much more rarely than the others of its actor
 
 _GRACE_S = 2.0
 
@@ -129,7 +127,6 @@ class RemoteRuntime(Runtime):
             watch=watch,
             wait=_WAIT_S,
             whole=net.synchronous,
-            silence=_SILENT_CHUNKS * base.max_episode_length,
             max_lag={name: self._max_lag(name) for name in agents},
         )
 
@@ -203,13 +200,14 @@ class RemoteRuntime(Runtime):
         loaded = self._loaded
         carries = {name: agent.policy.stored_carry_shape for name, agent in self._agents.items()}
         specs = {name: agent.spec for name, agent in self._agents.items()}
+        most = rows_of_messages(loaded, specs, carries, synchronous=self._net.synchronous)
         files = {name: nn_file(loaded.for_behaviour(name), self._networks) for name in specs}
         return Terms(
             agreed=agreed(loaded, specs, files),
             specs=specs,
             carry_shapes=carries,
-            max_length=longest_segment(loaded, specs),
-            max_message=message_limit(specs, carries, self._base.max_episode_length),
+            most=most,
+            max_message=message_limit(specs, carries, most),
             synchronous=self._net.synchronous,
             room_timeout=self._net.heartbeat,
         )

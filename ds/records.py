@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ds.checking import AHEAD
-from ds.net.protocol import BadMessage, Beat, Join, ReceiptState, TrajectoryMessage
+from ds.net.protocol import BadMessage, Beat, Join, ReceiptState, StepMessage
 
 RECENT = 20  # messages whose lag is averaged
 
@@ -16,16 +16,17 @@ RECENT = 20  # messages whose lag is averaged
 class SavedActor(msgspec.Struct, kw_only=True):
     """Record of an actor in a learner's state.
 
-    stored, stored_steps: of each channel the last message that the agents have; environment steps in all of
-                          them
-    dropped:              environment steps that the actor has given up
-    faults:               that it has reported, as in a beat
+    joined:  its settings have agreed
+    stored, stored_steps: the last message that the agents have; environment steps in all of them
+    dropped: environment steps that the actor has given up
+    faults:  that it has reported, as in a beat
     """
 
     actor: str
     number: int
     slot: int
-    stored: list[int] = []
+    joined: bool = False
+    stored: int = 0
     stored_steps: int = 0
     dropped: int = 0
     faults: tuple[int, int] = (0, 0)
@@ -41,16 +42,11 @@ class SavedRegistry(msgspec.Struct, kw_only=True):
 
 
 class SavedSource(msgspec.Struct):
-    """Position in what an actor has sent: its steps, and the last message of each channel and each agent.
-
-    stored: channel -> number of its last message
-    heard:  behaviour, stream, channel and ``steps`` at the agent's last transition, oldest first
-    """
+    """Position in what an actor has sent: the last stored message, and behaviour -> agents after it."""
 
     number: int
-    steps: int
-    stored: dict[int, int]
-    heard: list[tuple[str, int, int, int]]
+    stored: int
+    agents: dict[str, list[int]]
 
 
 @dataclass
@@ -60,7 +56,7 @@ class Visit:
     host: str = "?"
     pid: int = 0
     seen: float = 0.0
-    joined: bool = False  # its settings agree
+    joined: bool = False  # since it came
     steps: int = 0
     steps_per_s: float | None = None
     behind: int = 0  # versions, of the weights that it acts with
@@ -79,15 +75,15 @@ class Visit:
 class ActorRecord(SavedActor, kw_only=True):
     """Record of an actor, kept after it has left.
 
-    channels, came_steps: of each channel the last message that has come; environment steps in all of them
-    busy:                 channels of which a message is being taken right now
-    became:               of each channel what became of the last message that has come
+    came, came_steps: the last message that has come; environment steps in all of them
+    busy:             a message is being taken right now
+    became:           what became of the last message that has come
     """
 
-    channels: list[int] = []
+    came: int = 0
     came_steps: int = 0
-    busy: set[int] = msgspec.field(default_factory=set)
-    became: dict[int, ReceiptState] = {}
+    busy: bool = False
+    became: ReceiptState = "taken"
     visit: Visit = msgspec.field(default_factory=Visit)
 
     @property
@@ -99,57 +95,47 @@ class ActorRecord(SavedActor, kw_only=True):
     def of_state(cls, saved: SavedActor) -> ActorRecord:
         """Return the record of a state; messages under way are not part of it."""
         own = {name: getattr(saved, name) for name in SavedActor.__struct_fields__}
-        return cls(**own, channels=list(saved.stored), came_steps=saved.stored_steps)
+        return cls(**own, came=saved.stored, came_steps=saved.stored_steps)
 
     def state(self) -> SavedActor:
         """Return what outlives the learner."""
         return SavedActor(**{name: getattr(self, name) for name in SavedActor.__struct_fields__})
 
     def go_on_from(self, join: Join) -> int:
-        """Advance each channel to the later of the actor's number and the one that came here.
+        """Advance to the later of the actor's number and the one that came here.
 
         Returns how many of its steps never came here; from now on they count as if they had. Raises
         BadMessage, and changes nothing, for counts that cannot be.
         """
-        known = [*self.channels, *(0 for _ in join.channels[len(self.channels) :])]
-        for channel, number in enumerate(join.channels):
-            check_follows(f"the last message of channel {channel}", number, known[channel])
+        check_follows("the number of the last message", join.number, self.came)
         check_follows("taken_steps", join.taken_steps, self.came_steps)
-        self.stored += known[len(self.channels) :]
-        self.channels = known
-        for channel, number in enumerate(join.channels):
-            known[channel] = max(known[channel], number)
+        self.joined, self.came = True, max(self.came, join.number)
         lost = max(0, join.taken_steps - self.came_steps)
         self.came_steps += lost
         self.stored_steps += lost
         return lost
 
-    def accept(self, message: TrajectoryMessage) -> ReceiptState | None:
-        """Return the answer to a message that is not to be stored; None, and a busy channel, for another.
+    def accept(self, message: StepMessage) -> ReceiptState | None:
+        """Return the answer to a message that is not to be stored; None, and busy from now on, for another.
 
-        Raises BadMessage for a channel or counts that cannot be.
+        Raises BadMessage for counts that cannot be.
         """
-        channel = message.channel
-        if not 0 <= channel < len(self.channels):
-            raise BadMessage(f"channel {channel} is not one of those it joined with")
-        newest = self.channels[channel]
-        check_follows("number", message.number, newest, least=1)
+        check_follows("number", message.number, self.came, least=1)
         check_follows("dropped", message.dropped, self.dropped)
-        if channel in self.busy:
+        if self.busy:
             return "again"
-        if message.number <= newest:
-            return self.became.get(channel, "taken") if message.number == newest else "taken"
-        self.busy.add(channel)
+        if message.number <= self.came:
+            return self.became if message.number == self.came else "taken"
+        self.busy = True
         return None
 
-    def advance(self, message: TrajectoryMessage, became: ReceiptState) -> int:
-        """Advance the channel past this message; return the numbers that never came."""
-        channel, number = message.channel, message.number
-        self.became[channel] = became
-        gaps = max(0, number - self.channels[channel] - 1)
-        self.channels[channel] = max(self.channels[channel], number)
+    def advance(self, message: StepMessage, became: ReceiptState) -> int:
+        """Advance past this message; return the numbers that never came."""
+        self.became = became
+        gaps = max(0, message.number - self.came - 1)
+        self.came = max(self.came, message.number)
         if became == "taken":
-            self.came_steps += message.steps
+            self.came_steps += message.num_steps
         return gaps
 
     def give_up(self, dropped: int) -> int:

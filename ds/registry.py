@@ -15,7 +15,7 @@ from ds.net.protocol import (
     Join,
     ReceiptState,
     Refused,
-    TrajectoryMessage,
+    StepMessage,
     Welcome,
 )
 from ds.records import ActorRecord, SavedRegistry, Visit, check_follows, shown
@@ -87,7 +87,7 @@ class ActorRegistry:
             )
 
     def join(self, join: Join) -> bool:
-        """Advance each channel to the later of the actor's and this learner's number; return if it is known.
+        """Go on behind the later of the actor's and this learner's messages; return if it is known.
 
         Steps that only an earlier learner took are lost. Raises BadMessage, and changes nothing, for counts
         that cannot be.
@@ -103,11 +103,11 @@ class ActorRegistry:
                 self._tell(f"{actor.name}: {lost} steps that an earlier learner had are lost")
             return True
 
-    def accept(self, message: TrajectoryMessage) -> ReceiptState | None:
+    def accept(self, message: StepMessage) -> ReceiptState | None:
         """Return the answer to a message that is not to be stored, or None for one that is.
 
-        After None its channel is busy until the message is :meth:`settled`. Raises BadMessage for a channel
-        or counts that cannot be.
+        After None it is busy until the message is :meth:`settled`. Raises BadMessage for counts that cannot
+        be.
         """
         with self._lock:
             actor = self._living.get(message.actor)
@@ -118,9 +118,7 @@ class ActorRegistry:
             self._counts["duplicates"] += answer not in (None, "again")
             return answer
 
-    def settled(
-        self, message: TrajectoryMessage, became: ReceiptState, *, lag: int = 0, why: str = ""
-    ) -> None:
+    def settled(self, message: StepMessage, became: ReceiptState, *, lag: int = 0, why: str = "") -> None:
         """Note what became of a message.
 
         taken: it is in the queue, made with weights ``lag`` versions behind · again: there was no room, it
@@ -130,9 +128,9 @@ class ActorRegistry:
             actor = self._living.get(message.actor) or self._departed.get(message.actor)
             if became == "rejected":
                 self.count_fault("rejected", f"{actor.name if actor else 'an unknown actor'}: {why}")
-            if actor is None or (became in ("rejected", "again") and message.channel not in actor.busy):
+            if actor is None or (became in ("rejected", "again") and not actor.busy):
                 return
-            actor.busy.discard(message.channel)
+            actor.busy = False
             if became != "again":
                 self._counts["gaps"] += actor.advance(message, became)
             if became == "taken":
@@ -145,7 +143,7 @@ class ActorRegistry:
             self._counts["rejected"] += 1
         self._log.say(kind, f"{kind}: {shown(what)}")
 
-    def stored(self, message: TrajectoryMessage, *, outdated: int = 0) -> None:
+    def stored(self, message: StepMessage, *, outdated: int = 0) -> None:
         """Note that the agents have a message: from here on it is in the state.
 
         outdated: transitions in it that were left out, made with weights too old for what learns from them
@@ -154,8 +152,8 @@ class ActorRegistry:
             self._counts["stale"] += outdated
             actor = self._living.get(message.actor) or self._departed.get(message.actor)
             if actor is not None:
-                actor.stored[message.channel] = max(actor.stored[message.channel], message.number)
-                actor.stored_steps += message.steps
+                actor.stored = max(actor.stored, message.number)
+                actor.stored_steps += message.num_steps
 
     def beat(self, beat: Beat, lag: int) -> bool:
         """Update from a beat, with weights ``lag`` versions behind; return whether the actor is known.
@@ -244,7 +242,7 @@ class ActorRegistry:
         with self._lock:
             self._living = {}
             self._departed = {saved.actor: ActorRecord.of_state(saved) for saved in state.members}
-            self._awaited = {name: self._clock() for name in state.living if self._departed[name].channels}
+            self._awaited = {name: self._clock() for name in state.living if self._departed[name].joined}
             self._next_number, self._skipped = state.next_number, UNKNOWN
             self._counts = {name: state.counts[name] for name in COUNTED}
 
@@ -276,9 +274,9 @@ class ActorRegistry:
     def _depart(self, actor: ActorRecord, how: str) -> None:
         """Free the slot; one that has never joined is forgotten."""
         del self._living[actor.actor]
-        actor.busy.clear()
+        actor.busy = False
         self._tell(f"{actor.name} {how}")
-        if not actor.channels:
+        if not actor.joined:
             return
         self._departed[actor.actor] = actor
         if len(self._departed) > MAX_DEPARTED:

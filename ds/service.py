@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ds.checking import AHEAD, Terms, check_beat, check_hello, check_trajectory
+from ds.checking import AHEAD, Terms, check_beat, check_hello, check_steps
 from ds.compatibility import differences
 from ds.net.ingest import IngestQueue
 from ds.net.protocol import (
@@ -21,16 +21,15 @@ from ds.net.protocol import (
     Receipt,
     ReceiptState,
     Refused,
-    TrajectoryMessage,
+    StepMessage,
     WeightRequest,
     Welcome,
 )
 from ds.records import shown
 from ds.registry import ActorRegistry
 
-MAX_CHANNELS = 64
 MANY = 64
-"""Number of chunks from which the check of a message takes a while."""
+"""Number of transitions from which the check of a message takes a while."""
 
 MAX_DIFFERENCES = 50
 
@@ -137,7 +136,7 @@ class Service:
         self._parameters.seen(join.version)
         return self._receipt("taken")
 
-    async def deliver(self, message: TrajectoryMessage) -> Receipt:
+    async def deliver(self, message: StepMessage) -> Receipt:
         """Answer when the message is in the queue, in synchronous mode when it has been learned from.
 
         A broken connection does not interrupt that: else the outcome would be unknown.
@@ -178,9 +177,7 @@ class Service:
 
     async def _mismatch(self, join: Join) -> Refused | None:
         """Return why settings do not fit. Raises BadMessage for what no actor can say."""
-        most, max_version = 1 if self.terms.synchronous else MAX_CHANNELS, self._parameters.max_version
-        if not 1 <= len(join.channels) <= most:
-            raise BadMessage(f"{len(join.channels)} channels, and there are 1 to {most}")
+        max_version = self._parameters.max_version
         if not 0 <= join.version <= max_version:
             what = f"it has weights of version {join.version}"
             raise BadMessage(f"{what}, and there can be none above {max_version}")
@@ -194,11 +191,11 @@ class Service:
             fix="start the actor with the learner's configuration, networks and versions",
         )
 
-    async def _store(self, message: TrajectoryMessage) -> Receipt:
+    async def _store(self, message: StepMessage) -> Receipt:
         terms, lag = self.terms, self._parameters.lag(message.version)
         try:
-            check = partial(check_trajectory, message, terms, version=self._parameters.max_version)
-            if len(message.chunks) > MANY:
+            check = partial(check_steps, message, terms, version=self._parameters.max_version)
+            if message.num_steps > MANY:  # one at a time: they share an interpreter with the training
                 await asyncio.to_thread(check)
             else:
                 check()
@@ -214,7 +211,7 @@ class Service:
             await came.learned.wait()
         return self._receipt("taken")
 
-    def _reject(self, message: TrajectoryMessage, error: BadMessage) -> Receipt:
+    def _reject(self, message: StepMessage, error: BadMessage) -> Receipt:
         reason = shown(str(error))
         self._actors.settled(message, "rejected", why=reason)
         return self._receipt("rejected", reason)

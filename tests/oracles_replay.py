@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -275,7 +275,7 @@ def digest(replay: ReplayBuffer) -> str:
 
 
 def step_batch(segments: Sequence[Segment]) -> StepBatch:
-    """Segments of one transition each as one step of their streams."""
+    """Segments of one transition each as one or several steps of their streams."""
 
     def each(name: str) -> np.ndarray:
         return np.concatenate([getattr(one, name) for one in segments])
@@ -286,7 +286,7 @@ def step_batch(segments: Sequence[Segment]) -> StepBatch:
 
     obs = {name: np.stack([one.obs[name] for one in segments]) for name in segments[0].obs}
     (mask, next_mask), (carry, next_carry) = halves("action_mask"), halves("carry")
-    return StepBatch(
+    batch = StepBatch(
         streams=np.array([one.stream for one in segments]),
         start_steps=np.array([one.start_step for one in segments]),
         obs={name: value[:, 0] for name, value in obs.items()},
@@ -298,3 +298,6 @@ def step_batch(segments: Sequence[Segment]) -> StepBatch:
         **{name: each(name) for name in ("action", "z", "behaviour_logp", "reward")},
         **{name: each(name) for name in ("terminated", "truncated")},
     )
+    first = np.full(len(segments), True) if batch.follows is None else batch.follows < 0
+    obs = {name: value[first] for name, value in batch.obs.items()}
+    return replace(batch, obs=obs, action_mask=batch.action_mask[first], carry=batch.carry[first])

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from algorithm.agents.roles import (
     SamplingPolicy,
     Tensors,
 )
-from algorithm.core.data import Int, Segment, State, StepBatch
+from algorithm.core.data import Int, State, StepBatch
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.panels import Readout
 from algorithm.core.timing import Stopwatch
@@ -37,14 +37,12 @@ from algorithm.keys.behaviour import BehaviourConfig, idle
 from algorithm.nn.loader import Network, instance
 from algorithm.replay.buffer import ReplayBuffer
 
-_New = TypeVar("_New", Segment, StepBatch)
-
 
 class Agent(ABC):
     """Learner, exploring policy and stored experience of one behaviour: all that the rest asks of it.
 
     A family sets ``policy`` and ``replay``, and says what is abstract here. One without a replay takes its
-    transitions from :meth:`add_steps`, and from :meth:`add` if actors may be in other processes.
+    transitions from :meth:`add_steps`.
 
     inputs:         what it was made of
     learner:        of the networks
@@ -156,24 +154,16 @@ class Agent(ABC):
         return {}
 
     def add_steps(self, steps: StepBatch) -> None:
-        """Store a step of several agents, with the rewards times ``base_config.reward_scale``."""
+        """Store transitions, with the rewards times ``base_config.reward_scale``."""
         assert self.replay is not None
-        steps = self._scaled(steps)
+        if self._reward_scale != 1.0:
+            steps = replace(steps, reward=steps.reward * self._reward_scale)
         self.added(self.replay.add_steps(steps), steps)
 
-    def add(self, segment: Segment) -> None:
-        """Store transitions of one agent, with the rewards times ``base_config.reward_scale``."""
-        assert self.replay is not None
-        segment = self._scaled(segment)
-        self.added(self.replay.add(segment), segment)
-
-    def _scaled(self, new: _New) -> _New:
-        return new if self._reward_scale == 1.0 else replace(new, reward=new.reward * self._reward_scale)
-
-    def added(self, ids: Int, new: Segment | StepBatch) -> None:
+    def added(self, ids: Int, new: StepBatch) -> None:
         """Process transitions that have just been stored; ids: of their rows."""
         self.learner.observe(new)
-        self._masked = self._masked or not new.action_mask.all()
+        self._masked = self._masked or not new.acted_on(new.action_mask, new.next_action_mask).all()
 
     def close(self, stream: int) -> None:
         """End an agent's unfinished episode as truncated."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.agents.roles import Tensors
-from algorithm.core.data import Segment, StepBatch
+from algorithm.core.data import StepBatch
 from algorithm.core.seeding import restore_generator
 from algorithm.nn.learning.optimiser import FlatOptimiser, below
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
@@ -65,7 +65,7 @@ class Learner:
         """Steps of all optimisers that were skipped since this learner was made. Waits for the device."""
         return int(self._skipped)
 
-    def observe(self, new: Segment | StepBatch) -> None:
+    def observe(self, new: StepBatch) -> None:
         """Take rows that are new in the store into the running statistics."""
         self.return_scale.observe(new)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
 
-from algorithm.core.data import ActorOutput, Array, Bool, Demonstrations, Float, Segment, State, StepBatch
+from algorithm.core.data import ActorOutput, Array, Bool, Demonstrations, Float, State, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.keys.behaviour import BehaviourConfig
@@ -78,17 +78,7 @@ class Recorder(Protocol):
     """A destination of transitions."""
 
     def add_steps(self, steps: StepBatch) -> None:
-        """Store a transition of each of several agents."""
-
-    def close(self, stream: int) -> None:
-        """End the agent's unfinished episode as truncated."""
-
-
-class SegmentRecorder(Protocol):
-    """A destination of transitions that come several at a time, from a remote actor."""
-
-    def add(self, segment: Segment) -> None:
-        """Store consecutive transitions of one agent."""
+        """Store transitions: a step of all environments, or several from a remote actor."""
 
     def close(self, stream: int) -> None:
         """End the agent's unfinished episode as truncated."""

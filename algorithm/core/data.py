@@ -8,23 +8,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from algorithm.core.steps import Array, Bool, Double, Float, Int, Scalar, Segment, StepBatch
 from algorithm.core.wording import Sized
 
 if TYPE_CHECKING:  # worker processes of environments carry segments and never load torch
     import torch
     from torch import Tensor
 
-Array = NDArray[np.generic]
-Float = NDArray[np.float32]
-Bool = NDArray[np.bool_]
-Int = NDArray[np.int64]
-Double = NDArray[np.float64]
-Scalar = TypeVar("Scalar", bound=np.generic)
+__all__ = [
+    "ActorOutput",
+    "Array",
+    "Bool",
+    "DemoEpisode",
+    "Demonstrations",
+    "Double",
+    "Float",
+    "Int",
+    "Rewarded",
+    "Scalar",
+    "Segment",
+    "SequenceBatch",
+    "State",
+    "StepBatch",
+    "UpdateResult",
+    "sent",
+]
 
 
 class Rewarded(Protocol):
@@ -32,117 +44,6 @@ class Rewarded(Protocol):
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
         """Yield a stream, its first step, its rewards, and whether its episode ended with them."""
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Segment(Sized):
-    """L consecutive transitions of one stream, as numpy; the last observation has no action yet.
-
-    Its first observation *is* the stream's head row if the stream has the same one at ``start_step``. A step
-    may be terminated or truncated only at the segment's end.
-    """
-
-    stream: int
-    start_step: int  # step in the episode of the first observation
-    obs: dict[str, Array]  # [L+1, ...] in the dtype of the spec
-    action_mask: Bool  # [L+1, ΣN] true where a discrete action is allowed; width 0 without branches
-    carry: Float  # [L+1, *C_stored] before each observation; width 0 without memory
-    action: Float  # [L, A]
-    z: Float  # [L, A_c] pre-tanh value of the continuous part
-    behaviour_logp: Float  # [L, H] log-probabilities, or the whole distribution; ``ActionSpec.records``
-    reward: Float  # [L]
-    terminated: Bool  # [L]
-    truncated: Bool  # [L]
-    priority: Float | None = None  # [L] TD error where the sender has it
-    lag: int = 0  # versions that the weights which acted are behind the newest
-
-    @property
-    def length(self) -> int:
-        """L, the number of transitions."""
-        return len(self.reward)
-
-    def new_obs(self, names: Sequence[str]) -> dict[str, Array]:
-        """Return the observations that are new: the first one only at an episode's start."""
-        new = slice(0 if self.start_step == 0 else 1, None)
-        return {name: self.obs[name][new] for name in names}
-
-    def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
-        """Yield the stream, its first step, its rewards, and whether its episode ended with them."""
-        yield (
-            self.stream,
-            self.start_step,
-            self.reward.tolist(),
-            bool(self.terminated[-1] or self.truncated[-1]),
-        )
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class StepBatch(Sized):
-    """One transition of each of N agents, as numpy: a step of all environments at once.
-
-    Equal to N segments of one transition in the order of the rows, which :meth:`segments` returns.
-    """
-
-    streams: Int  # [N] each once
-    start_steps: Int  # [N] step in the episode of ``obs``
-    obs: dict[str, Array]  # [N, ...] in the dtype of the spec
-    action_mask: Bool  # [N, ΣN]
-    carry: Float  # [N, *C_stored] before ``obs``; width 0 without memory
-    next_obs: dict[str, Array]  # [N, ...] the final observation where the episode ended
-    next_action_mask: Bool  # [N, ΣN]
-    next_carry: Float  # [N, *C_stored]
-    action: Float  # [N, A]
-    z: Float  # [N, A_c]
-    behaviour_logp: Float  # [N, H]
-    reward: Float  # [N]
-    terminated: Bool  # [N]
-    truncated: Bool  # [N]
-
-    def __len__(self) -> int:
-        """Return N."""
-        return len(self.reward)
-
-    def rows(self, chosen: Int) -> StepBatch:
-        """Return copies of the rows ``chosen``."""
-        arrays = {name: value[chosen] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        obs = {name: value[chosen] for name, value in self.obs.items()}
-        next_obs = {name: value[chosen] for name, value in self.next_obs.items()}
-        return StepBatch(obs=obs, next_obs=next_obs, **arrays)
-
-    def new_obs(self, names: Sequence[str]) -> dict[str, Array]:
-        """Return each agent's new observations: the first one only at an episode's start."""
-        begins = np.flatnonzero(self.start_steps == 0)
-        if not len(begins):
-            return {name: self.next_obs[name] for name in names}
-        return {name: np.insert(self.next_obs[name], begins, self.obs[name][begins], 0) for name in names}
-
-    def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
-        """Yield each stream, its step, its reward, and whether its episode ended."""
-        rewards, ended = self.reward[:, None].tolist(), (self.terminated | self.truncated).tolist()
-        return zip(self.streams.tolist(), self.start_steps.tolist(), rewards, ended, strict=True)
-
-    def segments(self) -> Iterator[Segment]:
-        """Yield the transition of each agent, as copies."""
-        obs = {name: np.stack((value, self.next_obs[name]), 1) for name, value in self.obs.items()}
-        mask = np.stack((self.action_mask, self.next_action_mask), 1)
-        carry = np.stack((self.carry, self.next_carry), 1)
-        for i, (stream, start) in enumerate(
-            zip(self.streams.tolist(), self.start_steps.tolist(), strict=True)
-        ):
-            one = slice(i, i + 1)
-            yield Segment(
-                stream=stream,
-                start_step=start,
-                obs={name: value[i] for name, value in obs.items()},
-                action_mask=mask[i],
-                carry=carry[i],
-                action=self.action[one].copy(),
-                z=self.z[one].copy(),
-                behaviour_logp=self.behaviour_logp[one].copy(),
-                reward=self.reward[one].copy(),
-                terminated=self.terminated[one].copy(),
-                truncated=self.truncated[one].copy(),
-            )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -96,7 +96,7 @@ class ReturnScale:
 
         One return at a time (Welford, 1962): most come alone, and it does not matter how many come at once.
         """
-        if isinstance(new, StepBatch):
+        if isinstance(new, StepBatch) and new.follows is None:
             self._follow_step(new)
         else:
             for stream, start, rewards, ended in new.rewards():

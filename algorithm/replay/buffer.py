@@ -152,9 +152,9 @@ class ReplayBuffer:
         return ids[:-1]
 
     def add_steps(self, steps: StepBatch) -> Int:
-        """Append a step of N streams and return the ids [N] of its transitions.
+        """Append N transitions, such as a step of N streams, and return their ids [N].
 
-        Rows and results are those of :meth:`add` for each of its segments. Raises ValueError likewise.
+        Rows and results are those of :meth:`add` for each of their segments. Raises ValueError likewise.
         """
         added = self._writer.add_steps(steps)
         if added is None:

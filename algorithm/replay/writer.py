@@ -67,24 +67,33 @@ class Writer:
         return ids
 
     def add_steps(self, steps: StepBatch) -> tuple[Int, Int] | None:
-        """Append a transition to each of N streams; raise ValueError, and change nothing, as :meth:`add`.
+        """Append N transitions; raise ValueError, and change nothing, as :meth:`add`.
 
-        The rows are those of N calls of :meth:`add`: stream by stream, two where a chain begins.
+        The rows are those of N calls of :meth:`add`: one by one, two where a chain begins.
 
-        Returns ids [N] of the transitions, and of the streams' newest rows. Returns None, and writes nothing,
-        for a single stream, and where a stream's open chain would end or a new row be overwritten at once.
+        Returns ids [N] of the transitions, and of the newest rows, which are none. Returns None, and writes
+        nothing, for a single one, and where an open chain would end or a new row be overwritten at once.
         """
         if len(steps) == 1:
             return None
         self._check_steps(steps)
+        (before, after), follows = steps.again, steps.follows
         continues, at, heads = self.heads.of(steps.streams)
+        continues[after] = False
         oldest_after = self._storage.next_id + 2 * len(steps) - self._storage.capacity
         ends_chain = continues & ((at != steps.start_steps) | (heads < oldest_after))
-        if oldest_after > self._storage.next_id or ends_chain.any():
+        if oldest_after > self._storage.next_id or ends_chain.any() or steps.torn:
             return None
-        taken, newest = self._write_steps(steps, ~continues, heads)
-        self.heads.renew(steps.streams, steps.start_steps + 1, newest, steps.terminated | steps.truncated)
-        return taken, newest
+        begins = ~continues if follows is None else ~continues & (follows < 0)
+        taken, newest = self._write_steps(steps, begins, heads)
+        if follows is None:
+            self.heads.renew(steps.streams, steps.start_steps + 1, newest, steps.ended)
+            return taken, newest
+        last, none_follows = np.ones((2, len(steps)), np.bool_)
+        last[before], none_follows[follows[follows >= 0]] = False, False
+        steps_after = steps.start_steps[last] + 1
+        self.heads.renew(steps.streams[last], steps_after, newest[last], steps.ended[last])
+        return taken, newest[none_follows]
 
     def segment(
         self, stream: int, obs: NamedOrOne, action: Float, next_obs: NamedOrOne, **rest: float
@@ -134,23 +143,32 @@ class Writer:
             storage.links[last % storage.capacity, NEXT] |= TRUNCATED
 
     def _write_steps(self, steps: StepBatch, begins: Bool, heads: Int) -> tuple[Int, Int]:
-        """Write the rows of N steps; ``heads`` [N] are the rows that those of ``begins`` [N] do not have."""
-        storage = self._storage
+        """Write the rows of N steps.
+
+        begins: [N] those that begin a chain; heads: [N] the rows of the others that follow none in ``steps``
+        """
+        storage, follows = self._storage, steps.follows
         num_rows = 1 + begins
         ends = np.cumsum(num_rows)
         first, slots = storage.reserve(int(ends[-1]))
         newest: Int = first - 1 + ends
         taken = np.where(begins, newest - 1, heads)
+        old = ~begins
+        if follows is not None:
+            inner = follows >= 0
+            taken[inner] = newest[follows[inner]]
+            old &= ~inner
         distance = newest - taken
         if begins.any():
             slots = newest % storage.capacity
             rows = begins.nonzero()[0]
-            chosen = {name: value[rows] for name, value in steps.obs.items()}
+            places = rows if follows is None else (np.cumsum(follows < 0) - 1)[rows]
+            chosen = {name: value[places] for name, value in steps.obs.items()}
             own = taken[rows] % storage.capacity
-            storage.write(own, chosen, steps.action_mask[rows], steps.carry[rows])
+            storage.write(own, chosen, steps.action_mask[places], steps.carry[places])
             storage.links[own, PREV] = 0
             storage.links[own, STEP] = steps.start_steps[rows]
-        storage.saved.touch(*heads[~begins].tolist())
+        storage.saved.touch(*heads[old].tolist())
         storage.write(slots, steps.next_obs, steps.next_action_mask, steps.next_carry)
         storage.links[slots, PREV] = distance
         storage.links[slots, STEP] = steps.start_steps + 1
@@ -227,21 +245,23 @@ class Writer:
 
     def _check_steps(self, steps: StepBatch) -> None:
         n = len(steps)
-        if n == 0 or len(set(steps.streams.tolist())) != n:
-            raise ValueError(f"steps: expected each stream once, got {steps.streams.tolist()}")
+        if n == 0:
+            raise ValueError("steps: there are none")
+        own = n if steps.follows is None else int(np.count_nonzero(steps.follows < 0))
         low, high = int(steps.start_steps.min()), int(steps.start_steps.max())
         if low < 0 or high >= MAX_STEP - 1:
             raise ValueError(f"steps: start_steps {low} … {high} are out of range")
-        for prefix in ("", "next_"):
+        for prefix, rows in (("", own), ("next_", n)):
             for name, tail, dtype in self._observations:
                 obs = getattr(steps, f"{prefix}obs")
                 where = f"steps, {prefix}obs {name!r}"
-                self._check_observation(where, obs.get(name), (n, *tail), dtype)
+                self._check_observation(where, obs.get(name), (rows, *tail), dtype)
         for name, extra, tail in self._columns:
-            for one in (name, f"next_{name}") if extra else (name,):
+            both = ((name, own), (f"next_{name}", n)) if extra else ((name, n),)
+            for one, rows in both:
                 shape = getattr(steps, one).shape
-                if shape != (n, *tail):
-                    raise ValueError(f"steps, {one}: expected shape {(n, *tail)}, got {shape}")
+                if shape != (rows, *tail):
+                    raise ValueError(f"steps, {one}: expected shape {(rows, *tail)}, got {shape}")
         self._check_squashed(steps.z, steps.action)
 
     def _check_squashed(self, z: Float, action: Float) -> None:

@@ -22,7 +22,7 @@ from ds.net.protocol import (
     Message,
     Receipt,
     Refused,
-    TrajectoryMessage,
+    StepMessage,
     Unreachable,
     WeightRequest,
     Welcome,
@@ -39,7 +39,7 @@ _OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 2 * SECOND_MS),  # the default is two minutes
     ("grpc.min_reconnect_backoff_ms", 5 * SECOND_MS),  # how long a connection may take
     ("grpc.enable_http_proxy", 0),  # a proxy of the environment is for the web
-    ("grpc.use_local_subchannel_pool", 1),  # a connection for each client: sender streams do not share one
+    ("grpc.use_local_subchannel_pool", 1),  # a connection for each client
     ("grpc.max_send_message_length", -1),  # the learner's limit holds, and names itself
 ]
 
@@ -98,8 +98,8 @@ class Client:
         """Have compared what must be the same on both sides."""
         return self._request("Join", join, Receipt)
 
-    def deliver(self, message: TrajectoryMessage) -> Receipt:
-        """Send a trajectory message."""
+    def deliver(self, message: StepMessage) -> Receipt:
+        """Send steps."""
         return self._request("Deliver", message, Receipt)
 
     def beat(self, beat: Beat) -> Receipt:

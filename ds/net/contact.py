@@ -83,13 +83,13 @@ class RateLimitedLog:
 class Sent:
     """Counts of what an actor has sent, for the learner.
 
-    taken:       number of the last message that a learner has answered for, by channel
+    taken:       number of the last message that a learner has answered for
     taken_steps: environment steps in the messages that a learner took
     waiting:     messages that wait to be sent, those being sent included
     dropped:     environment steps given up so far
     """
 
-    taken: list[int]
+    taken: int = 0
     taken_steps: int = 0
     waiting: int = 0
     dropped: int = 0

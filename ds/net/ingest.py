@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ds.net.protocol import TrajectoryMessage
+from ds.net.protocol import StepMessage
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Arrival:
     learned: what the learner does with it is done
     """
 
-    def __init__(self, number: int, message: TrajectoryMessage) -> None:
+    def __init__(self, number: int, message: StepMessage) -> None:
         self.number, self.message = number, message
         self.came_in = False
         self.settled, self.learned = asyncio.Event(), asyncio.Event()
@@ -58,7 +58,7 @@ class IngestQueue:
         """Return the number of messages that wait to be taken."""
         return self._num_messages
 
-    async def put(self, number: int, message: TrajectoryMessage, *, timeout: float) -> Arrival | None:
+    async def put(self, number: int, message: StepMessage, *, timeout: float) -> Arrival | None:
         """Add a message of actor ``number``; None if there was no room within ``timeout`` seconds.
 
         At once where the line is full: those who wait in it take memory.

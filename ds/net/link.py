@@ -1,4 +1,4 @@
-"""An actor's side of the connection: registration, beats, deliveries, newest weights, the end."""
+"""An actor's connection: registration, beats, deliveries, newest weights, the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ds.net.protocol import (
     Join,
     LearnerRefused,
     Receipt,
-    TrajectoryMessage,
+    StepMessage,
     Unreachable,
     WeightRequest,
     Welcome,
@@ -34,9 +34,9 @@ Response = TypeVar("Response")
 
 
 class Link:
-    """An actor's connections, with threads that send beats and, unless synchronous, fetch weights.
+    """An actor's connection, with threads that send beats and, unless synchronous, fetch weights.
 
-    connect:  makes a connection; one carries all but the messages, each channel of which gets its own
+    client:   carries the calls
     hello:    sent first, and again to a learner without this actor
     where:    address of the learner, for a person
     patience: seconds to wait for a learner that does not answer, at the start and later; −1 for ever
@@ -50,7 +50,7 @@ class Link:
 
     def __init__(
         self,
-        connect: Callable[[], Client],
+        client: Client,
         hello: Hello,
         *,
         where: str,
@@ -64,18 +64,16 @@ class Link:
         self.clock = clock or Clock()
         self.halted = threading.Event()
         self.finished = False  # the training has ended, and so shall the actor
-        self.sent = Sent(taken=[])
+        self.sent = Sent()
         self.warming_up: Mapping[str, bool] = {}  # behaviour -> acts at random; empty before a receipt
         self.lessons: Mapping[str, str] = {}  # parameter -> its lesson; likewise
-        self._connect, self._hello, self._show, self._draw = connect, hello, show, draw
-        self._caller = connect()
-        self._channels: list[Client] = []
+        self._client, self._hello, self._show, self._draw = client, hello, show, draw
         self._showing, self._registering = threading.Lock(), threading.Lock()
         self._monitor = ConnectionMonitor(
             where, patience, show=self.show, now=self.clock.now, dropped=lambda: self.sent.dropped
         )
         self._fetcher = WeightFetcher(
-            lambda than: self._call(self._caller.weights, WeightRequest(actor=self.actor, newer_than=than))
+            lambda than: self._call(self._client.weights, WeightRequest(actor=self.actor, newer_than=than))
         )
         self._failure: BaseException | None = None
         self._welcome: Welcome | None = None
@@ -109,7 +107,7 @@ class Link:
 
         agreed: see ``ds.compatibility``
         """
-        self.sent, self._channels = sent, [self._connect() for _ in sent.taken]
+        self.sent = sent
         self._agreed = json.dumps(agreed)
         self._persist(lambda: self._register_again(self._epoch))  # environments were made meanwhile
         if not self._synchronous:
@@ -121,14 +119,14 @@ class Link:
         self._acted = steps, version, faults
         self._fetcher.mark_loaded(version)
 
-    def deliver(self, message: TrajectoryMessage) -> Receipt:
-        """Send a message in its channel; for that channel's thread.
+    def deliver(self, message: StepMessage) -> Receipt:
+        """Send a message; for the thread that sends them.
 
         Once ``unknown`` has been answered the actor is known again, and the same message is to be sent again.
         Raises Unreachable if that shall be tried later, LearnerRefused and LearnerAway if never.
         """
         epoch = self._epoch
-        receipt = self._call(self._channels[message.channel].deliver, message)
+        receipt = self._call(self._client.deliver, message)
         self._apply(receipt, epoch)
         return receipt
 
@@ -143,7 +141,7 @@ class Link:
             dropped=sent.dropped,
             faults=faults,
         )
-        receipt = self._call(self._caller.beat, beat)
+        receipt = self._call(self._client.beat, beat)
         # In synchronous mode it may be older than the receipt of the last message, which brought the news.
         self._apply(receipt, epoch, news=not self._synchronous)
 
@@ -182,8 +180,7 @@ class Link:
             goodbye = threading.Thread(target=self._bye, args=(reason,), name="goodbye", daemon=True)
             goodbye.start()
             goodbye.join(BYE_S)
-        for caller in (self._caller, *self._channels):
-            caller.close()
+        self._client.close()
 
     @property
     def _synchronous(self) -> bool:
@@ -195,7 +192,7 @@ class Link:
         Seeds, streams of random numbers and noise stay as they are, whatever slot and number the actor gets
         from a learner that was started anew.
         """
-        welcome, before = self._call(self._caller.hello, self._hello), self._welcome
+        welcome, before = self._call(self._client.hello, self._hello), self._welcome
         if before is not None and welcome.synchronous != before.synchronous:
             raise LearnerRefused(
                 "the learner was restarted with another net_config.synchronous",
@@ -220,10 +217,10 @@ class Link:
             actor=self.actor,
             agreed=self._agreed,
             version=self._fetcher.version,
-            channels=tuple(self.sent.taken),
+            number=self.sent.taken,
             taken_steps=self.sent.taken_steps,
         )
-        receipt = self._call(self._caller.join, join)
+        receipt = self._call(self._client.join, join)
         if receipt.state != "unknown":
             self._apply(receipt, self._epoch)
 
@@ -285,4 +282,4 @@ class Link:
 
     def _bye(self, reason: str) -> None:
         with contextlib.suppress(Unreachable, LearnerRefused):  # its slot is freed all the same, but later
-            self._caller.bye(Bye(actor=self.actor, reason=reason))
+            self._client.bye(Bye(actor=self.actor, reason=reason))

@@ -6,17 +6,16 @@ then trajectory messages and beats until it leaves. Actors send every request; t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import replace
 
-from algorithm.core.data import Array, Bool, Float, Segment
+from algorithm.core.data import Double, Int, StepBatch
 from algorithm.core.errors import UserError
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Version of the protocol; both sides must have the same."""
 
 MAX_ITEMS = 4096
@@ -120,8 +119,8 @@ class Join(Message, frozen=True, kw_only=True):
     actor: str
     agreed: str  # JSON: dotted path -> value of all that must be the same on both sides
     version: int  # newest weights it has seen, 0 for none
-    channels: Items[int]  # of each channel the number of the last message that a learner took
-    taken_steps: int  # environment steps in those messages
+    number: int  # of the last message that a learner took
+    taken_steps: int  # environment steps in all that learners took
 
 
 class Refused(Message, frozen=True, kw_only=True):
@@ -133,67 +132,34 @@ class Refused(Message, frozen=True, kw_only=True):
     fix: str = ""
 
 
-class Transitions(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
-    """L consecutive transitions: the fields of a :class:`~algorithm.core.data.Segment` without its stream."""
+class Episodes(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
+    """Episodes of one behaviour's agents that have ended, in their order."""
 
-    start_step: int
-    obs: Names[Array]
-    action_mask: Bool
-    carry: Float
-    action: Float
-    z: Float
-    behaviour_logp: Float
-    reward: Float
-    terminated: Bool
-    truncated: Bool
-
-    @property
-    def length(self) -> int:
-        """L, the number of transitions."""
-        return len(self.reward)
-
-    def segment(self, stream: int, *, lag: int = 0) -> Segment:
-        """Return the transitions as those of ``stream``; no array is copied."""
-        transitions = {name: getattr(self, name) for name in self.__struct_fields__}
-        return Segment(stream=stream, lag=lag, **transitions)
+    agents: Int  # [n]
+    returns: Double  # [n]
+    lengths: Int  # [n]
 
 
-class TrajectoryChunk(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Consecutive transitions of one agent; without transitions its episode ends as truncated where it is."""
+class StepMessage(Message, frozen=True, kw_only=True):
+    """Transitions of all agents of an actor: one step of its environments, or several.
 
-    behaviour: str
-    agent: int
-    transitions: Transitions | None
-
-
-class TrajectoryMessage(Message, frozen=True, kw_only=True):
-    """Transitions handed over at a time: usually one episode, or one step of all in synchronous mode.
-
-    Messages of a channel are numbered from 1 and arrive in that order, each any number of times. A number
-    that is never stored was dropped by the actor, refused, or lost with a learner: what is open ends there.
+    Messages are numbered from 1 and arrive in that order, each any number of times. A number that is never
+    stored was dropped by the actor, refused, or lost with a learner: what is open ends there.
     """
 
     actor: str
-    channel: int
     number: int
     version: int  # of the oldest weights that acted in it
-    chunks: Items[TrajectoryChunk]
-    episodes: Items[tuple[str, int, float, int]]  # of those that ended: behaviour, agent, return, length
-    gone: Items[tuple[str, int]] = ()  # agents that are not there any more: behaviour, agent
     dropped: int  # transitions that the actor has given up so far
+    closed: Names[Int]  # behaviour -> agents whose open episode ends before these steps, as truncated
+    steps: Names[StepBatch]  # behaviour -> transitions; ``streams`` are the actor's agents
+    episodes: Names[Episodes]  # behaviour -> those that ended with these steps
+    agents: Names[Int]  # behaviour -> all that are there after these steps, also who waits
 
     @property
-    def steps(self) -> int:
-        """Transitions in it."""
-        return sum(chunk.transitions.length for chunk in self.chunks if chunk.transitions is not None)
-
-    def without(self, behaviours: Collection[str]) -> TrajectoryMessage:
-        """Return it without the transitions of ``behaviours``, whose open episodes end where they are."""
-        chunks = [
-            replace(chunk, transitions=None) if chunk.behaviour in behaviours else chunk
-            for chunk in self.chunks
-        ]
-        return replace(self, chunks=tuple(chunks))
+    def num_steps(self) -> int:
+        """Number of transitions."""
+        return sum(map(len, self.steps.values()))
 
 
 class Beat(Message, frozen=True, kw_only=True):

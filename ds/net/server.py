@@ -28,7 +28,7 @@ from ds.net.protocol import (
     Bye,
     Hello,
     Join,
-    TrajectoryMessage,
+    StepMessage,
     WeightRequest,
     WireError,
     address,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # what receives needs no torch
     from ds.service import Service
 
 MAX_CALLS = MAX_CONNECTIONS
-"""Concurrent calls at most. 170 actors with five channels and a beat stay below."""
+"""Concurrent calls at most. An actor makes three: a message, a beat, and weights."""
 
 BODY_S = 60.0
 """Seconds within which a message must arrive."""
@@ -51,9 +51,6 @@ GRACE_S = 2.0
 
 MEMORY = 2**26
 """Bytes of all arriving messages."""
-
-LARGE = 2**15
-"""Bytes of a message that takes a while to decode; most have less."""
 
 LEAST = 16
 """Messages that may arrive at a time, however large."""
@@ -94,13 +91,13 @@ class Server:
             ("grpc.max_receive_message_length", self._max_message),
             ("grpc.per_message_decompression", 0),  # a small message stays one: compressed it is malformed
             ("grpc.so_reuseport", 0),  # else a second learner would share the port and half of the actors
-            ("grpc.max_concurrent_streams", 16),  # an actor needs four
+            ("grpc.max_concurrent_streams", 16),  # an actor needs three
             ("grpc.http2.bdp_probe", 0),  # else megabytes of each message arrive before anybody asks for it
             ("grpc.max_allowed_incoming_connections", most_connections()),
             ("grpc.max_connection_idle_ms", int(idle_s * SECOND_MS)),
             ("grpc.server_handshake_timeout_ms", int(handshake_s * SECOND_MS)),
         ]
-        self._trajectories, self._others = (ArrivalLimit(self._max_message) for _ in range(2))
+        self._deliveries, self._others = (ArrivalLimit(self._max_message) for _ in range(2))
         self._thread = threading.Thread(target=self._run, name="learner-server", daemon=True)
         self._server: grpc.aio.Server | None = None
 
@@ -160,7 +157,7 @@ class Server:
         unary: dict[str, tuple[type[Any], Callable[[Any], Awaitable[Any]]]] = {
             "Hello": (Hello, service.hello),
             "Join": (Join, service.join),
-            "Deliver": (TrajectoryMessage, service.deliver),
+            "Deliver": (StepMessage, service.deliver),
             "Beat": (Beat, service.beat),
             "Bye": (Bye, service.bye),
         }
@@ -195,7 +192,7 @@ class Server:
         """Return the one message of a call; a call without one is counted and aborted."""
         peer = unquote(context.peer()).partition(":")[2]  # gRPC forgets it when the connection ends
         code, fault, reason = grpc.StatusCode.INVALID_ARGUMENT, "malformed", ""
-        arriving = self._trajectories if kind is TrajectoryMessage else self._others
+        arriving = self._deliveries if kind is StepMessage else self._others
         try:
             if not self._has_token(context):
                 code, fault = grpc.StatusCode.UNAUTHENTICATED, "unauthenticated"
@@ -207,8 +204,6 @@ class Server:
                     f"incomplete message: it is larger than {self._max_message} bytes, or its "
                     "connection broke"
                 )
-            if len(body) > LARGE:  # one at a time: they share an interpreter with the training
-                return await asyncio.to_thread(decode, kind, body)
             return decode(kind, body)
         except NoRoom:
             code, fault = grpc.StatusCode.RESOURCE_EXHAUSTED, "crowded"

@@ -29,10 +29,8 @@ class BanditAgent(Agent):
         self.arms, self._new = arms, []
         self.policy = self.new_policy("acting")
 
-    def add(self, segment):
-        self._new.append((torch.from_numpy(segment.action), torch.from_numpy(segment.reward)))
-
-    add_steps = add
+    def add_steps(self, steps):
+        self._new.append((torch.tensor(steps.action), torch.tensor(steps.reward)))
 
     def learn(self, step, watch=None, *, run_step=None):
         for action, reward in self._new:

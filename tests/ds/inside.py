@@ -13,7 +13,7 @@ from ds.net.ingest import ActorLeft, IngestQueue
 from ds.net.protocol import PROTOCOL, Beat, Bye, Hello, Join, Receipt, Welcome
 from ds.registry import ActorRegistry
 from ds.service import ParameterStore, Service
-from tests.ds.trajectories import CARRIES, SPECS, Clock, trajectory
+from tests.ds.messages import CARRIES, SPECS, Clock, step_message
 
 AGREED = {"sac_config.nn": "nn", "base_config.env_args": {"a": [1]}}
 BEAT = 2.0
@@ -23,8 +23,8 @@ OF_ONE = 2**32
 
 def terms(**changes) -> Terms:
     plain = {
-        "agreed": AGREED, "specs": SPECS, "carry_shapes": CARRIES, "max_length": 10, "max_message": 999,
-        "synchronous": False, "room_timeout": 0.0,
+        "agreed": AGREED, "specs": SPECS, "carry_shapes": CARRIES, "most": dict.fromkeys(SPECS, 10),
+        "max_message": 999, "synchronous": False, "room_timeout": 0.0,
     }  # fmt: skip
     return Terms(**plain | changes)
 
@@ -36,9 +36,11 @@ class Log:
         self.told: list[tuple] = []
         self.lags: list[int] = []
 
-    def add(self, segment) -> None:
-        self.lags.append(segment.lag)
-        self.told.append(("add", segment.stream, segment.start_step, segment.length))
+    def add_steps(self, steps) -> None:
+        self.lags.append(steps.lag)
+        for stream in dict.fromkeys(steps.streams.tolist()):
+            starts = steps.start_steps[steps.streams == stream]
+            self.told.append(("add", stream, int(starts[0]), len(starts)))
 
     def close(self, stream) -> None:
         self.told.append(("close", stream))
@@ -52,7 +54,6 @@ class LearnerSide:
         *,
         size=100,
         limit=-1,
-        silence=100,
         whole=False,
         lags=None,
         state=None,
@@ -72,7 +73,7 @@ class LearnerSide:
         self.watch, self.published = Stopwatch(Clock()), 0
         self.collector = RemoteCollector(
             self.queue, self.actors, self.parameters, self.logs, before_step=self._publish, watch=self.watch,
-            wait=0.0, whole=whole, max_lag=lags or {}, silence=silence,
+            wait=0.0, whole=whole, max_lag=lags or {},
         )  # fmt: skip
         if state is not None:
             self.notices = self.collector.load_state(State(meta=json.loads(json.dumps(state.meta))))
@@ -104,7 +105,7 @@ class LearnerSide:
     def join(self, actor="a", agreed=AGREED, **changes):
         join = {
             "actor": actor, "agreed": json.dumps(agreed), "version": 0,
-            "channels": (0, 0), "taken_steps": 0,
+            "number": 0, "taken_steps": 0,
         }  # fmt: skip
         return self.run(self.service.join(Join(**join | changes)))
 
@@ -119,7 +120,7 @@ class LearnerSide:
         return self.run(self.delivering(number, *chunks, actor=actor, **changes))
 
     def delivering(self, number=1, *chunks, actor="a", **changes):
-        return self.service.deliver(trajectory(*chunks, actor=actor, number=number, **changes))
+        return self.service.deliver(step_message(*chunks, actor=actor, number=number, **changes))
 
     def states(self, *numbers, **changes) -> list[str]:
         """What becomes of these numbers."""

@@ -16,12 +16,12 @@ from ds.net.protocol import (
     Join,
     LearnerRefused,
     Receipt,
-    TrajectoryMessage,
+    StepMessage,
     Unreachable,
     WeightRequest,
     Welcome,
 )
-from tests.ds.trajectories import chunks_of
+from tests.ds.messages import chunk, step_message
 
 NEVER = 1e6  # heartbeat of an actor whose beats the test makes itself
 HELLO = Hello(protocol=1, actor="a1", host="here", pid=1)
@@ -66,7 +66,7 @@ class FakeClock(Clock):
 
 
 class FakeLearner:
-    """Knows actors, takes trajectories in order, has weights; ``answers`` overrule what it says next."""
+    """Knows actors, takes messages in order, has weights; ``answers`` overrule what it says next."""
 
     def __init__(self, *, synchronous: bool = False, heartbeat: float = NEVER, run: str = "r") -> None:
         self.up, self.run, self.behaviour = True, run, ""
@@ -75,11 +75,11 @@ class FakeLearner:
         self.known: set[str] = set()
         self.joined: set[str] = set()
         self.answers: deque[str | Exception] = deque()
-        self.last: dict[int, int] = {}
-        self.came: list[TrajectoryMessage] = []  # every time
-        self.stored: list[TrajectoryMessage] = []  # once
+        self.last = 0
+        self.came: list[StepMessage] = []  # every time
+        self.stored: list[StepMessage] = []  # once
         self.said: list[object] = []  # hello, join, beat, wanted, bye
-        self.open, self.closed = 0, 0
+        self.closed = 0
         self.gate = threading.Event()  # a deliver waits for it
         self.gate.set()
         self.inside = 0
@@ -91,10 +91,6 @@ class FakeLearner:
         self.learner += 1
         self.known, self.joined, self.up = set(), set(), True
 
-    def connect(self) -> FakeCaller:
-        self.open += 1
-        return FakeCaller(self)
-
     def of(self, kind: type) -> list:
         return [message for message in self.said if isinstance(message, kind)]
 
@@ -103,7 +99,7 @@ class FakeLearner:
             raise Unreachable("connection refused")
         if self.refusal:
             raise LearnerRefused(self.refusal)
-        if not isinstance(message, TrajectoryMessage):
+        if not isinstance(message, StepMessage):
             self.said.append(message)
 
     def receipt(self, state: str, reason: str = "") -> Receipt:
@@ -112,34 +108,36 @@ class FakeLearner:
         told = {"warming_up": {self.behaviour: early}, "lessons": {"d": "near" if early else "far"}}
         return Receipt(state=state, version=self.version, reason=reason, **told)
 
-    def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
+    def deliver(self, message: StepMessage) -> Receipt:
         self.inside += 1
         self.gate.wait()
         self.inside -= 1
         self.on_deliver()
-        self.hear(trajectory)
+        self.hear(message)
         with self._lock:
-            self.came.append(trajectory)
+            self.came.append(message)
             answer = self.answers.popleft() if self.answers else ""
             if isinstance(answer, Exception):
                 raise answer
-            if trajectory.actor not in self.joined:
+            if message.actor not in self.joined:
                 return self.receipt("unknown")
             if self.finished:
                 return self.receipt("finished")
             if answer in ("", "taken but lost"):
-                if trajectory.number > self.last.get(trajectory.channel, 0):
-                    self.last[trajectory.channel] = trajectory.number
-                    self.stored.append(trajectory)
+                if message.number > self.last:
+                    self.last = message.number
+                    self.stored.append(message)
                 if answer:
                     raise Unreachable("deadline exceeded")
                 return self.receipt("taken")
             if answer == "rejected":
-                self.last[trajectory.channel] = trajectory.number
+                self.last = message.number
             return self.receipt(answer, f"because it is {answer}")
 
 
-class FakeCaller:
+class FakeClient:
+    """A client of a learner that is not there."""
+
     def __init__(self, learner: FakeLearner) -> None:
         self._learner = learner
 
@@ -160,8 +158,8 @@ class FakeCaller:
         me.joined.add(join.actor)
         return me.receipt("taken")
 
-    def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
-        return self._learner.deliver(trajectory)
+    def deliver(self, message: StepMessage) -> Receipt:
+        return self._learner.deliver(message)
 
     def beat(self, beat: Beat) -> Receipt:
         self._learner.hear(beat)
@@ -185,25 +183,17 @@ class Actor:
     def __init__(self, learner: FakeLearner, *, patience: float = -1, stopped=lambda: False) -> None:
         self.clock, self.lines = FakeClock(), list[str]()
         self.link = Link(
-            learner.connect, HELLO, where="host:1", patience=patience, show=self.lines.append,
+            FakeClient(learner), HELLO, where="host:1", patience=patience, show=self.lines.append,
             stopped=stopped, clock=self.clock, draw=lambda: 0.0,
         )  # fmt: skip
 
-    def join(self, channels: int = 1, **sent) -> Link:
+    def join(self, **sent) -> Link:
         """Find the learner and join."""
         self.link.start()
-        self.link.join({"a.b": 1}, Sent(taken=[0] * channels, **sent))
+        self.link.join({"a.b": 1}, Sent(**sent))
         return self.link
 
 
-def packed(channel: int = 0, *, steps: int = 2, chunks: tuple = (), version: int = 0) -> TrajectoryMessage:
-    """A message that has no actor and number yet; of ``steps`` transitions where no chunks are given."""
-    return TrajectoryMessage(
-        actor="",
-        number=0,
-        dropped=0,
-        episodes=(),
-        channel=channel,
-        version=version,
-        chunks=chunks or chunks_of(steps),
-    )
+def gathered(*, steps: int = 2) -> StepMessage:
+    """A message of ``steps`` transitions that has no actor and number yet."""
+    return step_message(chunk(length=steps), actor="", number=0)

@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 
 from algorithm.core.reading import read_json
+from algorithm.replay.storage import NEXT
 from algorithm.store.logs.metrics import read_metrics
 from tests.ds.marked import SCALES
 
@@ -83,7 +84,7 @@ def _main(folder: str, output: str, arguments: list[str]) -> None:
 
 
 Made = tuple[int, int]
-"""(episode, step) of an observation."""
+"""(episode, step) of a transition."""
 
 
 class Scene:
@@ -135,7 +136,7 @@ class Scene:
         return finish(self.begun[name])
 
     def stored(self) -> Mapping[int, list[Made]]:
-        """Process → what the newest checkpoint's replay has of its observations, in the order of its rows."""
+        """Process → what the newest checkpoint's replay has of its transitions, in the order of its rows."""
         while True:
             with contextlib.suppress(FileNotFoundError):  # the learner has removed it meanwhile
                 return self._stored()
@@ -144,7 +145,8 @@ class Scene:
         found: dict[int, list[Made]] = defaultdict(list)
         for row in self.rows().values():
             pid, episode, step = made(row)
-            found[pid].append((episode, step))
+            if row["links"][NEXT]:
+                found[pid].append((episode, step))
         return found
 
     def rows(self) -> dict[int, np.void]:
@@ -161,19 +163,10 @@ def made(row: np.void) -> tuple[int, int, int]:
     return pid, episode, step
 
 
-def whole(made: list[Made], length: int) -> bool:
-    """Return whether it is complete episodes and the beginning of a last one, each observation once."""
-    last = max(episode for episode, _ in made)
-    count = sum(episode == last for episode, _ in made)
-    before = {episode for episode, _ in made if episode < last}
-    expected = [(episode, step) for episode in sorted(before) for step in range(length + 1)]
-    return sorted(made) == expected + [(last, step) for step in range(count)]
-
-
-def missing(made: list[Made]) -> int:
-    """Episodes that are not there before the last one that is."""
-    episodes = {episode for episode, _ in made}
-    return max(episodes) + 1 - len(episodes)
+def missing(made: list[Made], length: int) -> int:
+    """Transitions that are not there before the last one that is."""
+    episode, step = max(made)
+    return episode * length + step + 1 - len(set(made))
 
 
 class Line:

@@ -9,23 +9,23 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from algorithm.core.data import StepBatch
 from algorithm.core.spec import AgentSpec
 from ds.net.protocol import (
     Beat,
     Bye,
+    Episodes,
     Hello,
     Join,
     Receipt,
     Refused,
-    TrajectoryChunk,
-    TrajectoryMessage,
-    Transitions,
+    StepMessage,
     WeightRequest,
     Welcome,
 )
 from ds.net.wire import DTYPES
 
-MESSAGES = (Hello, Welcome, Join, Refused, TrajectoryMessage, Beat, Receipt, WeightRequest, Bye)
+MESSAGES = (Hello, Welcome, Join, Refused, StepMessage, Beat, Receipt, WeightRequest, Bye)
 
 words = st.text(max_size=20)
 counts = st.integers(-(2**63), 2**64 - 1)
@@ -35,21 +35,17 @@ arrays = st.sampled_from(DTYPES).flatmap(
 )
 
 
-@st.composite
-def columns(draw: st.DrawFn) -> Transitions:
-    length, width = draw(st.integers(0, 5)), st.integers(0, 3)
-    shape = {"action_mask": (length + 1, draw(width)), "carry": (length + 1, draw(width), 2)}
-    shape |= {"action": (length, draw(width)), "z": (length, draw(width)), "behaviour_logp": (length, 1)}
-    shape |= {"reward": (length,), "terminated": (length,), "truncated": (length,)}
-    bools = ("action_mask", "terminated", "truncated")
-    values = {
-        name: draw(hnp.arrays(np.bool_ if name in bools else np.float32, one)) for name, one in shape.items()
-    }
-    obs = draw(st.dictionaries(words, arrays, max_size=4))
-    return Transitions(start_step=draw(counts), obs=obs, **values)
-
-
-chunks = st.builds(TrajectoryChunk, words, counts, st.none() | columns())
+bools = hnp.arrays(np.bool_, hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5))
+named = st.dictionaries(words, arrays, max_size=4)
+batches = st.builds(
+    StepBatch,
+    obs=named,
+    next_obs=named,
+    lag=counts,
+    **dict.fromkeys(("streams", "start_steps", "action", "z", "behaviour_logp", "reward", "carry"), arrays),
+    **dict.fromkeys(("action_mask", "next_action_mask", "terminated", "truncated"), bools),
+    next_carry=arrays,
+)
 receipts = st.builds(
     Receipt,
     state=st.sampled_from(("taken", "again", "rejected", "unknown", "finished")),
@@ -58,7 +54,6 @@ receipts = st.builds(
     lessons=st.dictionaries(words, words, max_size=3),
     reason=words,
 )
-rows = st.lists(counts, max_size=4).map(tuple)
 lines = st.lists(words, max_size=4).map(tuple)
 messages = st.one_of(
     st.builds(Hello, protocol=counts, actor=words, host=words, pid=counts),
@@ -77,7 +72,7 @@ messages = st.one_of(
         actor=words,
         agreed=words,
         version=counts,
-        channels=rows,
+        number=counts,
         taken_steps=counts,
     ),
     st.builds(
@@ -88,15 +83,17 @@ messages = st.one_of(
         fix=words,
     ),
     st.builds(
-        TrajectoryMessage,
+        StepMessage,
         actor=words,
-        channel=counts,
         number=counts,
         version=counts,
-        chunks=st.lists(chunks, max_size=3).map(tuple),
-        episodes=st.lists(st.tuples(words, counts, reals, counts), max_size=3).map(tuple),
-        gone=st.lists(st.tuples(words, counts), max_size=3).map(tuple),
         dropped=counts,
+        closed=named,
+        steps=st.dictionaries(words, batches, max_size=2),
+        episodes=st.dictionaries(
+            words, st.builds(Episodes, agents=arrays, returns=arrays, lengths=arrays), max_size=2
+        ),
+        agents=named,
     ),
     st.builds(Beat, actor=words, version=counts, steps=counts, waiting=counts, dropped=counts),
     receipts,
@@ -116,22 +113,29 @@ def same(a: object, b: object) -> bool:
     if isinstance(a, msgspec.Struct):
         names = a.__struct_fields__
         return type(a) is type(b) and all(same(getattr(a, name), getattr(b, name)) for name in names)
+    if isinstance(a, StepBatch) and isinstance(b, StepBatch):
+        return same(a.columns(), b.columns()) and a.lag == b.lag
     return type(a) is type(b) and a == b
 
 
-def transitions(spec: AgentSpec, length: int, carry: tuple[int, ...] = (0,)) -> Transitions:
-    """``length`` transitions of ``spec`` without meaning."""
+def steps(spec: AgentSpec, length: int, carry: tuple[int, ...] = (0,)) -> StepBatch:
+    """``length`` transitions of one agent of ``spec`` without meaning."""
     rng = np.random.default_rng(length)
-    obs = {
-        name: rng.integers(0, 2, (length + 1, *shape)).astype(dtype)
-        for name, shape, dtype in spec.obs.items()
-    }
+
+    def obs(rows: int) -> dict[str, np.ndarray]:
+        items = spec.obs.items()
+        return {name: rng.integers(0, 2, (rows, *shape)).astype(dtype) for name, shape, dtype in items}
+
     action = spec.action
-    return Transitions(
-        start_step=0,
-        obs=obs,
-        action_mask=action.all_allowed(length + 1),
-        carry=rng.normal(size=(length + 1, *carry)).astype(np.float32),
+    return StepBatch(
+        streams=np.zeros(length, np.int64),
+        start_steps=np.arange(length),
+        obs=obs(1),
+        action_mask=action.all_allowed(1),
+        carry=rng.normal(size=(1, *carry)).astype(np.float32),
+        next_obs=obs(length),
+        next_action_mask=action.all_allowed(length),
+        next_carry=rng.normal(size=(length, *carry)).astype(np.float32),
         action=action.padding(length),
         z=np.zeros((length, action.continuous), np.float32),
         behaviour_logp=np.zeros((length, action.num_heads), np.float32),
@@ -141,22 +145,21 @@ def transitions(spec: AgentSpec, length: int, carry: tuple[int, ...] = (0,)) -> 
     )
 
 
-def trajectory(
-    *pieces: TrajectoryChunk, number: int = 1, episodes: tuple[tuple[str, int, float, int], ...] = ()
-) -> TrajectoryMessage:
-    """A trajectory of ``pieces``."""
-    return TrajectoryMessage(
+def step_message(number: int = 1, **steps: StepBatch) -> StepMessage:
+    """A message of ``steps``, by behaviour, whose agent 0 is there afterwards."""
+    return StepMessage(
         actor="0123456789abcdef",
-        channel=0,
         number=number,
         version=1,
-        chunks=pieces,
-        episodes=episodes,
         dropped=0,
+        closed={},
+        steps=steps,
+        episodes={},
+        agents={name: np.zeros(1, np.int64) for name in steps},
     )
 
 
 HELLO = Hello(protocol=1, actor="a", host="h", pid=1)
 WELCOME = Welcome(run="r", learner="l", seed=1, slot=0, number=0, synchronous=False, heartbeat=2.0)
 TAKEN = Receipt(state="taken", version=7, warming_up={"default": False})
-JOIN = Join(actor="a", agreed='{"x": [1, {"y": null}]}', version=0, channels=(0, 3), taken_steps=5)
+JOIN = Join(actor="a", agreed='{"x": [1, {"y": null}]}', version=0, number=3, taken_steps=5)

@@ -19,7 +19,7 @@ from ds.net.protocol import (
     Join,
     Receipt,
     Refused,
-    TrajectoryMessage,
+    StepMessage,
     WeightRequest,
     Welcome,
 )
@@ -54,13 +54,13 @@ class Notes:
         self.seen.append(join)
         return self.refusal or TAKEN
 
-    async def deliver(self, trajectory: TrajectoryMessage) -> Receipt:
+    async def deliver(self, message: StepMessage) -> Receipt:
         if self.error is not None:
             raise self.error
         if self.holding:
             self.held += 1
             await self.release.wait()
-        self.seen.append(trajectory)
+        self.seen.append(message)
         return TAKEN
 
     async def beat(self, beat: Beat) -> Receipt:

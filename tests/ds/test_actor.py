@@ -11,7 +11,7 @@ from algorithm.core.errors import UsageError
 from ds import actor
 from ds.net.link import Link
 from ds.net.protocol import Bye, LearnerRefused
-from tests.ds.learners import HELLO, FakeLearner
+from tests.ds.learners import HELLO, FakeClient, FakeLearner
 
 TASK = """\
 default:
@@ -46,7 +46,7 @@ def begin(tmp_path, monkeypatch, learner, *flags, task=TASK):
         def show(text):
             actor._show(console, text)
 
-        return Link(learner.connect, HELLO, where="host:1", patience=-1, show=show)
+        return Link(FakeClient(learner), HELLO, where="host:1", patience=-1, show=show)
 
     monkeypatch.setattr(actor, "_link", link)
     return actor.act(parse_distributed(["./task", "actor", "--device=cpu", "--quiet", *flags]))
@@ -79,10 +79,17 @@ def test_it_begins_in_the_lessons_of_the_learner_and_goes_on_to_the_next(
     monkeypatch.setattr(actor, "load", lambda pieces, behaviours: int(pieces[1]))
     task = TASK.replace("Pendulum-v1", "tests.env.parameters.toys:Weighed-v0") + LESSONS
     assert begin(tmp_path, monkeypatch, learner, task=task) == 0
-    chunks = [chunk.transitions for message in learner.stored for chunk in message.chunks]
-    values = [set(chunk.obs["obs"][:, 1].tolist()) for chunk in chunks if chunk is not None]
+    values = [value for message in learner.stored for value in values_of(message.steps["default"])]
     assert values[0] == {first} and values[-1] == {2.0}
     assert all(len(seen) == 1 for seen in values), "an episode keeps its value"
+
+
+def values_of(steps):
+    """Those of each transition."""
+    before = steps.acted_on(steps.obs["obs"], steps.next_obs["obs"])
+    return [
+        set(both) for both in zip(before[:, 1].tolist(), steps.next_obs["obs"][:, 1].tolist(), strict=True)
+    ]
 
 
 @pytest.mark.fault("F22")

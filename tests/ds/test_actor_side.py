@@ -24,10 +24,10 @@ from ds.net.protocol import (
     WeightRequest,
 )
 from ds.net.send_queue import SendQueue
-from tests.ds.learners import Actor, FakeLearner, packed, until
-from tests.ds.trajectories import trajectory
+from tests.ds.learners import Actor, FakeLearner, gathered, until
+from tests.ds.messages import step_message
 
-MESSAGE = trajectory(actor="a1", chunks=())
+MESSAGE = step_message(actor="a1")
 
 
 # ---- a learner that does not answer
@@ -136,16 +136,16 @@ def test_beats_begin_before_the_actor_has_joined_and_say_how_it_is():
     assert learner.of(Join) == []
     actor.link.close("done")
     learner = FakeLearner()
-    link = Actor(learner).join(2, taken_steps=60, waiting=3, dropped=40)
+    link = Actor(learner).join(taken=7, taken_steps=60, waiting=3, dropped=40)
     link.report(steps=120, version=7, faults=(1, 2))
     link.beat()
     beat = Beat(actor="a1", version=7, steps=120, waiting=3, dropped=40, faults=(1, 2))
     assert learner.of(Beat) == [beat]
     (join,) = learner.of(Join)
-    assert (join.channels, join.taken_steps, join.version, join.agreed) == ((0, 0), 60, 0, '{"a.b": 1}')
+    assert (join.number, join.taken_steps, join.version, join.agreed) == (7, 60, 0, '{"a.b": 1}')
     link.close("done")
     assert learner.of(Bye) == [Bye(actor="a1", reason="done")]
-    assert learner.open == learner.closed == 3, "a connection for each channel, and one"
+    assert learner.closed == 1
 
 
 @pytest.mark.fault("F04")
@@ -154,7 +154,7 @@ def test_a_learner_started_anew_is_greeted_and_joined_again():
     actor = Actor(learner)
     actor.link.start()
     learner.restart()  # while environments are built
-    actor.link.join({}, Sent(taken=[0]))
+    actor.link.join({}, Sent())
     assert actor.link.deliver(MESSAGE).state == "taken"
     learner.restart()
     learner.said.clear()
@@ -185,7 +185,7 @@ def test_the_end_of_the_training_ends_the_actor(how, monkeypatch):
     learner.hear = lambda message: gate.wait()
     link.close("finished")  # goodbye takes no longer than it may
     gate.set()
-    assert learner.closed == 2
+    assert learner.closed == 1
 
 
 # ---- weights
@@ -246,11 +246,11 @@ def test_in_step_with_the_learner_the_main_thread_fetches():
 
 @contextmanager
 def sending(
-    learner: FakeLearner, *, channels: int = 1, size: int = 4, stopped: Callable[[], bool] = lambda: False
+    learner: FakeLearner, *, size: int = 4, stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[tuple[SendQueue, Actor]]:
     """A send queue that is sending to ``learner``."""
     actor = Actor(learner, stopped=stopped)
-    send_queue = SendQueue(actor.link, channels=channels, size=size)
+    send_queue = SendQueue(actor.link, size=size)
     actor.link.start()
     actor.link.join({}, send_queue.sent)
     send_queue.start()
@@ -262,8 +262,8 @@ def sending(
         actor.link.close("done")
 
 
-def numbers(trajectories, channel: int = 0) -> list[int]:
-    return [trajectory.number for trajectory in trajectories if trajectory.channel == channel]
+def numbers(messages) -> list[int]:
+    return [message.number for message in messages]
 
 
 def apart(put: Callable[[], object]) -> threading.Thread:
@@ -288,10 +288,10 @@ def test_what_is_not_taken_is_sent_again_and_takes_turns_with_pauses(answers, sl
     learner.answers += answers
     with sending(learner) as (send_queue, actor):
         learner.on_deliver = lambda: setattr(actor.clock, "time", actor.clock.time + slow)
-        send_queue.hand_over(packed())
+        send_queue.hand_over(gathered())
         assert send_queue.sent.waiting == 0, "the learner has it"
         assert actor.clock.waits == pytest.approx(waits)
-        send_queue.hand_over(packed())
+        send_queue.hand_over(gathered())
     assert numbers(learner.came) == [1] * (len(answers) + 1) + [2] and numbers(learner.stored) == [1, 2]
 
 
@@ -301,25 +301,24 @@ def test_what_the_learner_does_not_want_is_counted_and_told_once_a_minute():
     with sending(learner) as (send_queue, actor):
         for minute in (0, 0, 0, 0, 1):
             actor.clock.time += 60 * minute
-            send_queue.hand_over(packed(steps=9))
-        send_queue.hand_over(packed(steps=1))
+            send_queue.hand_over(gathered(steps=9))
+        send_queue.hand_over(gathered(steps=1))
         until(lambda: len(actor.lines) == 2)
     assert all(line.startswith("9 steps were ") for line in actor.lines)
     assert actor.lines[1] == f"{actor.lines[0]} (3 more like this before)"
-    assert send_queue.sent == Sent(taken=[6], taken_steps=1)
+    assert send_queue.sent == Sent(taken=6, taken_steps=1)
 
 
 @pytest.mark.fault("F06")
 def test_an_actor_waits_for_a_slow_learner_instead_of_running_ahead():
-    """A message of each channel may be on its way; the second one waits for it, or the end."""
+    """A message may be on its way; the second one waits for it, or the end."""
     learner, stop = FakeLearner(), threading.Event()
     learner.gate.clear()
-    with sending(learner, channels=2, size=50, stopped=stop.is_set) as (send_queue, _):
-        send_queue.put(packed(0))
-        send_queue.put(packed(1))
-        thread = threading.Thread(target=lambda: send_queue.put(packed(0)), daemon=True)
+    with sending(learner, size=50, stopped=stop.is_set) as (send_queue, _):
+        send_queue.put(gathered())
+        thread = threading.Thread(target=lambda: send_queue.put(gathered()), daemon=True)
         thread.start()
-        until(lambda: send_queue.sent.waiting == 3)
+        until(lambda: send_queue.sent.waiting == 2)
         thread.join(0.3)
         assert thread.is_alive(), "nothing has been taken yet"
         stop.set()
@@ -327,28 +326,28 @@ def test_an_actor_waits_for_a_slow_learner_instead_of_running_ahead():
         assert not thread.is_alive() and send_queue.sent.dropped == 0, "it may still be sent"
         learner.gate.set()
         until(lambda: not send_queue.sent.waiting)
-    assert numbers(learner.stored, 0) == [1, 2] and numbers(learner.stored, 1) == [1]
+    assert numbers(learner.stored) == [1, 2]
 
 
-def test_while_the_learner_is_away_the_oldest_unsent_trajectories_are_given_up():
+def test_while_the_learner_is_away_the_oldest_unsent_messages_are_given_up():
     """Message 1 is on its way when the learner goes; of the others the last two are kept."""
     learner = FakeLearner()
     with sending(learner, size=3) as (send_queue, actor):
         learner.gate.clear()
-        send_queue.put(packed(steps=1))
+        send_queue.put(gathered(steps=1))
         until(lambda: learner.inside)
         learner.up = False
         learner.gate.set()
         until(lambda: actor.link.away)
         for i in range(2, 8):
-            send_queue.put(packed(steps=1000 * i))
+            send_queue.put(gathered(steps=1000 * i))
         assert send_queue.sent.waiting == 3
         dropped = send_queue.sent.dropped
         learner.up = True
         until(lambda: not send_queue.sent.waiting)
     assert numbers(learner.stored) == [1, 6, 7], "the numbers of the others never come"
     assert dropped == 1000 * (2 + 3 + 4 + 5) and send_queue.sent.taken_steps == 1 + 6000 + 7000
-    assert [trajectory.dropped for trajectory in learner.stored] == [0, dropped, dropped]
+    assert [message.dropped for message in learner.stored] == [0, dropped, dropped]
 
 
 PLAN = st.lists(
@@ -358,17 +357,17 @@ PLAN = st.lists(
 
 
 @settings(max_examples=15)
-@example(plan=["down", *["put"] * 9], channels=3, size=1)
-@given(plan=PLAN, channels=st.integers(1, 3), size=st.integers(1, 5))
-def test_whatever_happens_order_is_kept_and_every_step_is_accounted_for(plan, channels, size):
+@example(plan=["down", *["put"] * 9], size=1)
+@given(plan=PLAN, size=st.integers(1, 5))
+def test_whatever_happens_order_is_kept_and_every_step_is_accounted_for(plan, size):
     learner, put = FakeLearner(), 0
-    with sending(learner, channels=channels, size=size) as (send_queue, actor):
+    with sending(learner, size=size) as (send_queue, actor):
         sent = send_queue.sent
         for event in plan:
             if event == "put":
                 put += 1
-                send_queue.put(packed(put % channels, steps=put))
-                assert sent.waiting <= max(size, channels)
+                send_queue.put(gathered(steps=put))
+                assert sent.waiting <= size
             elif event in ("down", "up"):
                 learner.up = event == "up"
             elif event == "restart":
@@ -382,23 +381,22 @@ def test_whatever_happens_order_is_kept_and_every_step_is_accounted_for(plan, ch
         learner.restart()
         actor.link.beat()
         join = learner.of(Join)[-1]
-        assert (join.channels, join.taken_steps) == (tuple(sent.taken), sent.taken_steps)
+        assert (join.number, join.taken_steps) == (sent.taken, sent.taken_steps)
     assert sent.taken_steps + sent.dropped == sum(range(put + 1))
-    assert sum(trajectory.steps for trajectory in learner.stored) == sent.taken_steps
-    for channel in range(channels):
-        stored = numbers(learner.stored, channel)
-        assert stored == sorted(set(stored))
+    assert sum(message.num_steps for message in learner.stored) == sent.taken_steps
+    stored = numbers(learner.stored)
+    assert stored == sorted(set(stored))
     assert (put == len(learner.stored)) == (sent.dropped == 0), "no gap but for what was given up"
 
 
 @pytest.mark.parametrize("error", [LearnerRefused("too large"), ValueError("a bug")])
-def test_what_ends_a_lane_is_raised_where_the_actor_puts(error):
+def test_what_ends_the_sender_is_raised_where_the_actor_puts(error):
     learner = FakeLearner()
     learner.answers += [error]
     with sending(learner) as (send_queue, _):
         for put in (send_queue.hand_over, send_queue.put):
             with pytest.raises(type(error), match=str(error)):
-                put(packed())
+                put(gathered())
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -406,10 +404,10 @@ def test_what_waits_at_the_end_is_sent_or_given_up(answers):
     learner = FakeLearner()
     with sending(learner, size=9) as (send_queue, actor):
         learner.up = False
-        send_queue.put(packed(steps=1))
+        send_queue.put(gathered(steps=1))
         until(lambda: actor.link.away)
         for _ in range(3):
-            send_queue.put(packed(steps=5))
+            send_queue.put(gathered(steps=5))
         if answers:
             learner.up = True
             until(lambda: not actor.link.away)

@@ -1,4 +1,4 @@
-"""A trajectory that passes can be stored and learned from; one wrong number and it does not pass."""
+"""A message that passes can be stored and learned from; one wrong number and it does not pass."""
 
 from __future__ import annotations
 
@@ -7,36 +7,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from msgspec.structs import replace
 
+from algorithm.core.data import StepBatch
 from algorithm.core.spec import Z_LIMIT
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
-from ds.checking import STRUCTURE, check_trajectory, message_limit
-from ds.net.protocol import BadMessage, TrajectoryChunk
+from ds.checking import MAX_ENVIRONMENTS, STRUCTURE, check_steps, message_limit, most_rows
+from ds.net.protocol import BadMessage, Episodes
 from ds.net.wire import encode
 from tests.ds.inside import terms
-from tests.ds.trajectories import CARRIES, SPECS, chunk, trajectory, with_column
+from tests.ds.messages import CARRIES, SPECS, Chunk, chunk, episodes_of, step_message, together, with_column
 
 MAX_LENGTH = 12
 
 
-def check(one, max_length=MAX_LENGTH):
-    check_trajectory(one, terms(max_length=max_length), version=7)
+def check(one, most=MAX_LENGTH):
+    check_steps(one, terms(most=dict.fromkeys(SPECS, most)), version=7)
 
 
 def stored(one):
-    """Put all chunks into a replay of their own, and read them."""
-    for piece in one.chunks:
-        if piece.transitions is not None:
-            replay = ReplayBuffer(
-                SPECS[piece.behaviour],
-                capacity=32,
-                batch_size=1,
-                carry_shape=CARRIES[piece.behaviour],
-                sampler=UniformSampler(),
-            )
-            ids = replay.add(piece.transitions.segment(piece.agent))
-            assert replay.sample() is not None and len(ids) == piece.transitions.length
+    """Put all transitions into a replay of their own, and read them."""
+    for behaviour, steps in one.steps.items():
+        replay = ReplayBuffer(
+            SPECS[behaviour],
+            capacity=80,
+            batch_size=1,
+            carry_shape=CARRIES[behaviour],
+            sampler=UniformSampler(),
+        )
+        ids = replay.add_steps(steps)
+        assert replay.sample() is not None and len(ids) == len(steps) == replay.num_transitions
 
 
 ends = st.sampled_from([{}, {"terminated": True}, {"truncated": True}])
@@ -46,39 +45,55 @@ sizes = st.integers(1, MAX_LENGTH)
 @given(st.sampled_from(sorted(SPECS)), sizes, ends, st.integers(0, 99), st.integers(0, 2**31 - 100))
 @settings(max_examples=30)
 def test_what_an_actor_makes_passes_and_can_be_stored(behaviour, length, end, agent, start):
-    piece = chunk(behaviour, agent=agent, start=start, length=length, **end)
-    one = trajectory(piece, TrajectoryChunk("camera", 3, None), episodes=(("camera", 3, -1.5, 7),))
-    check(one)
+    pieces = [chunk(behaviour, agent=agent, start=start, length=length, **end)]
+    pieces += [chunk(behaviour, agent=agent + 1, length=3, **last) for last in ({"terminated": True}, {})]
+    one = step_message(*pieces, Chunk("camera", 3, None), ended=[("camera", 3, -1.5, 7)])
+    check(one, most=length + 6)
+    assert len(one.steps[behaviour].action_mask) == 3, "an observation of its own where one begins"
     stored(one)
+
+
+def agents(*of_one, name="vector", dtype=np.int64):
+    return {name: np.array(of_one, dtype)}
 
 
 NUMBERS = [
     ({"number": 0}, "number is 0"),
-    ({"channel": -1}, "channel is -1"),
     ({"version": -1}, "version is -1"),
     ({"version": 8}, "version is 8 and must be in 0 … 7"),
     ({"dropped": -1}, "dropped is -1"),
+    ({"closed": agents(0, name="wolf")}, "closed: there is no behaviour 'wolf'; known: 'vector', 'camera'"),
+    ({"closed": agents(-1)}, r"closed of 'vector' \[0\] is -1: an agent is 0 "),
+    ({"closed": agents(0, 2**31)}, r"closed of 'vector' \[1\] is 2147483648"),
+    ({"closed": agents(0, dtype=np.float64)}, "closed of 'vector': expected int64, got float64"),
+    ({"closed": {"vector": np.zeros((1, 1), np.int64)}}, "closed of 'vector': expected shape"),
+    ({"agents": agents(0, name="wolf")}, "agents: there is no behaviour 'wolf'"),
+    ({"agents": agents(0, -1)}, r"agents of 'vector' \[1\] is -1"),
+    ({"agents": agents(*range(2**16 + 1))}, "number of agents is 65537"),
+    ({"episodes": episodes_of(("wolf", 0, 1.0, 1))}, "episodes: there is no behaviour 'wolf'"),
+    ({"episodes": episodes_of(("vector", -1, 1.0, 1))}, r"episodes of 'vector' \[0\] is -1"),
     (
-        {"chunks": (TrajectoryChunk("wolf", 0, None),)},
-        "chunk 0: there is no behaviour 'wolf'; known: 'vector', 'camera'",
-    ),
-    ({"chunks": (TrajectoryChunk("vector", -1, None),)}, "chunk 0: agent is -1"),
-    ({"chunks": (TrajectoryChunk("vector", 2**31, None),)}, "chunk 0: agent is 2147483648"),
-    ({"gone": (("wolf", 0),)}, "gone 0: there is no behaviour 'wolf'"),
-    ({"gone": (("vector", 0), ("vector", -1))}, "gone 1: agent is -1"),
-    ({"episodes": (("wolf", 0, 1.0, 1),)}, "episode 0: there is no behaviour 'wolf'"),
-    ({"episodes": (("vector", -1, 1.0, 1),)}, "episode 0: agent is -1"),
-    ({"episodes": (("vector", 0, 1.0, 1), ("vector", 0, np.nan, 1))}, "episode 1: the return is nan"),
-    ({"episodes": (("vector", 0, np.inf, 2**31 - 1),)}, "episode 0: the return is inf"),
-    (
-        {"episodes": (("vector", 0, 1.7e308, 9),)},
-        "episode 0: the return is 1.7e[+]308, not a sum of 9 rewards",
+        {"episodes": episodes_of(("vector", 0, 1.0, 1), ("vector", 0, np.nan, 1))},
+        r"episodes of 'vector', returns \[1\] is nan",
     ),
     (
-        {"episodes": (("vector", 0, -3.5e38, 1),)},
-        "episode 0: the return is -3.5e[+]38, not a sum of 1 rewards",
+        {"episodes": episodes_of(("vector", 0, np.inf, 2**31 - 1))},
+        r"episodes of 'vector', returns \[0\] is inf",
     ),
-    ({"episodes": (("vector", 0, 1.0, 0),)}, "episode 0: length is 0"),
+    (
+        {"episodes": episodes_of(("vector", 0, 1.7e308, 9))},
+        r"episodes of 'vector', returns \[0\] is 1.7e[+]308: it is not the sum of so many rewards",
+    ),
+    ({"episodes": episodes_of(("vector", 0, -3.5e38, 1))}, "episodes of 'vector', returns .* is -3.5e[+]38"),
+    ({"episodes": episodes_of(("vector", 0, 1.0, 0))}, r"episodes of 'vector', lengths \[0\] is 0"),
+    (
+        {
+            "episodes": {
+                "vector": Episodes(agents=np.zeros(2, int), returns=np.zeros(2), lengths=np.ones(1, int))
+            }
+        },
+        "episodes of 'vector', lengths: expected shape",
+    ),
 ]
 
 
@@ -86,7 +101,7 @@ NUMBERS = [
 @pytest.mark.parametrize(("changes", "said"), NUMBERS)
 def test_numbers_out_of_range(changes, said):
     with pytest.raises(BadMessage, match=f"^{said}"):
-        check(replace(trajectory(), **changes))
+        check(step_message(**changes))
 
 
 def at(value, index, new):
@@ -98,30 +113,37 @@ def at(value, index, new):
 def changed(behaviour, name, index, new):
     """A chunk with one wrong number, in a column or an observation."""
     one = chunk(behaviour, terminated=True)
-    obs = one.transitions.obs
-    if name in obs:
-        return with_column(one, "obs", obs | {name: at(obs[name], index, new)})
-    return with_column(one, name, at(getattr(one.transitions, name), index, new))
+    kind, _, key = name.partition("/")
+    value = getattr(one.steps, kind)
+    return with_column(one, kind, value | {key: at(value[key], index, new)} if key else at(value, index, new))
 
 
 def forbidden_choice():
     """A chunk whose mask forbids what its action is at step 1."""
     one = chunk("camera", seed=3)
-    mask = np.ones_like(one.transitions.action_mask)
-    mask[1] = one.transitions.action[1] == 0
-    return with_column(one, "action_mask", mask)
+    mask = np.ones_like(one.steps.next_action_mask)
+    mask[0] = one.steps.action[1] == 0
+    return with_column(one, "next_action_mask", mask)
 
 
 def two_choices():
     one = chunk("mixed")
-    one = with_column(one, "action_mask", np.ones_like(one.transitions.action_mask))
-    return with_column(one, "action", at(one.transitions.action, (2, slice(0, 3)), [1.0, 0.0, 1.0]))
+    for name in ("action_mask", "next_action_mask"):
+        one = with_column(one, name, np.ones_like(getattr(one.steps, name)))
+    return with_column(one, "action", at(one.steps.action, (2, slice(0, 3)), [1.0, 0.0, 1.0]))
+
+
+def torn():
+    """A chunk whose agent begins another episode after one without an end."""
+    one = chunk()
+    steps = together([one.steps, chunk(start=8, length=1).steps])
+    return one._replace(steps=steps)
 
 
 COLUMNS = [
     (changed("vector", "reward", 1, np.nan), "reward [1] is nan: it must be finite"),
     (changed("vector", "reward", 0, -np.inf), "reward [0] is -inf: it must be finite"),
-    (changed("memory", "carry", (1, 0, 2), np.inf), "carry [1, 0, 2] is inf: it must be finite"),
+    (changed("memory", "next_carry", (1, 0, 2), np.inf), "next_carry [1, 0, 2] is inf: it must be finite"),
     (changed("vector", "behaviour_logp", (2, 0), np.nan), "behaviour_logp [2, 0] is nan: it must be finite"),
     (changed("vector", "z", (1, 1), 7.5), f"z [1, 1] is 7.5: its limit is ±{Z_LIMIT}"),
     (changed("vector", "action", (0, 1), 0.3), "continuous part [0, 1] is 0.3"),
@@ -130,26 +152,47 @@ COLUMNS = [
     (changed("mixed", "action", (2, slice(3, 5)), 0.0), "branch 1 [2] is 0.0: exactly one choice"),
     (two_choices(), "branch 0 [2] is 2.0: exactly one choice"),
     (forbidden_choice(), "is 1.0: action_mask does not allow that"),
-    (changed("camera", "action_mask", 3, False), "action_mask, branch 0 [3] is 0: a choice must be allowed"),
-    (changed("vector", "terminated", 0, True), "terminated [0] is True: only the last step"),
-    (changed("vector", "truncated", 1, True), "truncated [1] is True: only the last step"),
-    (changed("vector", "obs", (3, 2), np.nan), "obs 'obs' [3, 2] is nan: it must be finite"),
-    (changed("choices", "one", 2, 5), "obs 'one' [2] is 5: there is no such choice"),
-    (changed("choices", "one", 2, -1), "obs 'one' [2] is -1: there is no such choice"),
-    (changed("choices", "many", (0, 0), 2), "obs 'many' [0, 0] is 2: there is no such choice"),
+    (
+        changed("camera", "next_action_mask", 2, False),
+        "next_action_mask, branch 0 [2] is 0: a choice must be allowed",
+    ),
+    (changed("vector", "terminated", 0, True), "expected shape (2,"),
+    (changed("vector", "start_steps", 1, 7), "expected shape (3,"),
+    (changed("vector", "start_steps", 0, -1), "start_steps [0] is -1: there is no such step"),
+    (changed("vector", "start_steps", 0, 2**31 - 2), "start_steps [0] is 2147483646: there is no such step"),
+    (changed("vector", "streams", 2, -1), "streams [2] is -1: no agent"),
+    (changed("vector", "streams", 2, 2**31), "streams [2] is 2147483648: no agent"),
+    (torn(), "an episode breaks off without an end"),
+    (changed("vector", "obs/obs", (0, 2), np.nan), ", obs/obs [0, 2] is nan: it must be finite"),
+    (changed("vector", "next_obs/obs", (2, 2), np.nan), "next_obs/obs [2, 2] is nan: it must be finite"),
+    (changed("choices", "next_obs/one", 2, 5), "next_obs/one [2] is 5: there is no such choice"),
+    (changed("choices", "next_obs/one", 2, -1), "next_obs/one [2] is -1: there is no such choice"),
+    (changed("choices", "obs/many", (0, 0), 2), ", obs/many [0, 0] is 2: there is no such choice"),
 ]
 
 
 @pytest.mark.parametrize(("one", "said"), COLUMNS, ids=[said for _, said in COLUMNS])
 def test_a_wrong_number_is_named_with_its_place(one, said):
     with pytest.raises(BadMessage) as caught:
-        check(trajectory(TrajectoryChunk("vector", 9, None), one))
+        check(step_message(chunk("stack" if one.behaviour != "stack" else "vector"), one))
     text = str(caught.value)
-    assert said in text and text.startswith(f"chunk 1 (behaviour '{one.behaviour}', agent 0)")
+    assert said in text and text.startswith(f"steps of '{one.behaviour}'")
     assert "\n" not in text
 
 
-ARRAYS = ("action_mask", "carry", "action", "z", "behaviour_logp", "reward", "terminated", "truncated")
+def test_an_open_episode_belongs_to_an_agent_that_is_there():
+    one = chunk(agent=4)
+    for there in ({}, agents(), agents(3), agents(4, name="camera")):
+        with pytest.raises(BadMessage, match=r"streams \[2\] is 4: it is open, and its agent is not there"):
+            check(step_message(one, agents=there))
+    check(step_message(one, agents=agents(9, 4)))
+    check(step_message(chunk(agent=4, truncated=True), agents=agents()))
+
+
+ARRAYS = (
+    "streams", "start_steps", "action_mask", "next_action_mask", "carry", "next_carry", "action", "z",
+    "behaviour_logp", "reward", "terminated", "truncated",
+)  # fmt: skip
 
 
 @given(
@@ -159,7 +202,7 @@ ARRAYS = ("action_mask", "carry", "action", "z", "behaviour_logp", "reward", "te
 )
 def test_a_column_of_another_shape_or_dtype(behaviour, name, how):
     one = chunk(behaviour, length=4, terminated=True)
-    value = getattr(one.transitions, name)
+    value = getattr(one.steps, name)
     if how == "long":
         value = np.concatenate((value, value[-1:]))
     elif how == "short":
@@ -169,12 +212,13 @@ def test_a_column_of_another_shape_or_dtype(behaviour, name, how):
     else:
         value = value.astype("float64" if value.dtype == "float32" else "uint8")
     with pytest.raises(BadMessage):
-        check(trajectory(with_column(one, name, value)))
+        check(step_message(with_column(one, name, value)))
 
 
-def test_observations_must_be_those_of_the_spec():
+@pytest.mark.parametrize("kind", ["obs", "next_obs"])
+def test_observations_must_be_those_of_the_spec(kind):
     one = chunk("mixed")
-    obs = one.transitions.obs
+    obs = getattr(one.steps, kind)
     for wrong in (
         {**obs, "more": obs["count"]},
         {name: value for name, value in obs.items() if name != "flag"},
@@ -182,21 +226,17 @@ def test_observations_must_be_those_of_the_spec():
         obs | {"vector": obs["vector"][:, :1]},
         obs | {"count": obs["count"][:-1]},
     ):
-        with pytest.raises(BadMessage, match=r"chunk 0 .*obs"):
-            check(trajectory(with_column(one, "obs", wrong)))
+        with pytest.raises(BadMessage, match=r"steps of 'mixed'.*obs"):
+            check(step_message(with_column(one, kind, wrong)))
 
 
-def test_a_segment_belongs_to_its_time_and_has_a_limit():
-    one = chunk(length=2)
-    for wrong in (
-        with_column(one, "start_step", -1),
-        with_column(one, "start_step", 2**31 - 1 - 2),
-        with_column(one, "reward", np.zeros((), np.float32)),
-        chunk(length=MAX_LENGTH + 1),
-    ):
+def test_transitions_have_a_limit():
+    for wrong in (with_column(chunk(), "reward", np.zeros((), np.float32)), chunk(length=MAX_LENGTH + 1)):
         with pytest.raises(BadMessage):
-            check(trajectory(wrong))
-    check(trajectory(one, chunk(length=MAX_LENGTH)))
+            check(step_message(wrong))
+    with pytest.raises(BadMessage, match=r"number of transitions \(base_config.max_episode_length\) is 13"):
+        check(step_message(chunk(length=MAX_LENGTH), chunk(agent=1, length=1)))
+    check(step_message(chunk(length=MAX_LENGTH - 2), chunk(agent=1, length=2)))
 
 
 @given(st.data())
@@ -204,16 +244,15 @@ def test_a_segment_belongs_to_its_time_and_has_a_limit():
 def test_whatever_passes_can_be_stored(data):
     """Any number of any column becomes any other: it is refused, or does no harm."""
     behaviour = data.draw(st.sampled_from(sorted(SPECS)))
-    one = chunk(behaviour, length=data.draw(st.integers(1, 4)), truncated=True)
-    columns = [name for name in ARRAYS if getattr(one.transitions, name).size]
-    name = data.draw(st.sampled_from([*columns, *one.transitions.obs]))
-    value = one.transitions.obs[name] if name in one.transitions.obs else getattr(one.transitions, name)
-    index = data.draw(st.integers(0, value.size - 1))
-    wrong = value.copy()
-    wrong.flat[index] = data.draw(hnp.from_dtype(value.dtype))
-    obs = one.transitions.obs
-    changed = with_column(one, "obs", obs | {name: wrong}) if name in obs else with_column(one, name, wrong)
-    forged = trajectory(changed)
+    pieces = [chunk(behaviour, agent=0, length=data.draw(st.integers(1, 4)), truncated=True)]
+    pieces += [chunk(behaviour, agent=i % 2, length=2) for i in range(data.draw(st.integers(0, 2)))]
+    honest = step_message(*pieces)
+    columns = honest.steps[behaviour].columns()
+    name = data.draw(st.sampled_from([name for name, value in columns.items() if value.size]))
+    wrong = columns[name].copy()
+    wrong.flat[data.draw(st.integers(0, wrong.size - 1))] = data.draw(hnp.from_dtype(wrong.dtype))
+    steps = {behaviour: StepBatch.of_columns(columns | {name: wrong})}
+    forged = step_message(steps=steps, agents=honest.agents)
     try:
         check(forged)
     except BadMessage as error:
@@ -222,14 +261,22 @@ def test_whatever_passes_can_be_stored(data):
         stored(forged)
 
 
-@given(st.sampled_from(sorted(SPECS)), st.integers(1, 300))
+@given(st.sampled_from(sorted(SPECS)), st.integers(1, 300), st.sampled_from([None, 7, 400]))
 @settings(max_examples=15)
-def test_the_limit_is_that_of_the_largest_message_and_not_much_more(behaviour, length):
-    """A segment, its episode and the word that its agent is gone, in the largest numbers."""
-    largest = chunk(behaviour, agent=2**31 - 1, start=2**30, length=length)
-    told = {"episodes": ((behaviour, 2**31 - 1, 1e38, 2**31 - 1),), "gone": ((behaviour, 2**31 - 1),)}
-    size = len(
-        encode(trajectory(largest, actor="a" * 32, number=2**53, dropped=2**53, version=2**53, **told))
+def test_the_limit_is_that_of_the_largest_message_and_not_much_more(behaviour, length, limit):
+    """Every agent with an observation of its own, all agents, closed ones and episodes that there may be."""
+    spec, carry = SPECS[behaviour], CARRIES[behaviour]
+    most = most_rows(spec, carry, length, limit)
+    assert most == min(length, limit) if limit else most > length
+    one = chunk(behaviour, length=1).steps.columns()
+    rows = {name: np.repeat(value, most, 0) for name, value in one.items()}
+    rows["streams"] = np.arange(most)
+    largest = step_message(
+        steps={behaviour: StepBatch.of_columns(rows)},
+        **dict.fromkeys(("closed", "agents"), agents(*range(MAX_ENVIRONMENTS), name=behaviour)),
+        episodes=episodes_of(*[(behaviour, i, 1.0, 3) for i in range(MAX_ENVIRONMENTS)]),
     )
-    limit = message_limit({behaviour: SPECS[behaviour]}, CARRIES, length)
-    assert size <= limit <= size + STRUCTURE
+    check(largest, most)
+    size = len(encode(largest))
+    top = message_limit({behaviour: spec}, {behaviour: carry}, {behaviour: most})
+    assert size <= top <= size + STRUCTURE

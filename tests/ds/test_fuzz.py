@@ -23,14 +23,13 @@ from ds.net.protocol import (
     Hello,
     Join,
     Receipt,
-    TrajectoryChunk,
-    TrajectoryMessage,
+    StepMessage,
     WeightRequest,
     WireError,
 )
 from ds.net.wire import decode, encode
 from tests.ds.inside import AGREED, LearnerSide
-from tests.ds.trajectories import CARRIES, SPECS, chunk, trajectory
+from tests.ds.messages import CARRIES, SPECS, Chunk, chunk, step_message
 
 FORGER, HONEST = "forger", "honest"
 """Names of two actors. One is drawn by chance: who knew that of the honest one could speak for it."""
@@ -41,27 +40,30 @@ OTHERS = [
         actor=FORGER,
         agreed=json.dumps(AGREED),
         version=1,
-        channels=(0, 0),
+        number=0,
         taken_steps=0,
     ),
     Beat(actor=FORGER, version=1, steps=10, waiting=0, dropped=0),
     WeightRequest(actor=FORGER, newer_than=0),
     Bye(actor=FORGER, reason="done"),
 ]
-TRAJECTORIES = [
-    trajectory(
+STEPS = [
+    step_message(
         chunk(name, length=length, terminated=True),
-        TrajectoryChunk(name, 1, None),
+        chunk(name, length=1),
+        chunk(name, agent=2, length=2),
+        Chunk(name, 1, None),
         actor=FORGER,
-        episodes=((name, 0, 1.5, length),),
+        ended=((name, 0, 1.5, length),),
     )
     for name in SPECS
     for length in (1, 5)
 ]
-"""Trajectories with every kind of observation and action."""
+"""Messages with every kind of observation and action."""
 
 INTS = [-(2**63), -1, 0, 1, 2, 3, 63, 2**16, 2**31 - 1, 2**31, 2**53, AHEAD, AHEAD + 9, 2**64 - 1]
 REALS = [0.0, -0.0, 1e-300, 3.5e38, 1.7e308, float("inf"), float("-inf"), float("nan")]
+SINGLES = [float("nan"), float("inf"), float("-inf"), 0.0, 1.0, -1.0, 8.0, 1e30, 1e-40]
 TEXTS = ["", "vector", FORGER, "x" * 65, "\x1b[2J", "\u202e", "y" * 20_000, "[1]", "[" * 9000]
 POOLS: dict[type, list[Any]] = {int: INTS, float: REALS, str: TEXTS, bool: [True, False]}
 ANYTHING = [None, True, 7, 0.5, "x", [], {}, b"x", msgspec.msgpack.Ext(1, b"\x09\x01\xff\xff\xff\xff")]
@@ -76,21 +78,33 @@ def pieces_of(value: Any, put: Callable[[Any], None]) -> Iterator[tuple[Any, Cal
 
 
 def forged(message: object, place: int, which: int, how: int) -> bytes:
-    """The bytes of ``message`` after a change in its structure, or in the numbers of an array."""
-    structure = msgspec.msgpack.decode(encode(message))
+    """The bytes of ``message`` after a change in its structure, in what describes an array, or in numbers."""
+    body = bytearray(encode(message))
+    end = 4 + int.from_bytes(body[:4], "little")
+    if how > 2 and len(body) > end:  # NaN, infinity, choices that are not there, agents of no number
+        at = end + (place % (len(body) - end)) & ~3
+        new = struct.pack("<f", SINGLES[which % len(SINGLES)]) if how == 3 else struct.pack("<I", which)
+        body[at : at + 4] = new[: len(body) - at]
+        return bytes(body)
+    structure = msgspec.msgpack.decode(body[4:end])
     pieces = list(pieces_of(structure, lambda new: None))[2:]  # not the list itself, nor its type
     value, put = pieces[place % len(pieces)]
-    if isinstance(value, msgspec.msgpack.Ext) and how != 1:  # NaN, infinity, choices that are not there
+    if isinstance(value, msgspec.msgpack.Ext) and how != 1:  # another dtype, or other dimensions
         data = bytearray(value.data)
-        at = (2 + place % len(data)) & ~1
-        data[at : at + 4] = struct.pack("<f", REALS[which % 3 + 5])[: len(data) - at]
+        data[place % len(data)] = which % 256
         put(msgspec.msgpack.Ext(1, bytes(data)))
     elif isinstance(value, list) and how > 1:
         put([value[: which % 3], value * (which % 600)][how % 2])
     else:
         pool = ANYTHING if how == 1 else POOLS.get(type(value), ANYTHING)
         put(pool[which % len(pool)])
-    return msgspec.msgpack.encode(structure)
+    packed = msgspec.msgpack.encode(structure)
+    return len(packed).to_bytes(4, "little") + packed + bytes(-(4 + len(packed)) % 16) + arrays_of(body, end)
+
+
+def arrays_of(body: bytearray, end: int) -> bytes:
+    """The numbers behind a message's structure."""
+    return bytes(body[end + -end % 16 :])
 
 
 async def meets(side: LearnerSide, kind: type, body: bytes) -> object:
@@ -103,7 +117,7 @@ async def meets(side: LearnerSide, kind: type, body: bytes) -> object:
     if isinstance(message, WeightRequest):
         return service.weights(message)
     answers = {
-        Hello: service.hello, Join: service.join, TrajectoryMessage: service.deliver, Beat: service.beat,
+        Hello: service.hello, Join: service.join, StepMessage: service.deliver, Beat: service.beat,
         Bye: service.bye,
     }  # fmt: skip
     answer = await answers[kind](message)
@@ -113,7 +127,7 @@ async def meets(side: LearnerSide, kind: type, body: bytes) -> object:
 
 def store(side: LearnerSide) -> None:
     """Store what came, as the training does."""
-    for _ in range(4000):  # a message may repeat five steps 599 times
+    for _ in range(100):
         for episode in side.collector.step():
             assert abs(episode.total) < float("inf")
         if side.collector._unreleased is None and not side.queue._items:
@@ -138,16 +152,16 @@ def test_whatever_almost_right_messages_say_the_learner_goes_on(plan) -> None:
         )
         for name, spec in SPECS.items()
     }
-    side = LearnerSide(size=4, limit=8, silence=24, recorders=replays)
+    side = LearnerSide(size=4, limit=8, recorders=replays)
     side.parameters.publish(1, [b"w"])
     side.come(HONEST)
     number = 0
-    for is_trajectory, index, *change in plan:
+    for is_steps, index, *change in plan:
         if side.actors.number(FORGER) is None:
             side.come(FORGER)
-        messages = TRAJECTORIES if is_trajectory else OTHERS
+        messages = STEPS if is_steps else OTHERS
         message = messages[index % len(messages)]
-        if isinstance(message, TrajectoryMessage):  # else it would have come before
+        if isinstance(message, StepMessage):  # else it would have come before
             number += 1
             message = replace(message, number=number, version=side.parameters.newest)
         before = side.parameters.next_version
@@ -155,8 +169,8 @@ def test_whatever_almost_right_messages_say_the_learner_goes_on(plan) -> None:
         store(side)
         assert before <= side.parameters.next_version <= before + AHEAD
     steps = side.collector.steps
-    honest = encode(trajectory(chunk(terminated=True), actor=HONEST))
-    receipt = side.run(meets(side, TrajectoryMessage, honest))
+    honest = encode(step_message(chunk(terminated=True), actor=HONEST))
+    receipt = side.run(meets(side, StepMessage, honest))
     assert isinstance(receipt, Receipt) and receipt.state == "taken"
     store(side)
     assert side.collector.steps - steps == 3

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from algorithm.agents.roles import Episode
 from algorithm.core.data import State
 from algorithm.store.logs.metrics import METRICS
-from ds import collector, registry
+from ds import registry
 from ds.checking import AHEAD
 from ds.collector import MAX_ROWS
 from ds.net.ingest import ActorLeft, IngestQueue
 from ds.net.protocol import PROTOCOL, Join, Refused, Welcome
 from ds.registry import BURST, MAX_DEPARTED
 from tests.ds.inside import AGREED, BEAT, OF_ONE, LearnerSide
-from tests.ds.trajectories import chunk, chunks_of, trajectory, with_column
+from tests.ds.messages import Chunk, chunk, chunks_of, ids, step_message, with_column
 
 FOREVER = 60.0  # seconds; what waits so long in a test hangs
 
@@ -127,15 +127,14 @@ def test_other_settings_are_refused_and_free_the_slot():
     assert isinstance(side.hello("b"), Welcome)
     for agreed in ("", "[1]", "{", "[" * 5000):
         side.hello("b")
-        join = Join(actor="b", agreed=agreed, version=0, channels=(0,), taken_steps=0)
+        join = Join(actor="b", agreed=agreed, version=0, number=0, taken_steps=0)
         assert side.run(side.service.join(join)).why == "malformed"
 
 
 @pytest.mark.fault("F31")
 @pytest.mark.parametrize(
     "forged",
-    [{"channels": ()}, {"channels": (0,) * 65}, {"channels": (-1,)}, {"channels": (2**53,)}, {"version": -1},
-     {"version": AHEAD + 1}, {"taken_steps": 2**53}],
+    [{"number": -1}, {"number": 2**53}, {"version": -1}, {"version": AHEAD + 1}, {"taken_steps": 2**53}],
 )  # fmt: skip
 def test_a_join_beyond_what_can_be_is_refused_and_changes_nothing(forged):
     side = LearnerSide().come("honest")
@@ -150,18 +149,19 @@ def test_a_join_beyond_what_can_be_is_refused_and_changes_nothing(forged):
 
 
 @pytest.mark.fault("F31")
-def test_a_trajectory_or_beat_beyond_what_can_be_is_refused_and_changes_nothing():
+def test_a_message_or_beat_beyond_what_can_be_is_refused_and_changes_nothing():
     side = LearnerSide().come()
     forged = [
-        {"number": 2**53}, {"number": 0}, {"dropped": 2**53}, {"version": 2**53}, {"channel": 2},
-        {"channel": -1}, {"gone": (("vector", 2**31),)}, {"episodes": (("vector", 0, 1.7e308, 4),) * 2},
+        {"number": 2**53}, {"number": 0}, {"dropped": 2**53}, {"version": 2**53},
+        {"agents": ids([("wolf", 0)])}, {"closed": ids([("vector", 2**31)])},
+        {"ended": (("vector", 0, 1.7e308, 4),) * 2},
     ]  # fmt: skip
     states = [side.deliver(**{"number": n + 1} | one).state for n, one in enumerate(forged)]
-    assert states == ["rejected"] * 8 and side.taken() == []
+    assert states == ["rejected"] * 7 and side.taken() == []
     beats = [{"version": 2**53}, {"steps": -1}, {"waiting": 2**32}, {"dropped": 2**53}, {"faults": (0, -1)}]
     assert [side.beat(**one).state for one in beats] == ["rejected"] * 5
-    assert (side.counts()["ds/rejected"], side.counts().get("ds/dropped")) == (13, None)
-    assert side.deliver(9).state == "taken", "the channel goes on where it was"
+    assert (side.counts()["ds/rejected"], side.counts().get("ds/dropped")) == (12, None)
+    assert side.deliver(9).state == "taken", "it goes on where it was"
 
 
 @pytest.mark.fault("F31")
@@ -172,7 +172,7 @@ def test_what_a_resumed_learner_has_not_published_may_still_have_been_seen():
     first = side.parameters.next_version
     assert first > 900, "an actor may have each version between"
     side.parameters.publish(first, [b"w"])
-    side.come(version=900, channels=(70, 0))
+    side.come(version=900, number=70)
     assert side.deliver(71, version=900).state == "taken"
     side.parameters.publish(first + 1, [b"w"])
     assert [side.parameters.lag(version) for version in (first + 1, first, 900, 501, 500)] == [0, 1, 2, 2, 2]
@@ -214,10 +214,10 @@ def test_when_the_training_has_ended_everybody_is_told():
 # ---- what comes, once
 
 
-def test_a_trajectory_that_comes_twice_is_stored_once():
+def test_a_message_that_comes_twice_is_stored_once():
     side = LearnerSide().come()
-    assert side.states(1, 1, 2, 1) == ["taken"] * 4 and side.deliver(1, channel=1).state == "taken"
-    assert side.taken() == [(0, 1), (0, 2), (0, 1)] and side.counts()["ds/duplicates"] == 2.0
+    assert side.states(1, 1, 2, 1) == ["taken"] * 4
+    assert side.taken() == [(0, 1), (0, 2)] and side.counts()["ds/duplicates"] == 2.0
 
 
 def test_what_never_came_what_was_given_up_and_faults_are_counted_once():
@@ -235,13 +235,13 @@ def test_what_never_came_what_was_given_up_and_faults_are_counted_once():
     assert side.actors.take_faults() == (1, 0) and side.counts()["ds/dropped"] == 60.0
 
 
-def test_a_bad_trajectory_is_rejected_once_and_for_all():
+def test_a_bad_message_is_rejected_once_and_for_all():
     side = LearnerSide().come()
     bad = with_column(chunk(), "reward", np.full(3, np.nan, np.float32))
     receipt, again = side.deliver(1, bad), side.deliver(1, bad)
     assert receipt.state == "rejected" and "reward [0] is nan" in receipt.reason
     assert (again.state, again.reason) == ("rejected", "it was already received")
-    assert "rejected: actor 0 (here, pid 3): chunk 0" in side.actors.news()[-1]
+    assert "rejected: actor 0 (here, pid 3): steps of 'vector'" in side.actors.news()[-1]
     long = side.deliver(2, chunk(length=11))
     assert long.state == "rejected" and "base_config.max_episode_length" in long.reason
     assert side.deliver(3).state == "taken" and side.taken() == [(0, 3)]
@@ -273,16 +273,12 @@ def test_of_an_actor_that_has_left_nothing_comes_in_afterwards():
     side.turn()
     assert waiting[0].done() and waiting[0].result().state == "again"
     assert side.taken() == [(0, 1), ActorLeft(0), (1, 1)] and side.run(waiting[1]).state == "taken"
-    side.come("a", channels=(1, 0))
+    side.come("a", number=1)
     assert side.deliver(1, actor="a").state == "taken" and side.taken() == []
 
 
 def test_in_synchronous_mode_the_answer_comes_when_it_has_been_learned_from():
-    side = LearnerSide(synchronous=True, whole=True)
-    side.hello()
-    refused = side.join()
-    assert isinstance(refused, Refused) and "channels" in refused.reason
-    side.come(channels=(0,))
+    side = LearnerSide(synchronous=True, whole=True).come()
     delivering = side.begin(side.delivering(1, chunk(length=2)))
     assert side.steps(1) == [([], 2)]
     side.turn()
@@ -299,47 +295,49 @@ def test_in_synchronous_mode_the_answer_comes_when_it_has_been_learned_from():
 
 @pytest.mark.parametrize("size", [1, 7])
 def test_no_wake_up_is_lost_between_threads(size):
-    """Many channels against one taker: everything arrives once, in order within each channel."""
-    queue, taken, channels, each = IngestQueue(size, line=8), [], 8, 50
+    """Many actors against one taker: everything arrives once, in order within each actor."""
+    queue, taken, actors, each = IngestQueue(size, line=8), [], 8, 50
 
     def take_all():
-        while len(taken) < channels * each:
+        while len(taken) < actors * each:
             item = queue.take(FOREVER)
             assert len(queue) <= size
-            taken.append(item.message)
+            taken.append((item.number, item.message.number))
         queue.left(0)
         taken.append(queue.take(FOREVER))
         queue.close()
 
-    async def send(channel):
+    async def send(actor):
         for number in range(1, each + 1):
-            one = trajectory(channel=channel, number=number, chunks=())
-            came = await queue.put(channel, one, timeout=FOREVER)
+            one = step_message(number=number, steps={})
+            came = await queue.put(actor, one, timeout=FOREVER)
             assert came is not None
             if number % 10 == 0:
                 await came.learned.wait()
 
     async def send_all():
-        await asyncio.gather(*(send(channel) for channel in range(channels)))
+        await asyncio.gather(*(send(actor) for actor in range(actors)))
 
     thread = threading.Thread(target=take_all)
     thread.start()
     asyncio.run(send_all())
     thread.join(FOREVER)
     assert taken.pop() == ActorLeft(0) and queue.take(FOREVER) is None
-    for channel in range(channels):
-        assert [one.number for one in taken if one.channel == channel] == list(range(1, each + 1))
+    for actor in range(actors):
+        assert [number for sender, number in taken if sender == actor] == list(range(1, each + 1))
 
 
 # ---- what becomes of it
 
 
-@pytest.mark.parametrize(("whole", "released"), [(False, [1, 2, 3, 4]), (True, [4, 4, 4, 4])])
-def test_all_is_stored_at_once_and_released_one_by_one_or_as_a_step_of_all(whole, released):
+@pytest.mark.parametrize(("whole", "released"), [(False, [3, 4, 4, 4]), (True, [4, 4, 4, 4])])
+def test_all_is_stored_at_once_and_released_as_steps_of_all_agents(whole, released):
+    """Of vector there are two agents, of which one waits, of camera one."""
     side = LearnerSide(whole=whole).come()
     assert side.steps(2) == [([], 0), ([], 0)], "nothing comes, and nobody waits for ever"
     both = (chunk(agent=0, length=3, truncated=True), chunk("camera", agent=1, length=1))
-    side.deliver(1, *both, episodes=(("vector", 0, 2.5, 10),))
+    there = ids([("vector", 0), ("vector", 5), ("camera", 1)])
+    side.deliver(1, *both, ended=(("vector", 0, 2.5, 10),), agents=there)
     found = []
     for steps in released:
         found += side.collector.step()
@@ -348,7 +346,7 @@ def test_all_is_stored_at_once_and_released_one_by_one_or_as_a_step_of_all(whole
     assert found == [Episode("vector", 0, 2.5, 10)]
     assert side.collector.behaviour_steps == dict.fromkeys(side.logs, 0) | {"vector": 3, "camera": 1}
     assert side.published == 6, "asked before every step"
-    side.deliver(2, chunks=(), episodes=(("vector", 7, 1.0, 3),))
+    side.deliver(2, steps={}, ended=(("vector", 7, 1.0, 3),))
     assert side.steps(1) == [([Episode("vector", 7, 1.0, 3)], 4)], "a message of no steps"
 
 
@@ -359,7 +357,7 @@ def test_what_is_too_old_for_a_behaviour_is_left_out_and_counted():
     side.parameters.publish(3, [])
     side.deliver(1, chunk(), version=3)
     side.deliver(2, chunk(start=3), chunk("camera", agent=1), version=3)
-    side.deliver(3, chunk(start=6), version=3, episodes=(("vector", 0, 1.0, 9),))
+    side.deliver(3, chunk(start=6), version=3, ended=(("vector", 0, 1.0, 9),))
     side.parameters.publish(4, [])
     side.steps(3)
     side.parameters.publish(5, [])
@@ -372,7 +370,7 @@ def test_what_is_too_old_for_a_behaviour_is_left_out_and_counted():
 
 def test_streams_of_actors_do_not_mix_and_end_with_them():
     side = LearnerSide().come("a", "b")
-    side.deliver(1, chunk(agent=3), actor="b", episodes=(("vector", 3, 1.0, 3),))
+    side.deliver(1, chunk(agent=3), actor="b", ended=(("vector", 3, 1.0, 3),))
     side.deliver(1, chunk("camera", agent=3), chunk(agent=1, terminated=True), actor="a")
     assert side.steps(3)[-1] == ([Episode("vector", OF_ONE + 3, 1.0, 3)], 3)
     side.steps(6)
@@ -390,47 +388,49 @@ def test_streams_of_actors_do_not_mix_and_end_with_them():
 @pytest.mark.fault("F27")
 @pytest.mark.parametrize("loss", ["given up", "rejected", "killed learner"])
 def test_what_was_open_ends_where_messages_are_missing(loss):
-    """The next chunk begins where the last one ended, and may be that of another episode."""
+    """The next steps begin where the last ones ended, and may be those of another episode."""
     side = LearnerSide().come()
-    side.deliver(1, chunk(agent=0)), side.deliver(1, chunk(agent=1), channel=1)
-    side.steps(6)
+
+    def two(start):
+        return chunk(agent=0, start=start), chunk(agent=1, start=start)
+
+    side.deliver(1, *two(0))
+    side.steps(3)
     if loss == "rejected":
         bad = with_column(chunk(agent=0, start=3), "reward", np.full(3, np.nan, np.float32))
         assert side.deliver(2, bad).state == "rejected"
     elif loss == "killed learner":
-        side = side.restarted(recorders=side.logs).come(channels=(2, 1), taken_steps=9)
-    side.deliver(3, chunk(agent=0, start=3)), side.deliver(2, chunk(agent=1, start=3), channel=1)
-    side.deliver(4, chunk(agent=0, start=6))
-    side.steps(9)
-    added = [("add", 0, 0, 3), ("add", 1, 0, 3), ("add", 0, 3, 3), ("add", 1, 3, 3), ("add", 0, 6, 3)]
-    assert side.logs["vector"].told == [*added[:2], ("close", 0), *added[2:]], "once, in that channel"
+        side = side.restarted(recorders=side.logs).come(number=2, taken_steps=9)
+    side.deliver(3, *two(3)), side.deliver(4, *two(6))
+    side.steps(6)
+    added = [("add", agent, start, 3) for start in (0, 3, 6) for agent in (0, 1)]
+    assert side.logs["vector"].told == [*added[:2], ("close", 0), ("close", 1), *added[2:]], "once"
     assert side.collector.agents == {("vector", 0), ("vector", 1)}, "they are there"
 
 
-def test_an_agent_that_is_gone_or_not_heard_of_is_not_waited_for():
-    """Of two agents one has left after 2 · 3 transitions without any of its own, even if nobody said so."""
-    side = LearnerSide(silence=3).come()
-    side.deliver(1, chunk(agent=0, length=1), chunk(agent=1, length=1))
-    side.deliver(2, chunk(agent=0, start=1, length=5))
-    side.steps(3)
-    assert side.collector.agents == {("vector", 0), ("vector", 1)}
-    side.deliver(3, chunk(agent=0, start=6, length=1))
-    side.steps(6)
-    assert side.collector.agents == {("vector", 0)} and side.closed() == [1]
-    side.deliver(4, chunk(agent=2, length=1), gone=(("vector", 0), ("camera", 9)))
-    side.steps(1)
-    assert side.collector.agents == {("vector", 2)} and side.closed() == [1, 0]
-
-
-@pytest.mark.fault("F32")
-def test_trajectories_of_no_steps_do_not_make_ever_more_agents(monkeypatch):
-    monkeypatch.setattr(collector, "MAX_STREAMS", 8)
+def test_whoever_is_not_there_any_more_has_ended_also_if_a_message_about_it_is_lost():
     side = LearnerSide().come()
-    for agent in range(30):
-        side.deliver(agent + 1, chunk(agent=agent, length=1))
-        side.steps(1)
-    assert side.collector.agents == {("vector", agent) for agent in range(22, 30)}
-    assert side.closed() == list(range(22)), "their episodes end where they are, the oldest first"
+    side.deliver(1, chunk(agent=0, length=1), chunk(agent=1, length=1), chunk("camera", agent=9))
+    side.steps(3)
+    three = {("vector", 0), ("vector", 1), ("camera", 9)}
+    assert side.collector.agents == three and side.collector.agents is side.collector.agents
+    side.deliver(2, chunk(agent=0, start=1, length=5), agents=ids(three))
+    side.steps(3)
+    assert side.collector.agents == three and side.closed() == [], "who waits is there"
+    side.deliver(3, chunk(agent=2, length=1), agents=ids([("vector", 2), ("vector", 0)]))
+    side.steps(1)
+    assert side.collector.agents == {("vector", 0), ("vector", 2)}
+    assert (side.closed(), side.closed("camera")) == ([1], [9])
+    side.deliver(5, chunk(agent=3, length=1))
+    side.steps(1)
+    assert side.collector.agents == {("vector", 3)} and side.closed() == [1, 0, 2]
+
+
+def test_an_episode_that_an_actor_closes_ends_before_the_steps_of_the_same_message():
+    side = LearnerSide().come()
+    side.deliver(1, chunk(length=2)), side.deliver(2, Chunk("vector", 0, None), chunk(length=1))
+    side.steps(3)
+    assert side.logs["vector"].told == [("add", 0, 0, 2), ("close", 0), ("add", 0, 0, 1)]
 
 
 # ---- over a restart
@@ -441,7 +441,9 @@ def test_trajectories_of_no_steps_do_not_make_ever_more_agents(monkeypatch):
 def test_every_step_is_counted_also_over_a_restart(sizes, stop):
     side = LearnerSide().come()
     for number, steps in enumerate(sizes, 1):
-        side.deliver(number, chunks=chunks_of(steps), episodes=(("vector", 0, 0.0, 1),))
+        side.deliver(
+            number, *chunks_of(steps), ended=(("vector", 0, 0.0, 1),), **({} if steps else {"steps": {}})
+        )
     found, before = [], 0
     for k in range(100):
         if k == stop:
@@ -468,7 +470,7 @@ def test_a_restarted_learner_knows_what_it_has_and_counts_what_it_lost():
     assert side.deliver(4).state == "unknown" and side.collector.agents == {("vector", 1)}
     assert [side.hello(name).slot for name in ("b", "a")] == [1, 0], "the order does not matter"
     for _ in range(2):
-        side.join("a", channels=(4, 0), taken_steps=12)
+        side.join("a", number=4, taken_steps=12)
         assert side.counts()["ds/lost"] == 6.0, "once"
     assert side.states(4, 5) == ["taken", "taken"] and side.counts()["ds/duplicates"] == 1.0
     assert [side.hello(name).number for name in ("d", "e")] == [1003, 1004], "others may have come since"

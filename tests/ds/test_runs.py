@@ -27,13 +27,13 @@ from algorithm.store.checkpoints.checkpoint import checkpoint_steps
 from ds import certificates
 from ds.compatibility import agreed
 from ds.net.client import Client
-from ds.net.protocol import PROTOCOL, Hello, Join, LearnerRefused, TrajectoryChunk, TrajectoryMessage
+from ds.net.protocol import PROTOCOL, Hello, Join, LearnerRefused, StepMessage
 from ds.net.security import actor_security, is_loopback
 from tests.app.agreement import what_must_agree
 from tests.demos.episodes import record
 from tests.ds import processes
-from tests.ds.processes import Line, Scene, finish, missing, whole
-from tests.ds.samples import trajectory, transitions
+from tests.ds.processes import Line, Scene, finish, missing
+from tests.ds.samples import step_message, steps
 from tests.scenarios.processes import Program
 from tests.scenarios.test_kills import TASK as ONE_PROCESS
 
@@ -215,9 +215,9 @@ def test_what_fails_takes_nothing_from_the_others(training: Training) -> None:
         training.strike(fault)
     check(training)
     gone = training.metric("ds/lost") + training.metric("ds/dropped")
-    holes = sum(missing(made) for made in training.stored().values()) * LENGTH
-    # what an ending actor gives up is no hole: nothing stands behind it; at most its queue and open episodes
-    assert holes <= gone <= holes + len(training.actors) * (8 + 2) * LENGTH
+    holes = sum(missing(made, LENGTH) for made in training.stored().values())
+    # what an ending actor gives up is no hole: nothing stands behind it; its queue and what it gathers
+    assert holes <= gone <= holes + len(training.actors) * (8 + 2) * 2 * LENGTH
     assert "the learner was restarted" in training.said(training.actors[0])
 
 
@@ -236,12 +236,12 @@ def test_a_night_in_which_everything_fails(training: Training) -> None:
 
 
 def check(training: Training) -> None:
-    """End all; nothing is stored twice, no episode has a hole, no version falls, and nobody has crashed."""
+    """End all; nothing is stored twice, no version falls, and nobody has crashed."""
     workers = [worker for actor in training.actors for worker in training.workers(actor)]
     for name in (*training.actors, training.learner_now):
         assert training.end(name, SIGINT) == 130, training.diary
     assert not psutil.wait_procs(workers, timeout=10)[1], "a worker outlives its actor"
-    assert all(whole(made, LENGTH) for made in training.stored().values()), training.diary
+    assert all(len(set(made)) == len(made) for made in training.stored().values()), training.diary
     for name in training.begun:
         text = training.said(name)
         assert "Traceback" not in text and "internal error" not in text and "hangs" not in text, text
@@ -302,10 +302,10 @@ def test_whoever_does_not_fit_is_told_why_and_the_learner_goes_on(tmp_path, monk
             assert said.format(**words) in scene.said(name)
         assert not (scene.run.parent / "b").exists()
         with closing(by_hand(tmp_path, host, port, monkeypatch)) as client:
-            rejected = client.deliver(one_of(length=101, number=1))
+            rejected = client.deliver(one_of(length=30_000, number=1))
             assert rejected.state == "rejected" and "base_config.max_episode_length" in rejected.reason
             with pytest.raises(LearnerRefused, match=r"larger than max [\s\S]*max_episode_length"):
-                client.deliver(one_of(length=60_000, number=2))
+                client.deliver(one_of(length=300_000, number=2))
         with socket.create_connection((host, port)) as plain:
             plain.sendall(random.Random(1).randbytes(10_000))
         scene.begin("actor", "actor", at, f"--learner_port={port}")
@@ -326,14 +326,13 @@ def by_hand(folder: Path, host: str, port: int, monkeypatch: pytest.MonkeyPatch)
     client = Client(host, port, security=actor_security(NetConfig(), host), timeout=20)
     client.hello(Hello(protocol=PROTOCOL, actor="by hand", host="here", pid=1))
     join = {"actor": "by hand", "agreed": json.dumps(terms), "version": 0}
-    client.join(Join(**join, channels=(0,), taken_steps=0))
+    client.join(Join(**join, number=0, taken_steps=0))
     return client
 
 
-def one_of(*, length: int, number: int) -> TrajectoryMessage:
-    """A trajectory with one episode."""
-    chunk = TrajectoryChunk("default", 0, transitions(SPEC, length, (0,)))
-    return replace(trajectory(chunk, number=number), actor="by hand")
+def one_of(*, length: int, number: int) -> StepMessage:
+    """A message with one episode."""
+    return replace(step_message(number, default=steps(SPEC, length, (0,))), actor="by hand")
 
 
 # ---- in step with one actor

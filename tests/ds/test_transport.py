@@ -31,18 +31,17 @@ from ds.net.protocol import (
     Bye,
     LearnerRefused,
     Refused,
-    TrajectoryChunk,
     Unreachable,
     WeightRequest,
 )
 from ds.net.wire import encode
 from ds.weights import CHUNK
-from tests.ds.samples import HELLO, JOIN, TAKEN, WELCOME, same, trajectory, transitions
+from tests.ds.samples import HELLO, JOIN, TAKEN, WELCOME, same, step_message, steps
 from tests.ds.talking import HOST, MAX_MESSAGE, METHODS, Learner, actor, channel, learner, send
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((27,),), ("float32",)), ActionSpec(continuous=8))
-TRAJECTORY = trajectory(TrajectoryChunk("default", 0, transitions(SPEC, 100)))
-TOO_LARGE = trajectory(TrajectoryChunk("default", 0, transitions(SPEC, MAX_MESSAGE // 100)))
+STEPS = step_message(default=steps(SPEC, 100))
+TOO_LARGE = step_message(default=steps(SPEC, MAX_MESSAGE // 100))
 BEAT = Beat(actor="a", version=1, steps=2, waiting=3, dropped=4)
 BYE = Bye(actor="a", reason="done")
 WANTED = WeightRequest(actor="a", newer_than=3)
@@ -66,15 +65,15 @@ def test_every_message_arrives_and_is_answered() -> None:
     with learner() as one, actor(one.port) as client, ThreadPoolExecutor(8) as threads:
         assert client.hello(HELLO) == WELCOME
         assert client.join(JOIN) == TAKEN
-        assert client.deliver(TRAJECTORY) == TAKEN
+        assert client.deliver(STEPS) == TAKEN
         assert client.beat(BEAT) == TAKEN
         assert client.weights(WANTED) == []
         client.bye(BYE)
-        assert all(map(same, one.notes.seen, [HELLO, JOIN, TRAJECTORY, BEAT, WANTED, BYE]))
+        assert all(map(same, one.notes.seen, [HELLO, JOIN, STEPS, BEAT, WANTED, BYE]))
         one.notes.chunks = [*chunks, b"last"]
         assert client.weights(WANTED) == [*chunks, b"last"], "of any size"
-        trajectories = [trajectory(number=number) for number in range(64)]
-        assert list(threads.map(client.deliver, trajectories)) == [TAKEN] * 64, "threads share a client"
+        messages = [step_message(number) for number in range(64)]
+        assert list(threads.map(client.deliver, messages)) == [TAKEN] * 64, "threads share a client"
         assert one.faults == []
         one.notes.refusal = Refused(why="differs", reason="other", differences=("seed: 1, 2",), fix="same")
         with pytest.raises(LearnerRefused) as caught:
@@ -86,9 +85,9 @@ def test_a_learner_that_is_slow_goes_or_comes_back() -> None:
     with learner() as one, actor(one.port, timeout=0.3) as client, ThreadPoolExecutor(1) as threads:
         one.notes.holding = True
         with pytest.raises(Unreachable, match="no answer within"):
-            client.deliver(TRAJECTORY)
+            client.deliver(STEPS)
         assert client.beat(BEAT) == TAKEN
-        waiting = threads.submit(client.deliver, TRAJECTORY)
+        waiting = threads.submit(client.deliver, STEPS)
         until(lambda: one.notes.held == 2)
         one.server.close(0)
         assert isinstance(waiting.exception(), Unreachable), "it ends calls that wait"
@@ -109,7 +108,7 @@ def comes_through(client: Client) -> bool:
 
 
 @pytest.mark.fault("F17")
-def test_a_trajectory_that_is_too_large_names_the_limit_and_the_key() -> None:
+def test_a_message_that_is_too_large_names_the_limit_and_the_key() -> None:
     with learner() as one, actor(one.port) as client:
         with pytest.raises(LearnerRefused) as caught:
             client.deliver(TOO_LARGE)
@@ -117,7 +116,7 @@ def test_a_trajectory_that_is_too_large_names_the_limit_and_the_key() -> None:
         assert "base_config.max_episode_length" in caught.value.fix
         until(lambda: one.kinds == ["incomplete"])
         assert f"larger than {MAX_MESSAGE} bytes" in one.faults[0][1]
-        assert client.deliver(TRAJECTORY) == TAKEN
+        assert client.deliver(STEPS) == TAKEN
         assert one.loop_errors == []
 
 
@@ -126,7 +125,7 @@ def test_malformed_messages_are_refused_and_counted(caplog: pytest.LogCaptureFix
     with learner() as one, channel(one.port) as bare, actor(one.port) as client:
         rng = random.Random(0)
         for method in METHODS:
-            for body in (rng.randbytes(300), encode(JOIN)[:-1], encode(TRAJECTORY)[:5000], b""):
+            for body in (rng.randbytes(300), encode(JOIN)[:-1], encode(STEPS)[:5000], b""):
                 answer = send(bare, method, body)
                 assert answer is not None and answer[0] is grpc.StatusCode.INVALID_ARGUMENT
         assert one.kinds == ["malformed"] * 4 * len(METHODS)
@@ -139,7 +138,7 @@ def test_malformed_messages_are_refused_and_counted(caplog: pytest.LogCaptureFix
         assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
         one.notes.error = ZeroDivisionError("by zero")
         with pytest.raises(Unreachable, match="unknown"):
-            client.deliver(TRAJECTORY)
+            client.deliver(STEPS)
         is_well(one)
 
 
@@ -184,7 +183,7 @@ def test_more_calls_than_are_served_are_sent_away_for_now(monkeypatch: pytest.Mo
     monkeypatch.setattr(ds.net.server, "MAX_CALLS", 4)
     with learner() as one, actor(one.port) as client, ThreadPoolExecutor(4) as threads:
         one.notes.holding = True
-        waiting = [threads.submit(client.deliver, TRAJECTORY) for _ in range(4)]
+        waiting = [threads.submit(client.deliver, STEPS) for _ in range(4)]
         until(lambda: one.notes.held == 4)
         with pytest.raises(Busy, match="it is busy"):
             client.beat(BEAT)
@@ -201,20 +200,20 @@ def test_no_more_messages_arrive_at_a_time_than_may(monkeypatch: pytest.MonkeyPa
 
     def whole() -> Iterator[bytes]:
         release.wait()
-        yield encode(TRAJECTORY)
+        yield encode(STEPS)
 
     with learner() as one, channel(one.port) as bare, actor(one.port) as client:
-        room = one.server._trajectories._free
+        room = one.server._deliveries._free
         deliver = bare.stream_unary(f"/{SERVICE}/Deliver")
         slow = [deliver.future(whole()) for _ in range(4)]
         until(lambda: room._value == 0)
         assert client.beat(BEAT) == TAKEN, "other messages have room of their own"
         with pytest.raises(Busy):
-            client.deliver(TRAJECTORY)
+            client.deliver(STEPS)
         release.set()
         until(lambda: all(call.done() for call in slow))
         assert {call.code() for call in slow} == {grpc.StatusCode.OK}, "slow is not lost"
-        assert client.deliver(TRAJECTORY) == TAKEN
+        assert client.deliver(STEPS) == TAKEN
         assert one.kinds == ["crowded"] and one.loop_errors == []
         until(lambda: room._value == 4)
 

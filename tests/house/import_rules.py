@@ -29,6 +29,7 @@ ORDER = (
     "algorithm.core.timing",
     "algorithm.core.seeding",
     "algorithm.core.spec",
+    "algorithm.core.steps",
     "algorithm.core.data",
     "algorithm.core.console",
     "algorithm.core",

@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -198,16 +199,16 @@ def test_what_older_networks_did_is_weighed(algorithm, corrects, monkeypatch):
     torch.testing.assert_close(now.detach(), 0.0 * ratio if corrects else ratio.log(), rtol=0, atol=1e-5)
 
 
-def test_a_rollout_is_as_old_as_its_oldest_segment():
+def test_a_rollout_is_as_old_as_its_oldest_steps():
     agent, collector = make("CartPole-v1", 1, rollout_step=4)
     found = []
     agent.learner.update = lambda batch, *, current: found.append(current) or {"loss/policy": 0.0}
-    rows = []
-    agent.add_steps = lambda steps: rows.extend(steps.segments())
+    rows, add_steps = [], agent.add_steps
+    agent.add_steps = lambda steps: rows.append(steps.rows(np.arange(len(steps))))
     while len(rows) < 8:
         collector.step()
-    for i, segment in enumerate(rows):
-        agent.add(replace(segment, lag=2 if i == 1 else 0))
+    for i, steps in enumerate(rows):
+        add_steps(replace(steps, lag=2 if i == 1 else 0))
         agent.learn(i + 1)
     assert found == [False, True] and agent.weights_version == 2
 

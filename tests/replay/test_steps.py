@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.core.data import Segment
+from algorithm.core.data import Segment, StepBatch
 from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from tests.oracles_replay import DISCRETE, MIXED, STACKED, VECTOR, digest, make_segment, step_batch, whole
 
@@ -39,37 +39,58 @@ def of(spec, stream: int, moment: list[int], event: str) -> Segment:
     capacity=st.integers(2, 40),
     sampler=st.sampled_from(SAMPLERS),
     script=st.lists(st.lists(EVENT, min_size=5, max_size=5), min_size=1, max_size=12),
+    steps=st.integers(1, 4),
 )
-def test_the_replay_is_the_same_to_the_last_bit(spec, capacity, sampler, script):
+def test_the_replay_is_the_same_to_the_last_bit(spec, capacity, sampler, script, steps):
+    """steps: of the environments, that come at once; fewer where an episode is closed between them"""
     agent, carry_shape = spec
     sizes = {"capacity": capacity, "batch_size": 1, "carry_shape": carry_shape}
     at_once, one_by_one = replays = [ReplayBuffer(agent, sampler=sampler(), **sizes) for _ in range(2)]
-    moment = [[0, 0] for _ in range(5)]
-    for number, events in enumerate(script):
-        segments = []
+    moment, segments = [[0, 0] for _ in range(5)], list[Segment]()
+    for number, events in enumerate(script, 1):
+        closed = [stream for stream, event in enumerate(events) if event == "close"]
+        if closed:
+            store(segments, at_once, one_by_one)
+        for stream in closed:
+            at_once.close(stream), one_by_one.close(stream)
+            moment[stream] = [moment[stream][0] + 1, 0]
         for stream, event in enumerate(events):
-            if event == "close":
-                for replay in replays:
-                    replay.close(stream)
-                moment[stream] = [moment[stream][0] + 1, 0]
-            elif event == "skip":
-                moment[stream][1] += 1
-            elif event != "away":
+            moment[stream][1] += event == "skip"
+            if event not in ("close", "skip", "away"):
                 segments.append(of(spec, stream, moment[stream], event))
-        if segments:
-            ids = at_once.add_steps(step_batch(segments)).tolist()
-            assert ids == [one_by_one.add(segment).item() for segment in segments]
-        assert digest(at_once) == digest(one_by_one)
-        assert np.array_equal(whole(at_once.unsaved()), whole(one_by_one.unsaved()))
-        if number % 3 == 0:
-            for replay in replays:
+        if number % steps == 0:
+            store(segments, at_once, one_by_one)
+            for replay in replays[: 2 * (number % 3 == 0)]:
                 replay.mark_saved(())
+    store(segments, at_once, one_by_one)
+
+
+def store(segments: list[Segment], at_once: ReplayBuffer, one_by_one: ReplayBuffer) -> None:
+    """Store what there is both ways, and compare."""
+    if segments:
+        ids = at_once.add_steps(step_batch(segments)).tolist()
+        assert ids == [one_by_one.add(segment).item() for segment in segments]
+        segments.clear()
+    assert digest(at_once) == digest(one_by_one)
+    assert np.array_equal(whole(at_once.unsaved()), whole(one_by_one.unsaved()))
+
+
+def test_several_steps_are_stored_without_a_step_in_python(monkeypatch):
+    """Chains begin, go on, end, and begin anew among them."""
+    buffer = ReplayBuffer(VECTOR, capacity=100, batch_size=1, sampler=UniformSampler())
+    monkeypatch.setattr(StepBatch, "segments", lambda _: pytest.fail("row by row"))
+    moment = [[0, 0] for _ in range(3)]
+    for events in ([["go on"] * 3] * 2, [["go on"] * 3, ["terminated", "truncated", "go on"], ["go on"] * 3]):
+        rows = [of((VECTOR, (0,)), i, moment[i], event) for step in events for i, event in enumerate(step)]
+        steps = step_batch(rows)
+        assert len(buffer.add_steps(steps)) == len(rows)
+        assert len(steps.obs["obs"]) == (3 if len(events) == 2 else 5)
+    assert buffer.num_transitions == 15 and len(buffer) == 15 + 3 + 2, "a row more for each chain"
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda s: {"streams": s.streams * 0}, "each stream once"),
         (lambda s: {"start_steps": s.start_steps - 2}, "start_steps -2 … -1 are out of range"),
         (lambda s: {"start_steps": s.start_steps + 2**31 - 2}, "out of range"),
         (lambda s: {"reward": s.reward[:, None]}, "steps, reward"),

@@ -75,8 +75,8 @@ def test_a_step_of_all_agents_is_stored_and_counted_as_their_segments_one_by_one
     class Both:
         def add_steps(self, steps) -> None:
             at_once.add_steps(steps)
-            for segment in steps.segments():
-                one_by_one.add(segment)
+            for row in range(len(steps)):
+                one_by_one.add_steps(steps.rows(np.array([row])))
 
         def close(self, stream: int) -> None:
             at_once.close(stream)

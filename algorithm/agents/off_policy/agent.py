@@ -36,7 +36,7 @@ from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.off_policy.values import with_values
 from algorithm.agents.roles import AgentInputs, DivergenceReport, Tensors
 from algorithm.agents.schedules import FifoUpdates, RatioUpdates, rate_factor
-from algorithm.core.data import Int, Segment, State, StepBatch, UpdateResult
+from algorithm.core.data import Int, State, StepBatch, UpdateResult
 from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.panels import Readout
 from algorithm.core.seeding import stream, stream_seed
@@ -157,7 +157,7 @@ class OffPolicyAgent(Agent):
             self._compiled.on_message = report.told
 
     @override
-    def added(self, ids: Int, new: Segment | StepBatch) -> None:
+    def added(self, ids: Int, new: StepBatch) -> None:
         """Process transitions that have just been stored in these rows."""
         if self._own_priority:
             self._own_priority.added(ids)

@@ -20,7 +20,7 @@ from algorithm.agents.off_policy.model import Model, check_norms
 from algorithm.agents.off_policy.objective import Objective
 from algorithm.agents.off_policy.returns import make_horizons
 from algorithm.agents.off_policy.values import choose_reduce, make_values
-from algorithm.core.data import Segment, SequenceBatch, StepBatch
+from algorithm.core.data import SequenceBatch, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Context, Extension, Horizon, by_horizon, draw_all
 from algorithm.extensions.steps import OwnSteps
@@ -261,7 +261,7 @@ class OffPolicyNetworks(Learner):
         self.norm_ready["learn_policy"] = self.policy_norms is not None and self.policy_norms.past_warm_up()
 
     @override
-    def observe(self, new: Segment | StepBatch) -> None:
+    def observe(self, new: StepBatch) -> None:
         """Take rewards of new rows into the running statistics; their observations wait for ``settle``."""
         self.model.normaliser.add(new.new_obs(self.model.normaliser.names))
         super().observe(new)

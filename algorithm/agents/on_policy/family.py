@@ -27,7 +27,7 @@ from algorithm.agents.on_policy.rollout_agent import RolloutAgent
 from algorithm.agents.on_policy.update import OnPolicyLearner
 from algorithm.agents.roles import AgentInputs, Contribution, Contributor
 from algorithm.agents.schedules import rate_factor
-from algorithm.core.data import Int, Segment, SequenceBatch, State, StepBatch
+from algorithm.core.data import Int, SequenceBatch, State, StepBatch
 from algorithm.core.wording import Rows
 from algorithm.nn.learning.optimiser import FlatRms
 
@@ -153,11 +153,10 @@ class AsyncAgent(OnPolicyAgent, Contributor):
         self._optimiser.share(*shared)
 
     @override
-    def added(self, ids: Int, new: Segment | StepBatch) -> None:
+    def added(self, ids: Int, new: StepBatch) -> None:
         """Keep what the owner's statistics need of new transitions."""
         super().added(ids, new)
         if self._shared:
-            assert isinstance(new, StepBatch), "a copy acts in its own environment"
             self._seen.append(new)
 
     @override

@@ -17,7 +17,7 @@ from algorithm.agents.on_policy.acting import acting_parts, new_actor
 from algorithm.agents.on_policy.learner import RolloutLearner
 from algorithm.agents.on_policy.ring import Ring
 from algorithm.agents.roles import AgentInputs
-from algorithm.core.data import Int, Segment, SequenceBatch, State, StepBatch
+from algorithm.core.data import Int, SequenceBatch, State, StepBatch
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
@@ -90,23 +90,18 @@ class RolloutAgent(Agent):
 
     @override
     def add_steps(self, steps: StepBatch) -> None:
-        """Store a step of several agents; see :meth:`.Agent.add_steps`.
+        """Store transitions; see :meth:`.Agent.add_steps`.
 
         Raises UsageError where agents are so many that the step overwrites a rollout that was not full.
         """
         full = self._ring.full
+        self._ring.lag = max(self._ring.lag, steps.lag)
         super().add_steps(steps)
         if not full:
             self._ring.check()
 
     @override
-    def add(self, segment: Segment) -> None:
-        """Store transitions of one agent; see :meth:`.Agent.add`."""
-        self._ring.lag = max(self._ring.lag, segment.lag)
-        super().add(segment)
-
-    @override
-    def added(self, ids: Int, new: Segment | StepBatch) -> None:
+    def added(self, ids: Int, new: StepBatch) -> None:
         """Count transitions to the rollout."""
         self._ring.added(ids)
         super().added(ids, new)

@@ -160,8 +160,4 @@ class _Repeater:
         for stream in {stream for steps in self._steps for stream in steps.streams.tolist()}:
             self._agent.close(stream)
         for steps in self._steps:
-            if self._agent.replay is None:
-                self._agent.add_steps(steps)
-                continue
-            for segment in steps.segments():
-                self._agent.add(replace(segment, lag=1))
+            self._agent.add_steps(replace(steps, lag=1))

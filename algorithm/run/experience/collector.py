@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from algorithm.agents.roles import Collector, Episode, Policy, Recorder
-from algorithm.core.data import State
+from algorithm.core.data import Int, State
 from algorithm.core.errors import EnvError
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
@@ -154,6 +154,11 @@ class LocalCollector:
     def agents(self) -> frozenset[tuple[str, int]]:
         """(behaviour, id) of every agent, waiting or not."""
         return frozenset().union(*(group.agents for group in self._groups.values()))
+
+    @property
+    def present(self) -> dict[str, Int]:
+        """Behaviour -> ids [n] of its agents, waiting or not."""
+        return {name: group.present for name, group in self._groups.items()}
 
     @property
     def open_episodes(self) -> dict[tuple[str, int], int]:

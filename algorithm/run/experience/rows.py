@@ -94,6 +94,12 @@ class LiveAgents:
         return self._agents
 
     @property
+    def present(self) -> Int:
+        """Ids [n] of all agents, waiting or not."""
+        waiting: Int = self._waiting["ids"]
+        return np.concatenate((self.ids, waiting)) if len(waiting) else self.ids
+
+    @property
     def open_episodes(self) -> dict[tuple[str, int], int]:
         """(behaviour, id) -> number of its episode, of every agent; numbers follow the order of beginning."""
         every = ((self.ids, self.began), (self._waiting["ids"], self._waiting["began"]))

@@ -1,0 +1,205 @@
+"""Transitions from environments to the replay. The dimension legend is in ``algorithm/README.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.core.wording import Sized
+
+Array = NDArray[np.generic]
+Float = NDArray[np.float32]
+Bool = NDArray[np.bool_]
+Int = NDArray[np.int64]
+Double = NDArray[np.float64]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Segment(Sized):
+    """L consecutive transitions of one stream, as numpy; the last observation has no action yet.
+
+    Its first observation *is* the stream's head row if the stream has the same one at ``start_step``. A step
+    may be terminated or truncated only at the segment's end.
+    """
+
+    stream: int
+    start_step: int  # step in the episode of the first observation
+    obs: dict[str, Array]  # [L+1, ...] in the dtype of the spec
+    action_mask: Bool  # [L+1, ΣN] true where a discrete action is allowed; width 0 without branches
+    carry: Float  # [L+1, *C_stored] before each observation; width 0 without memory
+    action: Float  # [L, A]
+    z: Float  # [L, A_c] pre-tanh value of the continuous part
+    behaviour_logp: Float  # [L, H] log-probabilities, or the whole distribution; ``ActionSpec.records``
+    reward: Float  # [L]
+    terminated: Bool  # [L]
+    truncated: Bool  # [L]
+    priority: Float | None = None  # [L] TD error where the sender has it
+    lag: int = 0  # versions that the weights which acted are behind the newest
+
+    @property
+    def length(self) -> int:
+        """L, the number of transitions."""
+        return len(self.reward)
+
+    def new_obs(self, names: Sequence[str]) -> dict[str, Array]:
+        """Return the observations that are new: the first one only at an episode's start."""
+        new = slice(0 if self.start_step == 0 else 1, None)
+        return {name: self.obs[name][new] for name in names}
+
+    def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
+        """Yield the stream, its first step, its rewards, and whether its episode ended with them."""
+        yield (
+            self.stream,
+            self.start_step,
+            self.reward.tolist(),
+            bool(self.terminated[-1] or self.truncated[-1]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StepBatch(Sized):
+    """N transitions in the order in which they were made, as numpy: a step of all environments, or several.
+
+    A row that follows another one, as the next step of an agent's episode, acts on the last observation of
+    that one. So only the M rows that follow none have an observation of their own: in a single step, all.
+    Equal to N segments of one transition in the order of the rows, which :meth:`segments` returns.
+    """
+
+    streams: Int  # [N]
+    start_steps: Int  # [N] step in the episode of the observation that was acted on
+    obs: dict[str, Array]  # [M, ...] in the dtype of the spec
+    action_mask: Bool  # [M, ΣN]
+    carry: Float  # [M, *C_stored] before ``obs``; width 0 without memory
+    next_obs: dict[str, Array]  # [N, ...] the final observation where the episode ended
+    next_action_mask: Bool  # [N, ΣN]
+    next_carry: Float  # [N, *C_stored]
+    action: Float  # [N, A]
+    z: Float  # [N, A_c]
+    behaviour_logp: Float  # [N, H]
+    reward: Float  # [N]
+    terminated: Bool  # [N]
+    truncated: Bool  # [N]
+    lag: int = 0  # versions that the weights which acted are behind the newest
+
+    def __len__(self) -> int:
+        """Return N."""
+        return len(self.reward)
+
+    @cached_property
+    def again(self) -> tuple[Int, Int]:
+        """Rows [k] whose streams come again, and of each the next row of its stream [k]."""
+        if len(set(self.streams.tolist())) == len(self):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        order = np.argsort(self.streams, kind="stable")
+        before, after = order[:-1], order[1:]
+        same = self.streams[before] == self.streams[after]
+        return before[same], after[same]
+
+    @cached_property
+    def ended(self) -> Bool:
+        """Whether an episode ended with each row [N]."""
+        return self.terminated | self.truncated
+
+    @cached_property
+    def follows(self) -> Int | None:
+        """Row [N] that each one follows, −1 for none; None where each stream is there once."""
+        before, after = self.again
+        if not len(after):
+            return None
+        goes_on = (self.start_steps[after] == self.start_steps[before] + 1) & ~self.ended[before]
+        follows = np.full(len(self), -1)
+        follows[after[goes_on]] = before[goes_on]
+        return follows
+
+    @property
+    def torn(self) -> bool:
+        """An episode breaks off among the rows: another one of its stream begins, and it has no end."""
+        before, after = self.again
+        return self.follows is not None and bool(((self.follows[after] < 0) & ~self.ended[before]).any())
+
+    def acted_on(self, own: NDArray[Scalar], after: NDArray[Scalar]) -> NDArray[Scalar]:
+        """Return what each row acted on [N, ...].
+
+        own: [M, ...] of the rows that follow none; after: [N, ...] what came after each row
+        """
+        if self.follows is None:
+            return own
+        whole, first = np.empty((len(self), *own.shape[1:]), own.dtype), self.follows < 0
+        whole[first] = own
+        whole[~first] = after[self.follows[~first]]
+        return whole
+
+    def columns(self) -> dict[str, Array]:
+        """Return all arrays by name; those of observations as ``obs/NAME`` and ``next_obs/NAME``."""
+        found: dict[str, Array] = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, dict):
+                found |= {f"{one.name}/{name}": array for name, array in value.items()}
+            elif isinstance(value, np.ndarray):
+                found[one.name] = value
+        return found
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Array]) -> StepBatch:
+        """Return the transitions whose :meth:`columns` these are."""
+        arrays: dict[str, Any] = {"obs": {}, "next_obs": {}}
+        for name, array in columns.items():
+            kind, slash, key = name.partition("/")
+            if slash:
+                arrays[kind][key] = array
+            else:
+                arrays[kind] = array
+        return cls(**arrays)
+
+    def rows(self, chosen: Int) -> StepBatch:
+        """Return copies of the rows ``chosen`` of a single step."""
+        return self.of_columns({name: value[chosen] for name, value in self.columns().items()})
+
+    def new_obs(self, names: Sequence[str]) -> dict[str, Array]:
+        """Return each agent's new observations: the first one only at an episode's start."""
+        begins = np.flatnonzero(self.start_steps == 0)
+        if not len(begins):
+            return {name: self.next_obs[name] for name in names}
+        starts = self.start_steps if self.follows is None else self.start_steps[self.follows < 0]
+        own = starts == 0
+        return {name: np.insert(self.next_obs[name], begins, self.obs[name][own], 0) for name in names}
+
+    def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
+        """Yield each stream, its step, its reward, and whether its episode ended."""
+        rewards, ended = self.reward[:, None].tolist(), self.ended.tolist()
+        return zip(self.streams.tolist(), self.start_steps.tolist(), rewards, ended, strict=True)
+
+    def segments(self) -> Iterator[Segment]:
+        """Yield the transition of each row, as copies."""
+        obs = {
+            name: np.stack((self.acted_on(value, self.next_obs[name]), self.next_obs[name]), 1)
+            for name, value in self.obs.items()
+        }
+        mask, carry = self.next_action_mask, self.next_carry
+        mask = np.stack((self.acted_on(self.action_mask, mask), mask), 1)
+        carry = np.stack((self.acted_on(self.carry, carry), carry), 1)
+        for i, (stream, start) in enumerate(
+            zip(self.streams.tolist(), self.start_steps.tolist(), strict=True)
+        ):
+            one = slice(i, i + 1)
+            yield Segment(
+                stream=stream,
+                start_step=start,
+                obs={name: value[i] for name, value in obs.items()},
+                action_mask=mask[i],
+                carry=carry[i],
+                action=self.action[one].copy(),
+                z=self.z[one].copy(),
+                behaviour_logp=self.behaviour_logp[one].copy(),
+                reward=self.reward[one].copy(),
+                terminated=self.terminated[one].copy(),
+                truncated=self.truncated[one].copy(),
+                lag=self.lag,
+            )

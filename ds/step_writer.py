@@ -1,0 +1,207 @@
+"""Steps of an actor's agents, gathered into messages for the learner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from algorithm.core.data import Array, Bool, Int, StepBatch
+from algorithm.core.open_streams import OpenStreams
+from ds.net.protocol import Episodes, StepMessage
+
+if TYPE_CHECKING:  # an actor's messages are gathered and sent without torch
+    from algorithm.agents.roles import Episode
+
+_OWN = ("obs", "action_mask", "carry")
+"""Columns of rows that follow none; see :class:`~algorithm.core.data.StepBatch`."""
+
+
+class StepWriter:
+    """Writer of all behaviours' steps: a message is due when an episode ends, or when it is long enough.
+
+    most:       behaviour -> transitions that a message may hold
+    max_length: transitions of a behaviour with which a message is due
+
+    Every message can be read without those before it: it begins with the observation of each agent.
+    ``version`` is that of the weights that act; it never falls.
+    """
+
+    def __init__(self, most: Mapping[str, int], *, max_length: int) -> None:
+        self.version = 0
+        self._recorders = {
+            name: BehaviourRecorder(self, min(max_length, rows), rows) for name, rows in most.items()
+        }
+        self._oldest: int | None = None  # version of the first step in the message
+        self._due = False
+        self._agents: Mapping[str, Int] = {}
+        self._episodes: list[Episode] = []
+        self._complete: list[StepMessage] = []
+
+    def recorder(self, behaviour: str) -> BehaviourRecorder:
+        """Return the :class:`~algorithm.agents.roles.Recorder` of the agents of one behaviour."""
+        return self._recorders[behaviour]
+
+    def flush(
+        self, *, agents: Mapping[str, Int], episodes: Sequence[Episode], whole: bool = False
+    ) -> list[StepMessage]:
+        """Return messages, without actor and number, that are complete. Called after every step.
+
+        agents:   behaviour -> all that are there after the last step, waiting or not
+        episodes: that ended with the last step
+        whole:    complete the message, whatever it holds
+        """
+        self._agents = agents
+        self._episodes += episodes
+        if whole or self._due or self._episodes:
+            self._end_message(agents)
+        complete, self._complete = self._complete, []
+        return complete
+
+    def finish(self) -> list[StepMessage]:
+        """Return the last messages; open episodes end as truncated."""
+        for recorder in self._recorders.values():
+            recorder.close_all()
+        return self.flush(agents={}, episodes=())
+
+    def begin(self) -> None:
+        """Note that a step is written."""
+        if self._oldest is None:
+            self._oldest = self.version
+
+    def note_due(self) -> None:
+        """Complete the message with the next flush."""
+        self._due = True
+
+    def make_room(self) -> None:
+        """Complete the message before a step that has no room; who acts for the first time is there."""
+        acting = {name: one.acting for name, one in self._recorders.items()}
+        known = {name: self._agents.get(name, ids[:0]) for name, ids in acting.items()}
+        self._end_message({name: np.union1d(known[name], ids) for name, ids in acting.items()})
+
+    def _end_message(self, agents: Mapping[str, Int]) -> None:
+        steps = {name: one.take() for name, one in self._recorders.items() if one.rows}
+        closed = {name: one.take_closed() for name, one in self._recorders.items() if one.closed}
+        message = StepMessage(
+            actor="",
+            number=0,
+            dropped=0,
+            version=self.version if self._oldest is None else self._oldest,
+            closed=closed,
+            steps=steps,
+            episodes=_by_behaviour(self._episodes),
+            agents=dict(agents),
+        )
+        self._complete.append(message)
+        self._oldest, self._due, self._episodes = None, False, []
+
+
+def _by_behaviour(episodes: Iterable[Episode]) -> dict[str, Episodes]:
+    ended: dict[str, list[Episode]] = {}
+    for one in episodes:
+        ended.setdefault(one.behaviour, []).append(one)
+    return {
+        name: Episodes(
+            agents=np.array([one.agent for one in of_one], np.int64),
+            returns=np.array([one.total for one in of_one], np.float64),
+            lengths=np.array([one.length for one in of_one], np.int64),
+        )
+        for name, of_one in ended.items()
+    }
+
+
+class BehaviourRecorder:
+    """Recorder of one behaviour: columns of a message that grow step by step.
+
+    due:  rows with which the message is due
+    most: rows that it may hold
+    """
+
+    def __init__(self, writer: StepWriter, due: int, most: int) -> None:
+        self._writer, self._due, self._most = writer, due, most
+        self._open = OpenStreams(np.int64)  # next step, and number of the last row over all messages
+        self._before = 0  # rows of all messages before this one
+        self._columns: dict[str, Array] = {}
+        self._own = 0  # rows that follow none
+        self.rows = 0
+        self.closed: list[int] = []  # agents whose episode ends where an earlier message ended
+
+    @property
+    def acting(self) -> Int:
+        """Agents of the rows [n], in the order of the rows."""
+        return self._columns["streams"][: self.rows].astype(np.int64) if self.rows else np.zeros(0, np.int64)
+
+    def add_steps(self, steps: StepBatch) -> None:
+        """Write a step of several agents; environments may write into its arrays afterwards.
+
+        A row that does not follow its agent's last one ends what was open as truncated, as in the replay.
+        """
+        n = len(steps)
+        if n > self._most:
+            for first in range(0, n, self._most):
+                self.add_steps(steps.rows(np.arange(first, min(n, first + self._most))))
+            return
+        if self.rows + n > self._most:
+            self._writer.make_room()
+        self._writer.begin()
+        known, at, last = self._open.of(steps.streams)
+        follows = known & (at == steps.start_steps)
+        for stream in steps.streams[known & ~follows].tolist():
+            self.close(stream)
+        self._write(steps, ~(follows & (last >= self._before)))
+        rows = self._before + np.arange(self.rows, self.rows + n)
+        self._open.renew(steps.streams, steps.start_steps + 1, rows, steps.ended)
+        self.rows += n
+        if self.rows >= self._due or steps.ended.any():
+            self._writer.note_due()
+
+    def close(self, stream: int) -> None:
+        """End the agent's open episode as truncated; does nothing if there is none."""
+        last = self._open.close(stream)
+        if last is None:
+            return
+        row = int(last.number) - self._before
+        if row >= 0:
+            self._columns["truncated"][row] = True
+        else:
+            self.closed.append(stream)
+        self._writer.note_due()
+
+    def close_all(self) -> None:
+        """End all open episodes as truncated."""
+        for stream, _ in list(self._open):
+            self.close(stream)
+
+    def take(self) -> StepBatch:
+        """Return the rows so far, at least one, and begin anew."""
+        rows = {
+            name: column[: self._own if _is_own(name) else self.rows]
+            for name, column in self._columns.items()
+        }
+        self._before += self.rows
+        self._columns, self._own, self.rows = {}, 0, 0
+        return StepBatch.of_columns(rows)
+
+    def take_closed(self) -> Int:
+        """Return the agents whose episode ends before these rows, and begin anew."""
+        closed, self.closed = np.array(self.closed, np.int64), []
+        return closed
+
+    def _write(self, steps: StepBatch, own: Bool) -> None:
+        """Write rows; ``own`` [n]: those that follow none in this message."""
+        columns, rows, num_own = steps.columns(), slice(self.rows, self.rows + len(own)), self._own
+        if not self._columns:  # memory that is touched only where it is written
+            self._columns = {
+                name: np.empty((self._most, *value.shape[1:]), value.dtype) for name, value in columns.items()
+            }
+        self._own += int(np.count_nonzero(own))
+        for name, value in columns.items():
+            if _is_own(name):
+                self._columns[name][num_own : self._own] = value[own]
+            else:
+                self._columns[name][rows] = value
+
+
+def _is_own(name: str) -> bool:
+    return name.partition("/")[0] in _OWN
