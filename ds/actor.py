@@ -167,7 +167,8 @@ class _Work:
         carries = {name: one.policy.stored_carry_shape for name, one in acting.items()}
         most = rows_of_messages(self.loaded, env.specs, carries, synchronous=self.welcome.synchronous)
         writer = StepWriter(most, max_length=base.max_episode_length)
-        send_queue = SendQueue(self.link, size=self.loaded.config.net_config.spool_size)
+        ahead = min(base.episode_sender_process_num, base.n_envs)
+        send_queue = SendQueue(self.link, size=self.loaded.config.net_config.spool_size, ahead=ahead)
         self._join(env, send_queue, console)
         send_queue.start()
         context.faults.attach(partial(self._end_of_hang, send_queue))

@@ -170,7 +170,7 @@ class RemoteRuntime(Runtime):
             time.sleep(0.05)
 
     def _refuse_what_cannot_work(self) -> None:
-        """Raise UsageError unless actors can act for each family, and a segment fits into each replay."""
+        """Raise UsageError unless actors can act for each family, and a message fits into each replay."""
         loaded, length = self._loaded, 1 if self._net.synchronous else self._base.max_episode_length
         for config in (loaded.config, *loaded.behaviours.values()):
             if family(config).make_acting is None:
@@ -184,7 +184,7 @@ class RemoteRuntime(Runtime):
             limited = family(config).remote_limits(config).max_length is not None
             if not limited and config.replay_config.capacity <= length:
                 raise UsageError(
-                    "a segment of an actor would not fit into the replay",
+                    "a message of an actor would not fit into the replay",
                     where="base_config.max_episode_length and replay_config.capacity",
                     why=f"{length:,} steps and {config.replay_config.capacity:,} rows",
                     fix="lower the first or raise the second",

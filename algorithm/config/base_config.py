@@ -185,14 +185,16 @@ class BaseConfig(EnvConfig):
     )
     max_episode_length: Whole = option(
         500,
-        "Longest segment in steps that an actor sends. Longer episodes are split.",
+        "Steps after which an actor sends a message, even if no episode has ended.",
         ge=1,
         shared=True,
     )
     episode_queue_size: Whole = option(
-        5, "Segments that may wait for the learner. When full, actors wait.", ge=1
+        5, "Messages that may wait for the learner. When full, actors wait.", ge=1
     )
-    episode_sender_process_num: Whole = option(5, "Sender streams per actor.", ge=1, le=64)
+    episode_sender_process_num: Whole = option(
+        5, "Unanswered messages per actor. Never more than its environments.", ge=1, le=64
+    )
     batch_queue_size: Whole = option(5, "Batches that may wait for an update.", ge=1)
     batch_generator_process_num: Whole = option(
         5,

@@ -1,7 +1,7 @@
 """Protocol of learner and actors: messages, names of gRPC, errors. ``ds.net.wire`` makes bytes of messages.
 
 An actor sends Hello, gets a slot and the run's seed, and builds its environments from them. It sends Join,
-then trajectory messages and beats until it leaves. Actors send every request; the learner only answers.
+then messages of steps, and beats, until it leaves. Actors send every request; the learner only answers.
 """
 
 from __future__ import annotations

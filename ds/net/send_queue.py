@@ -15,15 +15,16 @@ from ds.net.protocol import Receipt, StepMessage, Unreachable
 class SendQueue:
     """Bounded queue of messages, numbered from 1; each reaches the learner at least once, in this order.
 
-    size: messages that may wait while the learner is away, the one being sent included; at least one
+    size:  messages that may wait while the learner is away, the one being sent included; at least one
+    ahead: messages that may wait while it answers, likewise
 
-    As long as the learner answers, the actor waits until no message is before its own, so that it cannot run
-    ahead of a slower learner. While the learner is away, a full queue gives up the oldest message that is not
+    As long as the learner answers, the actor waits until there are no more, so that it cannot run ahead of a
+    slower learner. While the learner is away, a full queue gives up the oldest message that is not
     being sent. The numbers tell the learner that it never came.
     """
 
-    def __init__(self, link: Link, *, size: int) -> None:
-        self._link, self._size = link, max(size, 1)
+    def __init__(self, link: Link, *, size: int, ahead: int = 1) -> None:
+        self._link, self._size, self._ahead = link, max(size, 1), ahead
         self._waiting: deque[StepMessage] = deque()  # without the one that is being sent
         self._changed = threading.Condition()
         self._log = RateLimitedLog(link.show, link.clock.now)
@@ -44,7 +45,7 @@ class SendQueue:
             self._append(message)
             while not self._is_over():
                 if not self._link.away:
-                    if self.sent.waiting <= 1:
+                    if self.sent.waiting <= self._ahead:
                         break
                     self._changed.wait(LOOK_S)
                 elif self.sent.waiting <= self._size:

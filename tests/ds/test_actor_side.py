@@ -246,11 +246,15 @@ def test_in_step_with_the_learner_the_main_thread_fetches():
 
 @contextmanager
 def sending(
-    learner: FakeLearner, *, size: int = 4, stopped: Callable[[], bool] = lambda: False
+    learner: FakeLearner,
+    *,
+    size: int = 4,
+    ahead: int = 1,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[SendQueue, Actor]]:
     """A send queue that is sending to ``learner``."""
     actor = Actor(learner, stopped=stopped)
-    send_queue = SendQueue(actor.link, size=size)
+    send_queue = SendQueue(actor.link, size=size, ahead=ahead)
     actor.link.start()
     actor.link.join({}, send_queue.sent)
     send_queue.start()
@@ -310,15 +314,17 @@ def test_what_the_learner_does_not_want_is_counted_and_told_once_a_minute():
 
 
 @pytest.mark.fault("F06")
-def test_an_actor_waits_for_a_slow_learner_instead_of_running_ahead():
-    """A message may be on its way; the second one waits for it, or the end."""
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_an_actor_waits_for_a_slow_learner_instead_of_running_ahead(ahead):
+    """So many messages may be on their way; the next one waits for the first, or the end."""
     learner, stop = FakeLearner(), threading.Event()
     learner.gate.clear()
-    with sending(learner, size=50, stopped=stop.is_set) as (send_queue, _):
-        send_queue.put(gathered())
+    with sending(learner, size=50, ahead=ahead, stopped=stop.is_set) as (send_queue, _):
+        for _ in range(ahead):
+            send_queue.put(gathered())
         thread = threading.Thread(target=lambda: send_queue.put(gathered()), daemon=True)
         thread.start()
-        until(lambda: send_queue.sent.waiting == 2)
+        until(lambda: send_queue.sent.waiting == ahead + 1)
         thread.join(0.3)
         assert thread.is_alive(), "nothing has been taken yet"
         stop.set()
@@ -326,7 +332,7 @@ def test_an_actor_waits_for_a_slow_learner_instead_of_running_ahead():
         assert not thread.is_alive() and send_queue.sent.dropped == 0, "it may still be sent"
         learner.gate.set()
         until(lambda: not send_queue.sent.waiting)
-    assert numbers(learner.stored) == [1, 2]
+    assert numbers(learner.stored) == list(range(1, ahead + 2))
 
 
 def test_while_the_learner_is_away_the_oldest_unsent_messages_are_given_up():
