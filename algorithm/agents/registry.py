@@ -60,13 +60,11 @@ def family(config: BehaviourConfig) -> Family:
 
 def contradictions(config: BehaviourConfig) -> Iterator[Any]:
     """Yield the contradictions between the chosen family's keys and those of other blocks."""
-    from algorithm.agents.imitation import rules as imitation
-    from algorithm.keys import signals as shared  # with pydantic, which nobody needs to name families
+    from algorithm.agents.imitation import rules  # with pydantic, which nobody needs to name families
 
     module = _config_of(config.algorithm)
     clones, mixes = (getattr(module, name, False) for name in ("CLONES", "MIXES"))
-    yield from shared.contradictions(config)
-    yield from imitation.contradictions(config, clones=clones, mixes=mixes)
+    yield from rules.contradictions(config, clones=clones, mixes=mixes)
     if module is not None:
         yield from module.contradictions(config)
 

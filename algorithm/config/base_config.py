@@ -23,7 +23,7 @@ from algorithm.core.fields import (
     option,
 )
 from algorithm.env.config import EnvConfig
-from algorithm.env.kinds import EnvKind
+from algorithm.env.kinds import KINDS, EnvKind, kind_of
 
 InitPart = Literal["rep", "policy", "q", "v", "temperature", "normaliser", "extensions"]
 """Parts of an agent that another run's can take the place of."""
@@ -201,6 +201,16 @@ class BaseConfig(EnvConfig):
         "Maximum number of learner threads that prefetch batches. Never more than CPU cores minus one.",
         ge=1,
     )
+
+    @property
+    def kind(self) -> EnvKind:
+        """The kind of its simulators; of a plug-in nothing is imported."""
+        return KINDS.get(self.env_type) or kind_of(self.env_type)
+
+    @property
+    def in_editor(self) -> bool:
+        """True for a single player in an editor, beside which there is no other environment."""
+        return self.kind.player and self.unity_args.editor
 
     @property
     def chosen_preset(self) -> str | None:

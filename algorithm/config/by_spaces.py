@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, cast
 from algorithm.agents.off_policy.rules import SMALLEST_BATCH
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.resolve import lay, layers
-from algorithm.config.schema import Config
-from algorithm.config.sections import Laid, shipped
+from algorithm.config.schema import Config, contradictions_in
+from algorithm.config.sections import PresetLayer, shipped
 from algorithm.config.tree import KeyPath, Node, to_value
-from algorithm.config.validation import contradictions_in
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import RUN_BLOCK, UsageError
 
@@ -69,7 +68,7 @@ def for_spaces(loaded: LoadedConfig, specs: Mapping[str, AgentSpec], own_classes
     for name, spec in specs.items():
         groups.setdefault((loaded.part_of(name), _section(spec)), []).append(name)
     parts = [part for part, _ in groups]
-    configs, trees, laid = {"": loaded.config, **loaded.behaviours}, dict(loaded.parts), list[Laid]()
+    configs, trees, laid = {"": loaded.config, **loaded.behaviours}, dict(loaded.parts), list[PresetLayer]()
     for (part, section), names in groups.items():
         tree, config, told = _Layering(loaded, part, tuple(names), own_classes).above(section)
         laid += told
@@ -122,7 +121,7 @@ class _Layering:
         """All that file, override, flag, draw, memory and the run itself have set."""
         return self.loaded.parts[self.part]
 
-    def above(self, name: str) -> tuple[Node, Config, list[Laid]]:
+    def above(self, name: str) -> tuple[Node, Config, list[PresetLayer]]:
         """Return the tree above a section, its configuration, and what became of the section.
 
         That is nothing where it lies there already.
@@ -151,7 +150,7 @@ class _Layering:
         wanted = Config.model_validate(to_value(tree))
         why = next(self._against(config, wanted, values, taken), "")
         kept = tuple(".".join(path) for path in values if path not in taken)
-        laid = Laid(self.names, name, _dotted(taken), kept, why)
+        laid = PresetLayer(self.names, name, _dotted(taken), kept, why)
         return (self._tree, config, [laid]) if why else (tree, wanted, [laid])
 
     def _is_set(self, path: KeyPath) -> bool:

@@ -15,24 +15,24 @@ from algorithm.config.resolve import (
     SEED_PATH,
     Edits,
     Overrides,
-    Resolved,
+    Validated,
     lay,
     layers,
     read_edits,
-    resolve,
+    validate,
 )
 from algorithm.config.schema import AUTO, BEHAVIOUR_KEYS, PLAIN, Config, fields, value_at
 from algorithm.config.sections import (
     DEFAULT_SECTION,
     Choice,
-    Laid,
+    PresetLayer,
     as_section,
     choose,
+    foreign,
     layered,
     under_preset,
 )
 from algorithm.config.tree import Node, from_value, merge
-from algorithm.config.validation import foreign
 from algorithm.config.yaml_io import inline, read_yaml, shown, write_yaml
 from algorithm.env.config import without_team
 
@@ -40,7 +40,7 @@ _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadedConfig(Resolved):
+class LoadedConfig(Validated):
     """A valid configuration and its sources.
 
     env_label: what the run is filed under, such as ``gym/pendulum``.
@@ -61,9 +61,9 @@ class LoadedConfig(Resolved):
     section: str
     overrides: tuple[str, ...]
     shipped: tuple[str, ...] = ()
-    preset: Laid | None = None
+    preset: PresetLayer | None = None
     by_spaces: bool = False
-    laid: tuple[Laid, ...] = ()
+    laid: tuple[PresetLayer, ...] = ()
     left_out: tuple[str, ...] = ()
     resolved_keys: frozenset[str] = frozenset()
 
@@ -167,13 +167,13 @@ def load_config(
         )
     )
     place = choice.place if require_runnable and not problems else None
-    resolved = resolve(tree, seed, problems, runnable=place)
+    valid = validate(tree, seed, problems, runnable=place)
     section = choice.sections.children.get(choice.section, Node({}))
-    written = foreign(resolved.config, resolved.behaviours, section)
+    written = foreign(valid.config, valid.behaviours, section)
     problems += written.values() if off is None else _two_algorithms(config, choice, edits.tree)
-    _refuse(resolved, edits, problems)
+    _refuse(valid, edits, problems)
     return LoadedConfig(
-        **vars(resolved),
+        **vars(valid),
         env_dir=folder.path,
         env_label=folder.label,
         file=choice.file,
@@ -181,7 +181,7 @@ def load_config(
         overrides=edits.texts,
         shipped=shipped,
         preset=preset,
-        by_spaces=resolved.config.base_config.preset == AUTO,
+        by_spaces=valid.config.base_config.preset == AUTO,
         left_out=() if off is None else (*written, *off),
     )
 
@@ -204,11 +204,11 @@ def load_config_file(
     tree = as_section(read, path.name, problems) if read else Node({})
     edits = read_edits(overrides, flags, tree, problems)
     tree = lay(tree, *edits.overrides, *edits.flags)
-    resolved = resolve(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
-    _refuse(resolved, edits, problems)
+    valid = validate(tree, seed, problems, runnable=shown(path) if read and require_runnable else None)
+    _refuse(valid, edits, problems)
     folder = env or EnvFolder(path.resolve().parent, path.resolve().parent.name)
     return LoadedConfig(
-        **vars(resolved),
+        **vars(valid),
         env_dir=folder.path,
         env_label=folder.label,
         file=path,
@@ -217,9 +217,9 @@ def load_config_file(
     )
 
 
-def _refuse(resolved: Resolved, edits: Edits, problems: list[Problem]) -> None:
+def _refuse(valid: Validated, edits: Edits, problems: list[Problem]) -> None:
     """Raise ConfigError with the problems so far, and keys of other families among the overrides."""
-    problems += foreign(resolved.config, resolved.behaviours, lay(*edits.overrides)).values()
+    problems += foreign(valid.config, valid.behaviours, lay(*edits.overrides)).values()
     if problems:
         raise ConfigError(problems)
 

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from algorithm.agents.registry import misplaced
 from algorithm.config.errors import Problem
 from algorithm.config.random_params import RANDOM, Distribution, draw
-from algorithm.config.schema import BEHAVIOUR_KEYS, MERGE_KEYS, Config, field_at, fields
+from algorithm.config.schema import BEHAVIOUR_KEYS, MERGE_KEYS, Config, contradictions_in, field_at, fields
 from algorithm.config.sections import as_section, under_memory
 from algorithm.config.tree import KeyPath, Node, from_value_at, merge, to_value
-from algorithm.config.validation import build
+from algorithm.config.validation import contradiction, without_environment, without_wrong
 from algorithm.config.yaml_io import inline, parse_value
 from algorithm.core.program import said
 
@@ -26,7 +28,7 @@ SEED_PATH = ("sac_config", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resolved:
+class Validated:
     """Values of a tree that has been laid, once it is drawn and validated.
 
     behaviours: the behaviours that ``ma_config`` names; see `LoadedConfig.for_behaviour`.
@@ -104,11 +106,11 @@ def read_edits(
     overrides: Overrides, flags: Mapping[str, object], below: Node, problems: list[Problem]
 ) -> Edits:
     """Read overrides and flags once; what cannot be read goes to ``problems``. below: what they lie on."""
-    source = said("command line", "arguments")
+    given = layers(flags, said("command line", "arguments")) if flags else ()
     overrides = in_blocks(overrides, below, flags)
     if isinstance(overrides, Mapping):
         texts = tuple(f"{key}={inline(value)}" for key, value in overrides.items())
-        return Edits(texts, layers(overrides, "overrides"), layers(flags, source))
+        return Edits(texts, layers(overrides, "overrides"), given)
     read = []
     for text in overrides:
         where = f"-o {text}"
@@ -117,7 +119,7 @@ def read_edits(
         except ValueError as error:
             fix = "write for example -o sac_config.learning_rate=1e-3"
             problems.append(Problem(f"cannot read the override `{text}`", where, str(error), fix))
-    return Edits(tuple(overrides), tuple(read), layers(flags, source))
+    return Edits(tuple(overrides), tuple(read), given)
 
 
 def layers(values: Mapping[str, object], source: str) -> tuple[Node, ...]:
@@ -173,7 +175,7 @@ def _in_block(key: str, algorithm: str) -> str:
     return f"{homes[0]}.{key}" if len(homes) == 1 else key
 
 
-def resolve(tree: Node, seed: int | None, problems: list[Problem], *, runnable: str | None) -> Resolved:
+def validate(tree: Node, seed: int | None, problems: list[Problem], *, runnable: str | None) -> Validated:
     """Draw and validate a tree, then each of its behaviours. runnable: as in `build`."""
     problems += _broken_texts(tree)
     parts = _behaviours(tree, problems)
@@ -201,7 +203,7 @@ def resolve(tree: Node, seed: int | None, problems: list[Problem], *, runnable: 
         own = with_draws(own, f"ma_config.{name}.")
         trees[name] = merge(trees[""].without(*BEHAVIOUR_KEYS), own)
         behaviours[name] = build(trees[name], problems)
-    return Resolved(
+    return Validated(
         config=config,
         behaviours=behaviours,
         tree=tree,
@@ -210,6 +212,27 @@ def resolve(tree: Node, seed: int | None, problems: list[Problem], *, runnable: 
         for_memory=for_memory,
         distributions=distributions,
     )
+
+
+def build(tree: Node, problems: list[Problem], *, runnable: str | None = None) -> Config:
+    """Validate ``tree``, which has no merge keys. Faults go to ``problems``; a refused key has its default.
+
+    runnable: also refuse what names no environment; this is the place to write it
+    """
+    values, refused = cast("dict[str, Any]", to_value(tree)), list[KeyPath]()
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        config, refused = without_wrong(error, values, tree, problems)
+    problems += [
+        contradiction(paths, found, tree)
+        for paths, found in contradictions_in(config)
+        # a refused key has a default that nobody wrote
+        if not any(path[: len(bad)] == bad for path in paths for bad in refused)
+    ]
+    if runnable is not None:
+        problems += without_environment(tree, refused, runnable)
+    return config
 
 
 def _broken_texts(tree: Node) -> Iterator[Problem]:
@@ -239,8 +262,9 @@ def _with_seed(tree: Node, seed: int | None) -> Node:
     block = tree.find(SEED_PATH[:1])
     if block is not None and not block.is_mapping:
         return tree  # the check that follows refuses the block
-    value = secrets.randbelow(_FRESH_SEEDS) if seed is None else seed
-    return merge(tree, from_value_at(SEED_PATH, value, said("--seed", "seed")))
+    if seed is None:
+        return merge(tree, from_value_at(SEED_PATH, secrets.randbelow(_FRESH_SEEDS), "a fresh seed"))
+    return merge(tree, from_value_at(SEED_PATH, seed, said("--seed", "seed")))
 
 
 def _behaviours(tree: Node, problems: list[Problem]) -> dict[str, Node]:

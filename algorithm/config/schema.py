@@ -36,6 +36,7 @@ from algorithm.core.fields import (
 )
 from algorithm.env.parameters.config import EnvParameter, read_parameters
 from algorithm.env.parameters.rules import other_lessons, wrong_numbers, wrong_parameters
+from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.keys.checkpoints import CheckpointConfig, WandbConfig
 from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.evaluation import EvalConfig
@@ -55,6 +56,7 @@ __all__ = [
     "NetConfig",
     "Preset",
     "ReplayConfig",
+    "contradictions_in",
     "field_at",
     "fields",
     "value_at",
@@ -64,7 +66,7 @@ Algorithm = Annotated[str, installed_name(ALGORITHMS), name_schema(ALGORITHMS)]
 """Names of the algorithm families, and ``module:NAME``; ``algorithm`` chooses one."""
 
 
-class Config(Block):
+class Config(BehaviourConfig):
     """Everything one agent and its run are built from. ``Config()`` holds the defaults."""
 
     algorithm: Algorithm = option(
@@ -119,6 +121,7 @@ class Config(Block):
     tune_config: TuneConfig = block(TuneConfig, "Search of hyperparameters: `--tune` (docs/tuning.md).")
 
     @property
+    @override
     def run(self) -> RunConfig:
         """The keys that every algorithm has; they stand in ``sac_config``."""
         return self.sac_config
@@ -194,6 +197,18 @@ def _by_path() -> Mapping[KeyPath, FieldInfo]:
 def field_at(path: KeyPath) -> FieldInfo | None:
     """Return the declaration of the key at ``path``, or None if there is no such key."""
     return _by_path().get(path)
+
+
+def contradictions_in(block: Block, path: KeyPath = ()) -> Iterator[tuple[list[KeyPath], Contradiction]]:
+    """Yield those of a block and of the blocks within, each with the paths of its keys.
+
+    Blocks that nobody has set are left out: defaults never contradict each other.
+    """
+    for name in type(block).model_fields:
+        if name in block.model_fields_set and isinstance(inner := getattr(block, name), Block):
+            yield from contradictions_in(inner, (*path, name))
+    for found in block.contradictions():
+        yield [(*path, *key.split(".")) for key in found.keys], found
 
 
 def value_at(config: Config, path: KeyPath) -> object:

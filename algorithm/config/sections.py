@@ -7,16 +7,17 @@ below a task by what its spaces are (`algorithm.config.by_spaces`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from algorithm.agents.registry import misplaced
 from algorithm.config.errors import Problem, suggest
 from algorithm.config.locate import CONFIG_FILE, EnvFolder
 from algorithm.config.random_params import RANDOM, draw
-from algorithm.config.schema import MERGE_KEYS, Config
+from algorithm.config.schema import MERGE_KEYS, Config, field_at
 from algorithm.config.tree import Node, merge
 from algorithm.config.yaml_io import read_yaml, shown
 from algorithm.core.errors import RUN_BLOCK
@@ -53,7 +54,7 @@ class Choice:
         return f"{shown(self.file) if self.file else 'command line'}, section {self.section}"
 
 
-class Laid(NamedTuple):
+class PresetLayer(NamedTuple):
     """A shipped section below one configuration: a preset, or one by the spaces.
 
     behaviours: that have this configuration; none of a preset, which is for all
@@ -135,6 +136,35 @@ def layered(choice: Choice, problems: list[Problem]) -> tuple[Node, tuple[str, .
     return tree, tuple(name for name in dict.fromkeys(names) if name not in own)
 
 
+def foreign(config: Config, behaviours: Mapping[str, Config], tree: Node) -> dict[str, Problem]:
+    """Return the keys of other families than the chosen one: dotted path → what is wrong with it.
+
+    tree: what was set for this run: the chosen section or overrides, not what they inherit
+    """
+    found = dict(_misplaced(config.algorithm, tree, ""))
+    for name, own in behaviours.items():
+        part = tree.find(("ma_config", name))
+        found |= _misplaced(own.algorithm, part, f"ma_config.{name}.") if part else {}
+    return found
+
+
+def _misplaced(algorithm: str, tree: Node, prefix: str) -> Iterator[tuple[str, Problem]]:
+    for block, inner in tree.children.items():
+        nodes = dict(inner.children)
+        if block == "nn_config":
+            nodes |= {
+                f"{key}.{name}": below
+                for key, node in inner.children.items()
+                for name, below in node.children.items()
+            }
+        for key, node in nodes.items():
+            is_known = block == "nn_config" or field_at((block, key))  # others have been reported as unknown
+            found = misplaced(algorithm, block, key) if is_known else None
+            if found is not None:
+                path = f"{prefix}{block}.{key}"
+                yield path, Problem(f"`{path}` has no effect", node.where, *found)
+
+
 def as_section(node: Node, name: str, problems: list[Problem]) -> Node:
     """Return a section as a mapping; one without content, and blocks without content, count as empty."""
     if not node.is_mapping and node.value is not None:
@@ -169,7 +199,7 @@ def under_memory(tree: Node, seed: object, prefix: str) -> tuple[Node, dict[str,
     return tree, {prefix + path: value for path, value in memory.taken.items() if path not in drawn}
 
 
-def under_preset(tree: Node) -> tuple[Node, Laid | None]:
+def under_preset(tree: Node) -> tuple[Node, PresetLayer | None]:
     """Lay the section that ``base_config.preset`` names below the tree; a wrong name is refused later."""
     name = tree.value_at("base_config", "preset")
     if not isinstance(name, str) or name in (SEED, RAW, MEMORY) or name not in shipped().children:
@@ -177,13 +207,13 @@ def under_preset(tree: Node) -> tuple[Node, Laid | None]:
     return _above(name, tree)
 
 
-def _above(name: str, tree: Node) -> tuple[Node, Laid]:
+def _above(name: str, tree: Node) -> tuple[Node, PresetLayer]:
     """Return the tree above a shipped section, and what that sets."""
     below = shipped().children[name]
     values = {".".join(path): leaf.value for path, leaf in below.leaves()}
     kept = tuple(".".join(path) for path, _ in below.leaves() if tree.find(path) is not None)
     taken = {path: value for path, value in values.items() if path not in kept}
-    return merge(below, tree), Laid((), name, taken, kept)
+    return merge(below, tree), PresetLayer((), name, taken, kept)
 
 
 def _ancestry(

@@ -1,8 +1,8 @@
-"""Validation of a merged tree: the `Config`, and every fault in plain words."""
+"""Faults of a tree that is no `Config`, in plain words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache, reduce
 from operator import getitem
@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from algorithm.agents.registry import misplaced
 from algorithm.config.errors import Problem, did_you_mean
 from algorithm.config.schema import Config, field_at, fields
 from algorithm.config.tree import KeyPath, Node, to_value
@@ -39,46 +38,21 @@ _ENVIRONMENT = {
 }
 
 
-def build(tree: Node, problems: list[Problem], *, runnable: str | None = None) -> Config:
-    """Validate ``tree``, which has no merge keys. Faults go to ``problems``; a refused key has its default.
+def without_wrong(
+    error: ValidationError, values: dict[str, Any], tree: Node, problems: list[Problem]
+) -> tuple[Config, list[KeyPath]]:
+    """Return the configuration without what pydantic has refused, of which each has a problem.
 
-    runnable: also refuse what names no environment; this is the place to write it
+    values: of the tree, from which it is taken
+    Returns as well the keys and blocks that were meant to have another value than their default.
     """
-    values = to_value(tree)
-    wrong: dict[KeyPath, ErrorDetails] = {}
-    try:
-        config = Config.model_validate(values)
-    except ValidationError as error:
-        wrong = _first_errors(error)
-        problems += [_problem(path, item, tree) for path, item in wrong.items()]
-        for path in wrong:
-            reduce(getitem, path[:-1], values).pop(path[-1])
-        config = Config.model_validate(values)
-    refused: list[KeyPath] = []  # keys and blocks that were meant to have another value than their default
+    wrong = _first_errors(error)
+    problems += [_problem(path, item, tree) for path, item in wrong.items()]
+    refused: list[KeyPath] = []
     for path, item in wrong.items():
+        reduce(getitem, path[:-1], values).pop(path[-1])
         refused += _meant_keys(path) if item["type"] == _UNKNOWN else [path]
-    problems += [
-        _contradiction(paths, found, tree)
-        for paths, found in contradictions_in(config)
-        if not any(_is_in(path, refused) for path in paths)  # a refused key has a default that nobody wrote
-    ]
-    if runnable is not None:
-        required = [path for path, field in fields() if facts_of(field).required and tree.find(path) is None]
-        missing = [path for path in required if not _is_in(path, refused)]
-        problems += [_no_environment(missing, runnable)] if missing else []
-    return config
-
-
-def foreign(config: Config, behaviours: Mapping[str, Config], tree: Node) -> dict[str, Problem]:
-    """Return the keys of other families than the chosen one: dotted path → what is wrong with it.
-
-    tree: what was set for this run: the chosen section or overrides, not what they inherit
-    """
-    found = dict(_misplaced(config.algorithm, tree, ""))
-    for name, own in behaviours.items():
-        part = tree.find(("ma_config", name))
-        found |= _misplaced(own.algorithm, part, f"ma_config.{name}.") if part else {}
-    return found
+    return Config.model_validate(values), refused
 
 
 def expected(path: KeyPath) -> str:
@@ -106,10 +80,6 @@ def _block_at(path: KeyPath) -> type[Block]:
 @cache
 def _properties(model: type[Block]) -> dict[str, Any]:
     return cast("dict[str, Any]", model.model_json_schema()["properties"])
-
-
-def _is_in(path: KeyPath, refused: Iterable[KeyPath]) -> bool:
-    return any(path[: len(bad)] == bad for bad in refused)
 
 
 def _first_errors(error: ValidationError) -> dict[KeyPath, ErrorDetails]:
@@ -199,19 +169,7 @@ def _meant_choice(value: object, field: FieldInfo) -> str:
     return f"did you mean `{choices[close[0]]}`? " if close and isinstance(value, str) else ""
 
 
-def contradictions_in(block: Block, path: KeyPath = ()) -> Iterator[tuple[list[KeyPath], Contradiction]]:
-    """Yield those of a block and of the blocks within, each with the paths of its keys.
-
-    Blocks that nobody has set are left out: defaults never contradict each other.
-    """
-    for name in type(block).model_fields:
-        if name in block.model_fields_set and isinstance(inner := getattr(block, name), Block):
-            yield from contradictions_in(inner, (*path, name))
-    for found in block.contradictions():
-        yield [(*path, *key.split(".")) for key in found.keys], found
-
-
-def _contradiction(paths: Sequence[KeyPath], found: Contradiction, tree: Node) -> Problem:
+def contradiction(paths: Sequence[KeyPath], found: Contradiction, tree: Node) -> Problem:
     """Return the problem, with the place of every written value."""
     written = [node.where for path in paths if (node := tree.find(path)) is not None]
     names = " and ".join(f"`{'.'.join(path)}`" for path in paths)
@@ -219,28 +177,16 @@ def _contradiction(paths: Sequence[KeyPath], found: Contradiction, tree: Node) -
     return Problem(f"{names} {what}", " and ".join(written), found.why, found.fix)
 
 
-def _misplaced(algorithm: str, tree: Node, prefix: str) -> Iterator[tuple[str, Problem]]:
-    for block, inner in tree.children.items():
-        nodes = dict(inner.children)
-        if block == "nn_config":
-            nodes |= {
-                f"{key}.{name}": below
-                for key, node in inner.children.items()
-                for name, below in node.children.items()
-            }
-        for key, node in nodes.items():
-            is_known = block == "nn_config" or field_at((block, key))  # others have been reported as unknown
-            found = misplaced(algorithm, block, key) if is_known else None
-            if found is not None:
-                path = f"{prefix}{block}.{key}"
-                yield path, Problem(f"`{path}` has no effect", node.where, *found)
-
-
-def _no_environment(missing: Sequence[KeyPath], file: str) -> Problem:
+def without_environment(tree: Node, refused: Sequence[KeyPath], place: str) -> Iterator[Problem]:
+    """Yield the fault of a tree that names no environment. place: to write it at."""
+    required = [path for path, field in fields() if facts_of(field).required and tree.find(path) is None]
+    missing = [path for path in required if not any(path[: len(bad)] == bad for bad in refused)]
+    if not missing:
+        return
     names = " and ".join(f"`{'.'.join(path)}`" for path in missing)
     why = "every task needs its own environment: there is no default"
     lines = ["write, for example", "base_config:", *(_ENVIRONMENT[path[-1]] for path in missing)]
-    return Problem(f"{names} {'is' if len(missing) == 1 else 'are'} missing", file, why, "\n".join(lines))
+    yield Problem(f"{names} {'is' if len(missing) == 1 else 'are'} missing", place, why, "\n".join(lines))
 
 
 def _in_words(schema: dict[str, Any], *, several: bool = False) -> str:

@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
 from algorithm.core.errors import UsageError
-from algorithm.core.plugins import EXTENSIONS, SAMPLERS, Group, find
+from algorithm.core.plugins import EXTENSIONS, SAMPLERS, Group, find, installed
 
 
 def to_number(value: object) -> object:
@@ -116,6 +116,8 @@ def installed_name(group: Group) -> AfterValidator:
 
     def check(value: Any) -> Any:  # noqa: ANN401 - as the field declares
         for name in [value] if isinstance(value, str) else value:
+            if name in group.own and name not in installed(group):
+                continue
             try:
                 find(group, name)
             except UsageError as error:
@@ -233,13 +235,7 @@ def option(
     by_behaviour: a behaviour of ``ma_config`` may have its own value; for keys outside blocks.
     bounds: ``ge``, ``gt``, ``le``, ``lt`` as in pydantic.
     """
-    facts = KeyFacts(
-        resume,
-        shared,
-        required,
-        distributed_default,
-        by_behaviour,
-    )
+    facts = KeyFacts(resume, shared, required, distributed_default, by_behaviour)
     return Field(default, description=description, json_schema_extra=facts, **bounds)
 
 

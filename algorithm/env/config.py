@@ -19,7 +19,7 @@ from algorithm.core.fields import (
     option,
     required,
 )
-from algorithm.env.kinds import ENVS, EnvKind, kind_of
+from algorithm.env.kinds import ENVS
 
 KindName = Annotated[str, installed_name(ENVS), name_schema(ENVS)]
 """A kind of environments: built in, or of an installed package."""
@@ -133,16 +133,6 @@ class EnvConfig(Block):
         "stop",
         "On NaN or infinity in an observation or reward: stop the run, or drop the episode.",
     )
-
-    @property
-    def kind(self) -> EnvKind:
-        """The kind of its simulators; of a plug-in nothing is imported."""
-        return kind_of(self.env_type)
-
-    @property
-    def in_editor(self) -> bool:
-        """True for a single player in an editor, beside which there is no other environment."""
-        return self.kind.player and self.unity_args.editor
 
 
 def without_team(behaviour: str) -> str:

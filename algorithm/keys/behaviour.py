@@ -2,73 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from algorithm.keys.demonstrations import DemoConfig
-from algorithm.keys.run import RunConfig
-from algorithm.keys.signals import BehavioralCloning, NnConfig, RewardSignals
-from algorithm.replay.config import ReplayConfig
+from algorithm.core.fields import Block
 
-
-class BaseKeys(Protocol):
-    """Length and size of a run."""
-
-    @property
-    def max_step(self) -> int:
-        """Steps of all agents; −1 for no end."""
-
-    @property
-    def n_envs(self) -> int:
-        """Environments side by side."""
-
-    @property
-    def reward_scale(self) -> float:
-        """Factor on the environment's rewards."""
-
-    @property
-    def update_sac_bak_per_step(self) -> int:
-        """Updates between two versions of the weights for actors."""
+if TYPE_CHECKING:
+    from algorithm.keys.base import BaseConfig
+    from algorithm.keys.demonstrations import DemoConfig
+    from algorithm.keys.run import RunConfig
+    from algorithm.keys.signals import BehavioralCloning, NnConfig, RewardSignals
+    from algorithm.replay.config import ReplayConfig
 
 
-class BehaviourConfig(Protocol):
+class BehaviourConfig(Block):
     """A behaviour's configuration, as far as a family reads it; a family has a block of its own besides."""
 
-    @property
-    def algorithm(self) -> str:
-        """Name of the family."""
+    if TYPE_CHECKING:  # `algorithm.config.schema.Config` declares the keys, in the order of the listing
+        algorithm: str
+        algorithm_args: dict[str, Any]
+        base_config: BaseConfig
+        nn_config: NnConfig
+        replay_config: ReplayConfig
+        reward_signals: RewardSignals
+        demonstrations: DemoConfig
+        behavioral_cloning: BehavioralCloning
 
-    @property
-    def algorithm_args(self) -> Mapping[str, Any]:
-        """Keys of its own, as :meth:`~algorithm.agents.base.Family.keys_of` checks them."""
-
-    @property
-    def base_config(self) -> BaseKeys:
-        """Length and size of the run."""
-
-    @property
-    def run(self) -> RunConfig:
-        """Keys that every algorithm has."""
-
-    @property
-    def nn_config(self) -> NnConfig:
-        """Arguments of the networks."""
-
-    @property
-    def demonstrations(self) -> DemoConfig:
-        """Episodes to learn from."""
-
-    @property
-    def reward_signals(self) -> RewardSignals:
-        """Reward signals."""
-
-    @property
-    def behavioral_cloning(self) -> BehavioralCloning:
-        """Cloning of demonstrated actions."""
-
-    @property
-    def replay_config(self) -> ReplayConfig:
-        """The replay buffer."""
+        @property
+        def run(self) -> RunConfig:
+            """Keys that every algorithm has."""
 
 
 def idle(config: BehaviourConfig) -> list[str]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal
 
 from algorithm.core.fields import (
     AnyConfig,
     AtLeastOne,
     Block,
-    Contradiction,
     Finite,
     Share,
     Whole,
     block,
-    contradicting,
     option,
 )
 
@@ -178,48 +176,14 @@ class BehavioralCloning(Block):
     updates: Whole = option(1, "Cloning steps per update of the agent.", ge=1)
 
 
-def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield signals without anything to learn from, and horizons of those that are off; keys are dotted."""
-    signals = config.reward_signals
-    strengths = {name: getattr(signals, name).strength for name in ("extrinsic", "rnd", "gail")}
-    yield from contradicting(
-        (
-            not (any(strengths.values()) or config.run.curiosity or config.run.extensions),
-            tuple(f"reward_signals.{name}.strength" for name in strengths),
-            "all are 0, so there is no reward",
-            "raise one of them",
-        ),
-        (
-            signals.gail.strength > 0 and config.demonstrations.path is None,
-            ("reward_signals.gail.strength", "demonstrations.path"),
-            "there are no demonstrations to learn from",
-            "set demonstrations.path to a recording of --record, or the strength to 0",
-        ),
-        *(
-            (
-                getattr(signal, key) != default and not on,
-                (f"reward_signals.{name}.{key}", switch),
-                f"the {name} reward is off, so there is nothing to discount",
-                f"set {switch}, or leave {key} out",
-            )
-            for name, signal, switch, on in _discounted(config)
-            for key, default in (("gamma", None), ("ends", True))
-        ),
-    )
-
-
-def _discounted(config: AnyConfig) -> Iterator[tuple[str, AnyConfig, str, bool]]:
-    """Yield signals that may have a horizon: name, keys, the key that switches it on, whether it is."""
-    signals, curiosity = config.reward_signals, config.run.curiosity is not None
-    yield "curiosity", signals.curiosity, "sac_config.curiosity", curiosity
-    for name in ("rnd", "gail"):
-        keys = getattr(signals, name)
-        yield name, keys, f"reward_signals.{name}.strength", keys.strength > 0
-
-
 def sharing(config: AnyConfig) -> list[int]:
     """Return which of the agent and the signals that are on share a horizon: the first of it, by number."""
-    agent = config.run.gamma
-    signals = [one for _, one, _, on in _discounted(config) if on]
-    horizons = [(agent, True), *((agent if x.gamma is None else x.gamma, x.ends) for x in signals)]
-    return [horizons.index(one) for one in horizons]
+    signals, agent = config.reward_signals, config.run.gamma
+    is_on = (
+        (signals.curiosity, config.run.curiosity is not None),
+        (signals.rnd, signals.rnd.strength > 0),
+        (signals.gail, signals.gail.strength > 0),
+    )
+    ends = [(agent if keys.gamma is None else keys.gamma, keys.ends) for keys, on in is_on if on]
+    horizons = [(agent, True), *ends]
+    return [horizons.index(horizon) for horizon in horizons]

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from algorithm.config import Config, ConfigError, LoadedConfig, Problem
 from algorithm.config.random_params import Distribution
+from algorithm.config.resolve import build
 from algorithm.config.resume_rules import effect_of
 from algorithm.config.schema import BEHAVIOUR_KEYS, field_at, fields
 from algorithm.config.tree import from_value, from_value_at, merge
-from algorithm.config.validation import build
 from algorithm.config.yaml_io import inline
 from algorithm.core.fields import facts_of
 

@@ -152,6 +152,17 @@ def test_what_is_set_anywhere_stays(task, ours):
     assert laid(RUNNER, flags={"sac_config.use_target_network": True}).config.sac_config.use_target_network
 
 
+def test_what_the_run_has_resolved_stays(task, ours):
+    """Also for a behaviour that the run has resolved nothing for."""
+    task(PENDULUM + "  ma_config: {Runner: {sac_config: {gamma: 0.5}}}\n")
+    loaded = load_config("gym/task", seed=1)
+    loaded = loaded.resolved("sac_config", lambda of: {} if of.run.gamma == 0.5 else {"batch_size": 77})
+    found = for_spaces(loaded, {"default": RUNNER, "Runner": RUNNER}, lambda config: ())
+    sizes = [found.for_behaviour(name).run.batch_size for name in ("default", "Runner")]
+    assert sizes == [77, Config().run.batch_size] and "sac_config.batch_size" not in found.differences()
+    assert [one.overridden for one in found.laid] == [("sac_config.batch_size",)] * 2
+
+
 @pytest.mark.parametrize(
     "given",
     [

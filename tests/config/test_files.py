@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithm.config import dump_config, load_config, load_config_file, reference
-from algorithm.config.json_schema import json_schema
+from algorithm.config.reference import json_schema
 from algorithm.config.schema import Config, fields
 from algorithm.config.tree import to_value
 from algorithm.config.yaml_io import inline, parse_tree, parse_value, write_yaml

@@ -3,10 +3,9 @@
 import pytest
 
 from algorithm.config import Config, ConfigError, find_env, load_config
-from algorithm.config.resolve import in_blocks
+from algorithm.config.resolve import build, in_blocks
 from algorithm.config.schema import fields, value_at
 from algorithm.config.tree import Node, from_value, from_value_at, merge, to_value
-from algorithm.config.validation import build
 from tests.config.conftest import PENDULUM, places, refusal
 
 FILE = "envs/gym/task/config.yaml"

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from algorithm.config import dump_config, load_config, load_config_file
+from algorithm.config.resolve import build
 from algorithm.config.schema import (
     DISTRIBUTED_DEFAULTS,
     MERGE_KEYS,
@@ -18,7 +19,6 @@ from algorithm.config.schema import (
 )
 from algorithm.config.sections import MEMORY, SEED, shipped, text_of
 from algorithm.config.tree import from_value_at, merge
-from algorithm.config.validation import build
 from algorithm.core.fields import facts_of
 from algorithm.store.listing import listing as page
 from tests.config.conftest import PENDULUM

@@ -1,4 +1,4 @@
-"""Contradictions between uses of demonstrations and the keys of other blocks. Imports no torch."""
+"""Contradictions between reward signals, demonstrations and the keys of other blocks. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,15 +13,50 @@ _NAME_SOME = "set demonstrations.path to a recording of --record"
 
 
 def contradictions(config: AnyConfig, *, clones: bool, mixes: bool) -> Iterator[Contradiction]:
-    """Yield uses of demonstrations that cannot be; keys are dotted from the top level.
+    """Yield signals and uses of demonstrations that cannot be; keys are dotted from the top level.
 
     clones: the chosen family's policy can be cloned into
     mixes:  its updates are of windows, which may be demonstrated ones
     """
+    yield from _of_signals(config)
     yield from _of_cloning(config, clones=clones)
     yield from _of_uses(config, mixes=mixes)
     if mixes:
         yield from _of_updates(config)
+
+
+def _of_signals(config: AnyConfig) -> Iterator[Contradiction]:
+    """Yield signals without anything to learn from, and horizons of those that are off."""
+    signals = config.reward_signals
+    strengths = {name: getattr(signals, name).strength for name in ("extrinsic", "rnd", "gail")}
+    switches = {name: f"reward_signals.{name}.strength" for name in strengths}
+    off = {switches[name]: name for name in ("rnd", "gail") if not strengths[name]}
+    if config.run.curiosity is None:
+        off = {"sac_config.curiosity": "curiosity", **off}
+    yield from contradicting(
+        (
+            not (any(strengths.values()) or config.run.curiosity or config.run.extensions),
+            tuple(switches.values()),
+            "all are 0, so there is no reward",
+            "raise one of them",
+        ),
+        (
+            signals.gail.strength > 0 and config.demonstrations.path is None,
+            (switches["gail"], f"{_KEY}.path"),
+            _NO_EPISODES,
+            f"{_NAME_SOME}, or the strength to 0",
+        ),
+        *(
+            (
+                getattr(getattr(signals, name), key) != default,
+                (f"reward_signals.{name}.{key}", switch),
+                f"the {name} reward is off, so there is nothing to discount",
+                f"set {switch}, or leave {key} out",
+            )
+            for switch, name in off.items()
+            for key, default in (("gamma", None), ("ends", True))
+        ),
+    )
 
 
 def _of_cloning(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction]:
@@ -97,13 +132,13 @@ def _of_updates(config: AnyConfig) -> Iterator[Contradiction]:
     largest = max(shown.share, shown.share_end or 0.0)
     yield from contradicting(
         (
-            shown.mixed and largest * keys.batch_size + 1e-9 < 1,
+            largest > 0 and largest * keys.batch_size + 1e-9 < 1,
             (f"{_KEY}.share", "sac_config.batch_size"),
             f"{largest:g} of {keys.batch_size} windows is less than one, so no demonstration would be drawn",
             "raise one of them, or leave share out",
         ),
         (
-            shown.mixed and not keys.use_replay_buffer,
+            largest > 0 and not keys.use_replay_buffer,
             (f"{_KEY}.share", "sac_config.use_replay_buffer"),
             "new data is used once, so there are no batches to mix demonstrations into",
             "set use_replay_buffer: true, or share: 0",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Strict
-from typing_extensions import override
 
 from algorithm.agents.off_policy import rules
 from algorithm.core.fields import (
     AnyConfig,
-    Contradiction,
     Finite,
     Positive,
     Share,
@@ -170,7 +167,4 @@ class OffPolicyConfig(RunConfig):
         shared=True,
     )
 
-    @override
-    def contradictions(self) -> Iterator[Contradiction]:
-        """Yield the values of this block that exclude each other."""
-        yield from rules.of_block(self)
+    contradictions = rules.of_block

@@ -70,7 +70,7 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
 class _PrintSchema(argparse.Action):
     @override
     def __call__(self, *_: object) -> NoReturn:
-        from algorithm.config.json_schema import json_schema  # not needed in a run
+        from algorithm.config.reference import json_schema  # not needed in a run
 
         print(json.dumps(json_schema(), indent=2))
         raise SystemExit(0)

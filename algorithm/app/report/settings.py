@@ -17,7 +17,7 @@ from algorithm.config.by_spaces import MEANING, REASON, for_spaces
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
-from algorithm.config.sections import Laid
+from algorithm.config.sections import PresetLayer
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.fields import facts_of
@@ -112,7 +112,7 @@ def config_rows(loaded: LoadedConfig) -> Rows:
     return rows + [("drawn", f"{path} = {value}") for path, value in loaded.drawn.items()]
 
 
-def _layers(loaded: LoadedConfig) -> list[Laid]:
+def _layers(loaded: LoadedConfig) -> list[PresetLayer]:
     return [*([loaded.preset] if loaded.preset else ()), *loaded.laid]
 
 
@@ -124,13 +124,13 @@ def _origin(loaded: LoadedConfig, path: str) -> str:
     return f" ({', '.join(names)})" if names else ""
 
 
-def _sets(one: Laid, common: str, path: str) -> bool:
+def _sets(one: PresetLayer, common: str, path: str) -> bool:
     whose = path.removesuffix(common)
     mine = not (whose and one.behaviours) or whose in {f"ma_config.{name}." for name in one.behaviours}
     return mine and any(f"{key}.".startswith(f"{common}.") for key in one.taken)
 
 
-def _laid(one: Laid) -> str:
+def _laid(one: PresetLayer) -> str:
     """Return what became of a section, for a person."""
     whose = "" if one.behaviours in ((), (DEFAULT_BEHAVIOUR,)) else f"{', '.join(one.behaviours)}: "
     if one.why_not:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.config.errors import ConfigError, Problem, suggest
-from algorithm.config.resolve import resolve
+from algorithm.config.resolve import validate
+from algorithm.config.sections import foreign
 from algorithm.config.tree import KeyPath, Node, merge, to_value
-from algorithm.config.validation import foreign
 from algorithm.config.yaml_io import inline, read_yaml
 from algorithm.core.fields import to_whole
 from algorithm.extras.mlagents.keys import NOTHING, Given, KeyValueError, TrainerKey
@@ -79,8 +79,8 @@ def _nothing_in(file: Path) -> Problem:
 def _check(section: OurSection, problems: list[Problem]) -> None:
     """Load a section as a task's; faults carry the places of ML-Agents' file."""
     tree = section.tree()
-    resolved = resolve(tree, 0, problems, runnable=None)
-    problems += foreign(resolved.config, resolved.behaviours, tree).values()
+    valid = validate(tree, 0, problems, runnable=None)
+    problems += foreign(valid.config, valid.behaviours, tree).values()
 
 
 @dataclass
