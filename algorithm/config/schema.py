@@ -19,7 +19,6 @@ from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, Acktr
 from algorithm.agents.registry import ALGORITHMS, FAMILIES, contradictions
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.td3.config import Td3Config
-from algorithm.config.base_config import AUTO, PLAIN, BaseConfig, NetConfig, Preset, no_wrappers
 from algorithm.config.extras_config import ExportConfig, TuneConfig
 from algorithm.config.tree import KeyPath
 from algorithm.core.fields import (
@@ -36,6 +35,7 @@ from algorithm.core.fields import (
 )
 from algorithm.env.parameters.config import EnvParameter, read_parameters
 from algorithm.env.parameters.rules import other_lessons, wrong_numbers, wrong_parameters
+from algorithm.keys.base import AUTO, PLAIN, BaseConfig, NetConfig, Preset, no_wrappers
 from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.keys.checkpoints import CheckpointConfig, WandbConfig
 from algorithm.keys.demonstrations import DemoConfig
