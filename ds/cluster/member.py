@@ -157,6 +157,8 @@ class Member:
             if self._report.pid:
                 news |= {"lines": self._new_lines(), "endpoint": _endpoint(self._run / "endpoint.json")}
             self._report = replace(self._report, **news)
+            if self._report.code is not None:  # the command kills this process when it hears of it
+                shutil.rmtree(self._private, ignore_errors=True)
             order: Order | None = self._get(self._board.report.remote(self._key, self._report))
             self._report = replace(self._report, lines=())
         return order if order is not None and order.life == self._report.life else None
@@ -190,7 +192,6 @@ class Member:
             code = 1
         sys.stdout.flush()
         self.report(code=code)
-        shutil.rmtree(self._private, ignore_errors=True)
 
     def _obey(self) -> None:
         """Report twice a second, and send this process the signal that the command orders."""

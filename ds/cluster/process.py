@@ -32,7 +32,7 @@ KILLED = 128 + KILL
 """Exit code of a process that has died without one."""
 
 _AWAY = "this program is not on the node that Ray chose, at the same path as here"
-_SILENT_S = 30.0  # without a report: the node is gone, and Ray has no other one yet
+_SILENT_S = 60.0  # without a report: the node is gone, and Ray has no other one yet
 _DONE_S = 30.0  # until a process that has ended well is started again, if it is still needed then
 
 
@@ -127,7 +127,8 @@ class ManagedProcess:
         elif self.order is not None and report.pid and self.report is None:
             self._crew.say(f"{self.name}: process {report.pid} on {self.node}")
         self.report = report if self.order is not None and report.pid else None
-        if self.order is None and report.code is None and not self.over and self._heard >= self._until:
+        is_ready = not report.pid and not self.over and self._heard >= self._until
+        if self.order is None and is_ready:
             command = self._command(report)
             if command is not None:
                 self.order, self._since = Order(report.life, command), self._heard
@@ -218,9 +219,8 @@ class Crew:
         self.ray = ray
         self.say = say
         self.rule = rule
-        self._strategies = ray.util.scheduling_strategies
         node = ray.get_runtime_context().get_node_id()
-        here = self._strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
         options = {"name": name, "num_cpus": 0, "scheduling_strategy": here}
         board = ray.remote(Board).options(max_restarts=-1, max_task_retries=-1, **options)
         self._board: Any = board.remote(number)

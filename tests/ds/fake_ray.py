@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import sys
 import threading
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
@@ -117,6 +118,7 @@ class FakeRay:
     )
 
     def __init__(self, gpus: int = 0) -> None:
+        forkserver.ensure_running()  # it imports what is here now, whatever the current folder is later
         self.address = "127.0.0.1"
         self.boards: list[BoardHandle] = []
         self.placed: list[tuple[MemberHandle, dict[str, Any]]] = []

@@ -164,6 +164,22 @@ def test_restarts_wait_longer_and_longer_until_the_budget_is_spent(monkeypatch: 
     assert (process.code, process.restarts) == (1, 10)
 
 
+def test_the_life_that_was_killed_to_be_moved_gets_no_order() -> None:
+    """It may report once more before it is gone."""
+    crew: Any = Crew()
+    actor: Any = SimpleNamespace(live=SimpleNamespace(remote=lambda: None), kill=lambda restart: None)
+    command = StartCommand(module="", options=None)
+    process = ManagedProcess(crew, "a", actor, signal.SIGTERM, lambda report: command, lambda line: None)
+    process.hear(NOTHING)
+    process.hear(replace(NOTHING, pid=1))
+    assert process.state == "running"
+    process.move()
+    process.hear(replace(NOTHING, pid=1))
+    assert process.order is None
+    process.hear(replace(NOTHING, life="b"))
+    assert process.state == "running" and not process.restarts
+
+
 def managed(name: str, node: str, state: str, restarts: int) -> ManagedProcess:
     """As much of a process as a table shows."""
     process: Any = SimpleNamespace(name=name, node=node, state=state, restarts=restarts)
