@@ -16,7 +16,6 @@ from ds.cluster.process import Crew, ManagedProcess, RestartRule
 NAMESPACE, BOARDS = "sac", "board/"
 """Of the names that Ray knows boards by."""
 
-_SHOWN_EVERY_S = 10.0
 _SINGLE = 20
 """Number of processes above which the actors of a node share a line."""
 
@@ -50,8 +49,6 @@ class Cluster:
                 fix="choose another name, or change that one's number of actors with --scale",
             ) from error
         self._group = LearnerGroup(self._crew, plan)
-        self._show_at = 0.0
-        self._shown: list[str] = []
 
     def run(self, stop: StopRequest) -> int:
         """Run until the training ends, cannot continue, or ``stop`` is set; return the exit code."""
@@ -70,19 +67,13 @@ class Cluster:
         return code
 
     def _tick(self) -> int | None:
-        now = time.monotonic()
         group = self._group
         target = self._crew.step(self._number)
         if target != self._number:
             self._say(f"{target} actors from now on, {self._number} before")
             self._number = target
         group.step(self._number)
-        if now >= self._show_at:
-            self._show_at = now + _SHOWN_EVERY_S
-            lines = rows(group.learner, group.actors, group.endpoint, self._number)
-            if lines != self._shown:
-                self._shown = lines
-                self._say("\n".join(lines))
+        self._crew.show(lambda: rows(group.learner, group.actors, group.endpoint, self._number))
         if group.error is not None:
             self._say(f"error: {group.error}")
             return group.error.exit_code

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from algorithm.core.errors import StorageError, UsageError, explain
-from ds.cluster.member import Report, StartCommand
+from ds.cluster.member import Order, Report
 from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import REFUSED, Crew, ManagedProcess
 from ds.net.security import AUTHORITY, TOKEN
@@ -29,12 +29,20 @@ _EXPECTED = "resumed, not bit-exact"  # said by every member of a new generation
 
 
 class LearnerGroup:
-    """A learner and its actors among the processes of a ``crew``, kept running according to ``plan``."""
+    """A learner and its actors among the processes of a ``crew``, kept running according to ``plan``.
+
+    A run that has a checkpoint is resumed; one without is set aside and begun anew. The former port is asked
+    for where the learner stays, so that actors find it again by themselves.
+    """
 
     def __init__(self, crew: Crew, plan: ClusterPlan) -> None:
         self._crew = crew
         self._plan = plan
-        self._commands = LearnerCommands(plan)
+        self._again = plan.found
+        self._saved = False
+        self._former: Endpoint | None = None  # of the learner; None if it could not have that again
+        self._took_former_port = False
+        self._seen = -math.inf  # when the learner worked
         self._actors: dict[int, ManagedProcess] = {}
         self._dialled: dict[int, Endpoint] = {}
         self.endpoint: Endpoint | None = None
@@ -49,7 +57,7 @@ class LearnerGroup:
             f"{plan.prefix}learner",
             options,
             (str(plan.folder), plan.run),
-            self._learner_command,
+            self.learner_order,
             self._relay,
         )
 
@@ -77,7 +85,7 @@ class LearnerGroup:
                     f"{self._plan.prefix}actor {number}",
                     options,
                     (str(self._plan.folder), ""),
-                    partial(self._actor_command, number),
+                    partial(self._actor_order, number),
                     lambda line: None,
                 )
         for number, actor in list(self._actors.items()):
@@ -90,7 +98,7 @@ class LearnerGroup:
 
     def over(self) -> ManagedProcess | None:
         """Return the process whose end is that of the group; None while it goes on."""
-        if self.learner.code == UsageError.exit_code and self._commands.took_former_port:
+        if self.learner.code == UsageError.exit_code and self._took_former_port:
             self.learner.again()  # its former port may be taken; the next one takes another
         if self.learner.over:
             return self.learner
@@ -126,21 +134,39 @@ class LearnerGroup:
         if self._plan.learners == 1 or (line.startswith(_GRAVE) and _EXPECTED not in line):
             self._crew.say(f"{self.learner.name} │ {line}")
 
-    def _learner_command(self, report: Report) -> StartCommand | None:
-        try:
-            return self._commands.next_command(report)
-        except StorageError as error:
-            self.error = error
+    def learner_order(self, report: Report) -> Order | None:
+        """Return the order for a learner that is ready on some node; None: not yet, or see :attr:`error`."""
+        plan, again, saved = self._plan, self._again, report.step >= 0
+        if again and self._saved and not saved:
+            self.error = _lost_run(plan, report.address)
             return None
+        unlock = again and report.locked
+        if unlock and time.monotonic() < self._seen + plan.fence:
+            return None  # it may still be alive behind a broken network, and writing
+        former = self._former if self._former and self._former[0] == report.address else None
+        self._took_former_port = former is not None and former[1] != plan.port
+        port = former[1] if former else plan.port
+        self._former, self._again = None, True
+        resume = saved if again else plan.resume
+        return Order(
+            life=report.life,
+            module=plan.roles.module,
+            options=plan.roles.learner(report.address, port, resume=resume, step=report.step),
+            secrets=plan.secrets_at(report.address),
+            aside=again and report.exists and not saved,
+            unlock=unlock,
+        )
 
-    def _actor_command(self, number: int, report: Report) -> StartCommand | None:
+    def _actor_order(self, number: int, report: Report) -> Order | None:
         if self.endpoint is None:
             return None
         self._dialled[number] = self.endpoint
         plan, host = self._plan, self.endpoint[0]
-        secrets = plan.secrets_at(host, TOKEN, AUTHORITY)  # not the learner's key
-        return StartCommand(
-            module=plan.roles.module, options=plan.roles.actor(*self.endpoint), secrets=secrets
+        return Order(
+            life=report.life,
+            module=plan.roles.module,
+            options=plan.roles.actor(*self.endpoint),
+            secrets=plan.secrets_at(host, TOKEN, AUTHORITY),  # not the learner's key
         )
 
     def _follow_learner(self) -> None:
@@ -148,7 +174,9 @@ class LearnerGroup:
         report = self.learner.report
         endpoint = report.endpoint if report is not None else None
         if report is not None:
-            self._commands.observe(report)
+            self._seen = time.monotonic()
+            self._saved = self._saved or report.step >= 0
+            self._former = endpoint or self._former
         if endpoint is not None and endpoint != self.endpoint:
             self._crew.say(f"{self.learner.name}: listens on {endpoint[0]}:{endpoint[1]}")
         self.endpoint = endpoint
@@ -185,54 +213,6 @@ def _wait(crew: Crew, processes: Sequence[ManagedProcess], seconds: float) -> No
     while time.monotonic() < until and any(process.runs for process in processes):
         crew.step()
         time.sleep(TICK_S)
-
-
-class LearnerCommands:
-    """Commands for one start of the learner after the other.
-
-    A run that has a checkpoint is resumed; one without is set aside and begun anew. The former port is asked
-    for where the learner stays, so that actors find it again by themselves. clock: seconds.
-    """
-
-    def __init__(self, plan: ClusterPlan, clock: Callable[[], float] = time.monotonic) -> None:
-        self._plan = plan
-        self._clock = clock
-        self._again = plan.found
-        self._saved = False
-        self._former: Endpoint | None = None
-        self._seen = -math.inf
-        self.took_former_port = False  # asked for in the last order
-
-    def observe(self, report: Report) -> None:
-        """Note a report of a learner that works."""
-        self._seen = self._clock()
-        self._saved = self._saved or report.step >= 0
-        self._former = report.endpoint or self._former
-
-    def next_command(self, report: Report) -> StartCommand | None:
-        """Return the next command for a learner that is ready on some node; None: not yet.
-
-        Raises StorageError where a run that had a checkpoint cannot be found.
-        """
-        plan, again, saved = self._plan, self._again, report.step >= 0
-        if again and self._saved and not saved:
-            raise _lost_run(plan, report.address)
-        unlock = again and report.locked
-        if unlock and self._clock() < self._seen + plan.fence:
-            return None  # it may still be alive behind a broken network, and writing
-        former = self._former if self._former and self._former[0] == report.address else None
-        self.took_former_port = former is not None and former[1] != plan.port
-        port = former[1] if former else plan.port
-        self._former = None  # if it cannot have that port, the next one takes another
-        self._again = True
-        resume = saved if again else plan.resume
-        return StartCommand(
-            module=plan.roles.module,
-            options=plan.roles.learner(report.address, port, resume=resume, step=report.step),
-            secrets=plan.secrets_at(report.address),
-            aside=again and report.exists and not saved,
-            unlock=unlock,
-        )
 
 
 def _lost_run(plan: ClusterPlan, address: str) -> StorageError:

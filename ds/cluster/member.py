@@ -33,28 +33,23 @@ _LINES, _LINE_LENGTH = 200, 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartCommand:
-    """Work of a process.
+class Order:
+    """Work of one life of a process.
 
+    life:    which one; others do not follow it.
     module:  its ``perform`` does what ``options`` ask for, and returns an exit code.
     secrets: files by name, written where only this user can read them; empty for none.
     aside:   give a run's folder without a checkpoint another name first, since its name is wanted.
     unlock:  remove the run's lock first; it is that of a node which is gone.
+    signal:  that the process is sent, once; 0 for none.
     """
 
+    life: str
     module: str
     options: Any
     secrets: Mapping[str, bytes] = field(default_factory=dict)
     aside: bool = False
     unlock: bool = False
-
-
-@dataclass(frozen=True)
-class Order:
-    """Order for one life of a process: its work, and the signal it is sent once, 0 for none."""
-
-    life: str
-    command: StartCommand
     signal: int = 0
 
 
@@ -145,7 +140,7 @@ class Member:
         """Await an order, carry it out, report its end, and wait to be killed. Raises OSError."""
         while (order := self.report()) is None:
             time.sleep(REPORT_S)
-        self.carry_out(order.command)
+        self.carry_out(order)
         threading.Event().wait()
 
     def report(self, **news: Any) -> Order | None:  # noqa: ANN401
@@ -163,16 +158,16 @@ class Member:
             self._report = replace(self._report, lines=())
         return order if order is not None and order.life == self._report.life else None
 
-    def carry_out(self, command: StartCommand) -> None:
-        """Run a command to its end. Raises OSError, such as for a folder that is not there."""
+    def carry_out(self, order: Order) -> None:
+        """Carry out an order to its end. Raises OSError, such as for a folder that is not there."""
         os.chdir(self._folder)
-        if command.aside and self._run.is_dir():
+        if order.aside and self._run.is_dir():
             rename(self._run, _free(self._run))
-        for file in lock_files(self._run / "run.lock") if command.unlock else ():
+        for file in lock_files(self._run / "run.lock") if order.unlock else ():
             file.unlink(missing_ok=True)
         shutil.rmtree(self._private, ignore_errors=True)  # of a life that was killed
         self._private.mkdir(mode=0o700)
-        for name, data in command.secrets.items():
+        for name, data in order.secrets.items():
             (self._private / name).touch(mode=0o600)
             (self._private / name).write_bytes(data)
         _become_program(self._output)
@@ -180,13 +175,13 @@ class Member:
         self.report(pid=os.getpid())
         threading.Thread(target=self._obey, daemon=True).start()
         before_exit(lambda code: self.report(code=code))  # of an end from another thread, such as for a hang
-        sys.argv, options = [*self._typed], command.options
-        if command.secrets:
+        sys.argv, options = [*self._typed], order.options
+        if order.secrets:
             override = f"net_config.secrets={self._private}"
             overrides = (*options.train.overrides, override)
             options = replace(options, train=replace(options.train, overrides=overrides))
         try:
-            code = importlib.import_module(command.module).perform(options)
+            code = importlib.import_module(order.module).perform(options)
         except BaseException:
             traceback.print_exc()
             code = 1

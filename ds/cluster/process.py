@@ -7,14 +7,14 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 from algorithm.core.errors import EnvError, NumericalError, StorageError, UsageError
 from algorithm.core.system.processes import KILL, ending
-from ds.cluster.member import Board, Member, Order, Report, StartCommand
+from ds.cluster.member import Board, Member, Order, Report
 
 REFUSED = 3
 """Exit code after which learner and actor do not fit together."""
@@ -33,6 +33,7 @@ KILLED = 128 + KILL
 
 _AWAY = "this program is not on the node that Ray chose, at the same path as here"
 _SILENT_S = 60.0  # without a report: the node is gone, and Ray has no other one yet
+_SHOWN_EVERY_S = 10.0
 _DONE_S = 30.0  # until a process that has ended well is started again, if it is still needed then
 
 
@@ -56,7 +57,7 @@ class ManagedProcess:
 
     actor:    handle of the Ray actor.
     stop:     signal at which the process ends in good order.
-    command:  maker of the command for a life that is ready; None: nothing can be started yet.
+    make_order: for a life that reports to be ready; None: nothing can be started yet.
     on_line:  called with each line that it prints.
     """
 
@@ -66,7 +67,7 @@ class ManagedProcess:
         name: str,
         actor: Any,  # noqa: ANN401 - a handle of Ray
         stop: signal.Signals,
-        command: Callable[[Report], StartCommand | None],
+        make_order: Callable[[Report], Order | None],
         on_line: Callable[[str], None],
     ) -> None:
         self.name = name
@@ -80,7 +81,7 @@ class ManagedProcess:
         self._crew = crew
         self.actor = actor
         self._stop = stop
-        self._command = command
+        self._make_order = make_order
         self._on_line = on_line
         self._failures = 0  # in a row
         self._heard = self._since = self._until = 0.0
@@ -129,9 +130,7 @@ class ManagedProcess:
         self.report = report if self.order is not None and report.pid else None
         is_ready = not report.pid and not self.over and self._heard >= self._until
         if self.order is None and is_ready:
-            command = self._command(report)
-            if command is not None:
-                self.order, self._since = Order(report.life, command), self._heard
+            self.order, self._since = self._make_order(report), self._heard
 
     def recall(self) -> None:
         """Call its life again after a call that has ended, or give up: Ray cannot start it."""
@@ -225,24 +224,37 @@ class Crew:
         board = ray.remote(Board).options(max_restarts=-1, max_task_retries=-1, **options)
         self._board: Any = board.remote(number)
         self._processes: dict[str, ManagedProcess] = {}
+        self._shown: Sequence[str] = ()
+        self._show_at = 0.0
+
+    def show(self, lines: Callable[[], Sequence[str]]) -> bool:
+        """Print lines every ten seconds if they have changed; return whether it was time for them."""
+        now = time.monotonic()
+        if now < self._show_at:
+            return False
+        self._show_at = now + _SHOWN_EVERY_S
+        former, self._shown = self._shown, lines()
+        if self._shown != former:
+            self.say("\n".join(self._shown))
+        return True
 
     def add(
         self,
         name: str,
         options: Mapping[str, Any],
         place: tuple[str, str],
-        command: Callable[[Report], StartCommand | None],
+        make_order: Callable[[Report], Order | None],
         on_line: Callable[[str], None],
     ) -> ManagedProcess:
         """Return another process, which Ray is about to place. place: its folder, and the run's of a learner.
 
-        options: of Ray; command, on_line: see :class:`ManagedProcess`
+        options: of Ray; make_order, on_line: see :class:`ManagedProcess`
         """
         key, run = f"sac-{secrets.token_hex(8)}", place[1]
         member = self.ray.remote(Member).options(max_restarts=-1, **options)
         actor = member.remote(self._board, key, *place, sys.argv)
         stop = signal.SIGINT if run else signal.SIGTERM
-        self._processes[key] = ManagedProcess(self, name, actor, stop, command, on_line)
+        self._processes[key] = ManagedProcess(self, name, actor, stop, make_order, on_line)
         return self._processes[key]
 
     def step(self, number: int = 0) -> int:

@@ -28,8 +28,6 @@ from ds.evolver.population import (
     scores,
 )
 
-_SHOWN_EVERY_S = 10.0
-
 
 class Evolver:
     """Population of ``members``, from the generation of ``plan`` on.
@@ -56,8 +54,6 @@ class Evolver:
         self._log = log
         self._say = crew.say
         self._begun = time.monotonic()
-        self._shown: list[str] = []
-        self._show_at = 0.0
 
     def run(self, stop: StopRequest) -> int:
         """Train until the members' runs have come to their limits, or ``stop`` is set; return the exit code.
@@ -88,20 +84,17 @@ class Evolver:
 
     def _tick(self) -> bool:
         """Advance all members; return whether the generation has ended."""
-        now, base = time.monotonic(), self._base
         self._crew.step()
         for member in self._members:
             member.step()
-        if now >= self._show_at:
-            self._show_at = now + _SHOWN_EVERY_S
-            self._show()
-            alive = [member for member in self._members if member.end != "given up"]
+        if self._crew.show(self._rows):
+            base, alive = self._base, [member for member in self._members if member.end != "given up"]
             rule = generation_end(
                 {member.number: len(member.evaluations) for member in alive},
                 [member.number for member in alive],
                 length=base.evolver_cem_length,
                 min_length=base.evolver_cem_min_length,
-                minutes=(now - self._begun) / 60.0,
+                minutes=(time.monotonic() - self._begun) / 60.0,
                 limit=base.evolver_cem_time,
             )
             if rule == "end the rest":
@@ -201,21 +194,17 @@ class Evolver:
             of = f" of {', '.join(map(str, member.parents))}" if member.parents else ""
             self._say(f"  {self._members[member.number - 1].name}: {member.origin}{of}  {genes}".rstrip())
 
-    def _show(self) -> None:
-        """Print node, state and evaluations of every member, if that has changed."""
+    def _rows(self) -> list[str]:
+        """Return node, state and evaluations of every member, a line each."""
         lines = []
         for member in self._members:
             learner, done = member.group.learner, member.evaluations
             last = f"last {_shown(done[-1])}" if done else ""
-            state = member.end or learner.state
             lines.append(
-                f"  {learner.node or '-'}  {member.name}  {state}  "
-                f"{len(done)} of {self._base.evolver_cem_length} evaluations  {last}"
+                f"  {learner.node or '-'}  {member.name}  {member.end or learner.state}  "
+                f"{len(done)} of {self._base.evolver_cem_length} evaluations  {last}".rstrip()
             )
-        if lines != self._shown:
-            self._shown = lines
-            for line in lines:
-                self._say(line.rstrip())
+        return lines
 
 
 def _shown(value: float) -> str:

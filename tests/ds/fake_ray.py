@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import shutil
 import sys
+import tempfile
 import threading
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -104,10 +107,12 @@ class MemberHandle:
         return self.calls[-1]
 
     def kill(self, restart: bool) -> None:
-        """Kill its process."""
+        """Kill its process; without a restart nobody else removes what it leaves."""
         for call in self.calls[-1:]:
             call.process.kill()
             call.process.join()
+        if not restart:
+            shutil.rmtree(Path(tempfile.gettempdir(), self._place[0]), ignore_errors=True)
 
 
 class FakeRay:

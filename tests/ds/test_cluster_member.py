@@ -14,7 +14,7 @@ import pytest
 
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.cli.train import TrainOptions
-from ds.cluster.member import Board, Order, Report, StartCommand
+from ds.cluster.member import Board, Order, Report
 from tests.ds.fake_ray import BoardHandle, Call, FakeRay, MemberHandle
 
 LIMIT = 60.0
@@ -24,14 +24,14 @@ OPTIONS = DistributedOptions(role="actor", train=TrainOptions(env=""))
 class Told(Board):
     """A board that keeps all reports, and gives each life the same work."""
 
-    def __init__(self, command: StartCommand) -> None:
+    def __init__(self, order: Order) -> None:
         super().__init__(0)
-        self.command, self.signal = command, 0
+        self.order, self.signal = order, 0
         self.told: list[Report] = []
 
     def report(self, key: str, report: Report) -> Order | None:
         self.told.append(report)
-        return Order(report.life, self.command, self.signal)
+        return replace(self.order, life=report.life, signal=self.signal)
 
     @property
     def lines(self) -> list[str]:
@@ -53,7 +53,7 @@ class Member:
     def begin(self, what: str, **more: object) -> tuple[Call, Told]:
         """Start another life that does this."""
         options = replace(OPTIONS, train=replace(OPTIONS.train, overrides=(what,)))
-        board = Told(StartCommand(module="tests.ds.performing", options=options, **more))  # type: ignore[arg-type]
+        board = Told(Order(life="", module="tests.ds.performing", options=options, **more))  # type: ignore[arg-type]
         place = (self.private.name, str(self.folder), "run", ["main_ds.py", "task"])
         self._handles.append(MemberHandle(FakeRay(), BoardHandle(board), *place))
         return self._handles[-1].live.remote(), board

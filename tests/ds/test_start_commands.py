@@ -20,8 +20,8 @@ from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, UsageError
 from ds.cluster.cluster import rows
 from ds.cluster.command import ClusterAway, cluster, join_ray, start_ray
-from ds.cluster.group import LearnerCommands
-from ds.cluster.member import Report, StartCommand
+from ds.cluster.group import LearnerGroup
+from ds.cluster.member import Order, Report
 from ds.cluster.plan import ClusterPlan, CommandRoles, MakeSecrets, plan_from_args
 from ds.cluster.process import ManagedProcess, RestartRule
 from ds.evolver.generations import MemberStart
@@ -42,14 +42,29 @@ def plan(*, resume: bool = False, secrets: MakeSecrets | None = None) -> Cluster
     )
 
 
-def orders(now: list[float] | None = None, *, resume: bool = False) -> LearnerCommands:
-    clock = [0.0] if now is None else now
-    return LearnerCommands(plan(resume=resume), lambda: clock[0])
+def group_of(*, resume: bool = False) -> LearnerGroup:
+    """A group whose learner has not been placed."""
+    learner = SimpleNamespace(report=None, name="learner", code=None)
+    crew: Any = SimpleNamespace(ray=FakeRay(), say=print, add=lambda *arguments: learner)
+    return LearnerGroup(crew, plan(resume=resume))
 
 
-def port_of(command: StartCommand | None) -> int:
-    assert command is not None
-    return int(command.options.learner_port)
+def refused(group: LearnerGroup) -> object:
+    """Let the learner end with 2; whose end is that of the group."""
+    learner: Any = group.learner
+    learner.code, learner.over = 2, True
+    learner.again = lambda: setattr(learner, "over", False)
+    return group.over()
+
+
+def observe(group: LearnerGroup, report: Report) -> None:
+    group.learner.report = report
+    group.step(0)
+
+
+def port_of(order: Order | None) -> int:
+    assert order is not None
+    return int(order.options.learner_port)
 
 
 LISTENS = replace(BEGUN, pid=1, endpoint=(HERE, 4000))
@@ -69,45 +84,47 @@ LISTENS = replace(BEGUN, pid=1, endpoint=(HERE, 4000))
 def test_a_learner_goes_on_with_what_there_is(
     restart: bool, asked: bool, status: Report, resume: bool, aside: bool
 ) -> None:
-    given = orders(resume=asked)
+    group = group_of(resume=asked)
     if restart:
-        given.next_command(NOTHING)
-    command = given.next_command(status)
+        group.learner_order(NOTHING)
+    command = group.learner_order(status)
     assert command is not None
     assert (command.options.train.resume, command.aside) == (resume, aside)
 
 
 def test_a_restart_asks_for_the_former_port_once_and_where_it_was() -> None:
-    given = orders()
-    given.next_command(NOTHING)
-    given.observe(LISTENS)
-    assert port_of(given.next_command(SAVED)) == 4000
-    assert given.took_former_port
-    assert port_of(given.next_command(SAVED)) == 0
-    assert not given.took_former_port
-    given.observe(LISTENS)
-    assert port_of(given.next_command(replace(SAVED, address=THERE))) == 0
+    group = group_of()
+    group.learner_order(NOTHING)
+    observe(group, LISTENS)
+    assert port_of(group.learner_order(SAVED)) == 4000
+    assert refused(group) is None, "that port may be taken"
+    assert port_of(group.learner_order(SAVED)) == 0
+    assert refused(group) is group.learner
+    observe(group, LISTENS)
+    assert port_of(group.learner_order(replace(SAVED, address=THERE))) == 0
 
 
 def test_a_run_that_is_lost_with_its_node() -> None:
-    given = orders()
-    given.next_command(NOTHING)
-    given.observe(replace(LISTENS, step=3))
-    with pytest.raises(StorageError, match=r"(?s)/w/models/task/one on 10\.0\.0\.2.*file system that all"):
-        given.next_command(replace(NOTHING, address=THERE))
+    group = group_of()
+    group.learner_order(NOTHING)
+    observe(group, replace(LISTENS, step=3))
+    assert group.learner_order(replace(NOTHING, address=THERE)) is None
+    assert "/w/models/task/one on 10.0.0.2" in str(group.error)
+    assert "file system that all" in str(group.error)
 
 
-def test_the_lock_of_a_lost_node_is_taken_over_after_a_while() -> None:
+def test_the_lock_of_a_lost_node_is_taken_over_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a broken network its learner might still write."""
     now = [100.0]
-    given = orders(now)
-    given.next_command(NOTHING)
-    given.observe(replace(LISTENS, step=3))
-    locked = replace(SAVED, locked="elsewhere")
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    group = group_of()
+    group.learner_order(NOTHING)
+    observe(group, replace(LISTENS, step=3))
+    locked = replace(SAVED, locked=True)
     now[0] = 189.9
-    assert given.next_command(replace(locked, address=THERE)) is None
+    assert group.learner_order(replace(locked, address=THERE)) is None
     now[0] = 190.0
-    command = given.next_command(replace(locked, address=THERE))
+    command = group.learner_order(replace(locked, address=THERE))
     assert command is not None
     assert command.unlock
 
@@ -128,6 +145,10 @@ def test_secrets_are_made_anew_for_another_address_and_not_on_the_loopback() -> 
     assert made == [[HERE], [THERE]]
 
 
+def order_for(report: Report) -> Order:
+    return Order(life=report.life, module="", options=None)
+
+
 class Crew:
     """As much of a crew as one process needs."""
 
@@ -144,8 +165,7 @@ def test_restarts_wait_longer_and_longer_until_the_budget_is_spent(monkeypatch: 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     crew: Any = Crew()
     actor: Any = SimpleNamespace(live=SimpleNamespace(remote=lambda: None), kill=lambda restart: None)
-    command = StartCommand(module="", options=None)
-    process = ManagedProcess(crew, "a", actor, signal.SIGTERM, lambda report: command, lambda line: None)
+    process = ManagedProcess(crew, "a", actor, signal.SIGTERM, order_for, lambda line: None)
 
     def live(seconds: float) -> str:
         """Live so long; what comes of it."""
@@ -168,8 +188,7 @@ def test_the_life_that_was_killed_to_be_moved_gets_no_order() -> None:
     """It may report once more before it is gone."""
     crew: Any = Crew()
     actor: Any = SimpleNamespace(live=SimpleNamespace(remote=lambda: None), kill=lambda restart: None)
-    command = StartCommand(module="", options=None)
-    process = ManagedProcess(crew, "a", actor, signal.SIGTERM, lambda report: command, lambda line: None)
+    process = ManagedProcess(crew, "a", actor, signal.SIGTERM, order_for, lambda line: None)
     process.hear(NOTHING)
     process.hear(replace(NOTHING, pid=1))
     assert process.state == "running"
