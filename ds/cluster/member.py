@@ -111,7 +111,15 @@ class Board:
 
 
 class Member:
-    """Ray actor in whose process a learner or an actor runs; Ray starts it again whenever it has ended.
+    """Ray actor in whose process a learner or an actor runs; Ray starts it again whenever it has ended."""
+
+    def live(self, *place: Any) -> None:  # noqa: ANN401 - see Life
+        """Carry out one order, and wait to be killed. Raises OSError."""
+        Life(*place).live()
+
+
+class Life:
+    """Life of a process, which carries out one order.
 
     board:   a handle of Ray.
     key:     its name there, and of its folder among a node's temporary files; nobody can guess it.

@@ -56,7 +56,7 @@ class ManagedProcess:
     """Process of a learner or an actor: one life of it after the other, each for an order.
 
     actor:    handle of the Ray actor.
-    stop:     signal at which the process ends in good order.
+    place:    key, folder and run as :class:`ds.cluster.member.Life` has them.
     make_order: for a life that reports to be ready; None: nothing can be started yet.
     on_line:  called with each line that it prints.
     """
@@ -66,7 +66,7 @@ class ManagedProcess:
         crew: Crew,
         name: str,
         actor: Any,  # noqa: ANN401 - a handle of Ray
-        stop: signal.Signals,
+        place: tuple[str, str, str],
         make_order: Callable[[Report], Order | None],
         on_line: Callable[[str], None],
     ) -> None:
@@ -80,13 +80,14 @@ class ManagedProcess:
         self.output: deque[str] = deque(maxlen=12)  # its last lines, shown with its end
         self._crew = crew
         self.actor = actor
-        self._stop = stop
+        self._place = (crew.board, *place, sys.argv)
+        self._stop = signal.SIGINT if place[2] else signal.SIGTERM  # a learner saves
         self._make_order = make_order
         self._on_line = on_line
         self._failures = 0  # in a row
         self._heard = self._since = self._until = 0.0
         self.left_at: float | None = None  # it was told to leave
-        self.ref = actor.live.remote()
+        self.ref = actor.live.remote(*self._place)
 
     @property
     def over(self) -> bool:
@@ -138,7 +139,7 @@ class ManagedProcess:
         try:
             self._crew.ray.get(self.ref)
         except errors.ActorUnavailableError:  # Ray starts it again, or the network is down
-            self.ref = self.actor.live.remote()
+            self.ref = self.actor.live.remote(*self._place)
         except (errors.RayTaskError, errors.RayActorError) as error:
             why = _AWAY if "failed to import" in str(error) else getattr(error, "cause", error)
             self.code, self.why = EnvError.exit_code, f"{self.node or 'a node'} cannot start it: {why}"
@@ -222,7 +223,7 @@ class Crew:
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
         options = {"name": name, "num_cpus": 0, "scheduling_strategy": here}
         board = ray.remote(Board).options(max_restarts=-1, max_task_retries=-1, **options)
-        self._board: Any = board.remote(number)
+        self.board: Any = board.remote(number)
         self._processes: dict[str, ManagedProcess] = {}
         self._shown: Sequence[str] = ()
         self._show_at = 0.0
@@ -250,17 +251,16 @@ class Crew:
 
         options: of Ray; make_order, on_line: see :class:`ManagedProcess`
         """
-        key, run = f"sac-{secrets.token_hex(8)}", place[1]
-        member = self.ray.remote(Member).options(max_restarts=-1, **options)
-        actor = member.remote(self._board, key, *place, sys.argv)
-        stop = signal.SIGINT if run else signal.SIGTERM
-        self._processes[key] = ManagedProcess(self, name, actor, stop, make_order, on_line)
+        key = f"sac-{secrets.token_hex(8)}"
+        # Without arguments: what they refer to might be gone when Ray starts it again.
+        actor = self.ray.remote(Member).options(max_restarts=-1, **options).remote()
+        self._processes[key] = ManagedProcess(self, name, actor, (key, *place), make_order, on_line)
         return self._processes[key]
 
     def step(self, number: int = 0) -> int:
         """Hear from all; return the number of actors asked for. number: of actors now."""
         orders = {key: process.order for key, process in self._processes.items() if process.order}
-        number, reports = self.ray.get(self._board.exchange.remote(orders, number))
+        number, reports = self.ray.get(self.board.exchange.remote(orders, number))
         for key, report in reports:
             if key in self._processes:
                 self._processes[key].hear(report)
@@ -279,4 +279,4 @@ class Crew:
 
     def close(self) -> None:
         """End the board, so that its name is free."""
-        self.ray.kill(self._board)
+        self.ray.kill(self.board)

@@ -89,7 +89,7 @@ def _live(connection: Connection, address: str, place: tuple[Any, ...]) -> None:
     os.environ["RAY_AUTH_TOKEN"] = "secret"
     board = SimpleNamespace(report=SimpleNamespace(remote=report))
     try:
-        Member(board, *place).live()
+        Member().live(board, *place)
     except OSError as error:
         connection.send(error)
 
@@ -97,13 +97,15 @@ def _live(connection: Connection, address: str, place: tuple[Any, ...]) -> None:
 class MemberHandle:
     """A member; a call of its ``live`` starts a process where the next one is to be placed."""
 
-    def __init__(self, ray: FakeRay, board: BoardHandle, *place: Any) -> None:
-        self._ray, self._board, self._place = ray, board, place
+    def __init__(self, ray: FakeRay) -> None:
+        self._ray = ray
+        self._place: tuple[Any, ...] = ()
         self.calls: list[Call] = []
         self.live = SimpleNamespace(remote=self._live)
 
-    def _live(self) -> Call:
-        self.calls.append(Call(self._ray.address, self._board, self._place))
+    def _live(self, board: BoardHandle, *place: Any) -> Call:
+        self._place = place
+        self.calls.append(Call(self._ray.address, board, place))
         return self.calls[-1]
 
     def kill(self, restart: bool) -> None:
@@ -111,7 +113,7 @@ class MemberHandle:
         for call in self.calls[-1:]:
             call.process.kill()
             call.process.join()
-        if not restart:
+        if not restart and self._place:
             shutil.rmtree(Path(tempfile.gettempdir(), self._place[0]), ignore_errors=True)
 
 
@@ -151,7 +153,8 @@ class FakeRay:
         if kind is Board:
             self.boards.append(BoardHandle(Board(*arguments)))
             return self.boards[-1]
-        member = MemberHandle(self, *arguments)
+        assert not arguments
+        member = MemberHandle(self)
         self.placed.append((member, options))
         return member
 

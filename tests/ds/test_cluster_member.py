@@ -55,8 +55,8 @@ class Member:
         options = replace(OPTIONS, train=replace(OPTIONS.train, overrides=(what,)))
         board = Told(Order(life="", module="tests.ds.performing", options=options, **more))  # type: ignore[arg-type]
         place = (self.private.name, str(self.folder), "run", ["main_ds.py", "task"])
-        self._handles.append(MemberHandle(FakeRay(), BoardHandle(board), *place))
-        return self._handles[-1].live.remote(), board
+        self._handles.append(MemberHandle(FakeRay()))
+        return self._handles[-1].live.remote(BoardHandle(board), *place), board
 
     def live(self, what: str, **more: object) -> Told:
         """Let a life end."""

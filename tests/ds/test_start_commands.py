@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -157,15 +156,15 @@ class Crew:
     def __init__(self) -> None:
         self.said: list[str] = []
         self.say = self.said.append
-        self.ray = FakeRay()
+        self.ray, self.board = FakeRay(), None
 
 
 def test_restarts_wait_longer_and_longer_until_the_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     crew: Any = Crew()
-    actor: Any = SimpleNamespace(live=SimpleNamespace(remote=lambda: None), kill=lambda restart: None)
-    process = ManagedProcess(crew, "a", actor, signal.SIGTERM, order_for, lambda line: None)
+    actor: Any = SimpleNamespace(live=SimpleNamespace(remote=lambda *place: None), kill=lambda restart: None)
+    process = ManagedProcess(crew, "a", actor, ("key", "/w", ""), order_for, lambda line: None)
 
     def live(seconds: float) -> str:
         """Live so long; what comes of it."""
@@ -187,8 +186,8 @@ def test_restarts_wait_longer_and_longer_until_the_budget_is_spent(monkeypatch: 
 def test_the_life_that_was_killed_to_be_moved_gets_no_order() -> None:
     """It may report once more before it is gone."""
     crew: Any = Crew()
-    actor: Any = SimpleNamespace(live=SimpleNamespace(remote=lambda: None), kill=lambda restart: None)
-    process = ManagedProcess(crew, "a", actor, signal.SIGTERM, order_for, lambda line: None)
+    actor: Any = SimpleNamespace(live=SimpleNamespace(remote=lambda *place: None), kill=lambda restart: None)
+    process = ManagedProcess(crew, "a", actor, ("key", "/w", ""), order_for, lambda line: None)
     process.hear(NOTHING)
     process.hear(replace(NOTHING, pid=1))
     assert process.state == "running"
