@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import threading
 import time
@@ -18,14 +19,20 @@ class Housed(Endless):
     """Has two simulators in processes of their own, and ends them as one should if ``ends``.
 
     pids: file that gets their ids
+    seizes: every step hangs and holds the interpreter's lock
     """
 
-    def __init__(self, pids: str, ends: bool = True) -> None:
+    def __init__(self, pids: str, ends: bool = False, seizes: bool = False) -> None:
         super().__init__()
         self._simulators = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
-        self._ends = ends
+        self._ends, self._seizes = ends, seizes
         with Path(pids).open("a") as file:
             file.writelines(f"{simulator.pid}\n" for simulator in self._simulators)
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        if self._seizes:
+            ctypes.PyDLL(None).sleep(600)
+        return super().step(action)
 
     def close(self) -> None:
         for simulator in self._simulators if self._ends else ():

@@ -20,7 +20,6 @@ from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.extras import extra
 from algorithm.core.system.processes import leave_import
 from algorithm.env.kinds import OBJECT
-from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.env.registry import absent
 from algorithm.nn.process import own_modes
 from algorithm.run.build import build
@@ -172,8 +171,6 @@ def _opened(
     loaded, measured = set_up(inputs.loaded)
     for line in measured:
         console.message(line)
-    monitor_process().run_started(f"run {run.name} of {loaded.env_label}")
-    stack.callback(monitor_process().run_finished)
     stack.enter_context(inputs.stop)
     begun = start(console) if start else None
     return TrainingContext(

@@ -11,7 +11,6 @@ from types import FrameType, TracebackType
 from typing import Literal
 
 from algorithm.core.system.processes import HUNG_UP, STOP_SIGNALS
-from algorithm.env.pool.monitor_process import exit_now
 
 OnSignal = Literal["raise", "return"]
 """Conduct of a training in Python after a signal, once it is saved.
@@ -117,5 +116,5 @@ class StopRequest:
         if self.signal is not None:
             if number == HUNG_UP:
                 return
-            exit_now(128 + number)
+            os._exit(128 + number)
         self.signal, self._received = signal.Signals(number), True

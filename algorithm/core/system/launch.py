@@ -21,8 +21,7 @@ def launcher() -> tuple[str, ...]:
     """Return the words in front of a command that shall end with this process.
 
     On Linux the kernel kills it when the *thread* ends that started it, which therefore has to live on.
-    Elsewhere it ends on its own, or by :mod:`algorithm.env.pool.monitor_process`. The signals it gets are the
-    default ones. On Windows there is nothing to do.
+    Elsewhere it ends on its own. The signals it gets are the default ones. On Windows there is nothing to do.
     """
     return () if not hasattr(os, "setpgid") else (sys.executable, "-I", "-S", __file__, str(os.getpid()))
 

@@ -11,8 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import FrameType
@@ -41,9 +43,9 @@ NEW_GROUP: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 _STACKS: signal.Signals | None = getattr(signal, "SIGUSR1", None)
 _CTRL_BREAK: int | None = getattr(signal, "CTRL_BREAK_EVENT", None)
-_PR_SET_PDEATHSIG = 1  # prctl(2): signal at the death of the parent
 _TRIM, _MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3)
 _KEPT, _SEPARATE = 2**28, 2**25  # bytes; the second is the largest that glibc takes
+_POLL_S = 0.5
 _DESCRIPTORS = Path("/dev/fd")
 _CHILD = "asac "  # begins the names of processes that are spawned here
 _IMPORTS_ONLY = 96  # their exit code where the import of the script, which comes first, would train or check
@@ -115,10 +117,47 @@ def ending(code: int | None) -> str:
     return known.get(code or 0, f"exit code {code}")
 
 
-def end_with_parent() -> None:
-    """Have the kernel kill this process when the thread ends that started it. Linux only."""
+def end_with_parent(meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Make this spawned process the leader of a new process group, which is killed when its parent ends.
+
+    meanwhile: called twice a second
+
+    A thread kills the group. On Linux the kernel does at once, even while a call holds the GIL: the parent
+    holds the other end of a pipe, and its closing is a signal to the group (fcntl(2), O_ASYNC).
+    PR_SET_PDEATHSIG would kill this process alone, and what an environment has started would stay.
+
+    Signals from a terminal do not reach the group. The session stays the same: Linux shares processors among
+    sessions first (autogroup), and on a loaded machine a worker's answers took twice as long.
+    """
+    if hasattr(os, "setpgid"):
+        with contextlib.suppress(PermissionError):  # it leads a session, and so a group
+            os.setpgid(0, 0)
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    arguments = (parent.sentinel, parent.pid, meanwhile)
+    threading.Thread(target=_end_with, args=arguments, name="parent watch", daemon=True).start()
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, KILL)
+        import fcntl
+
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, KILL)
+        flags = fcntl.fcntl(parent.sentinel, fcntl.F_GETFL)
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+
+def _end_with(sentinel: int, parent: int, meanwhile: Callable[[], None]) -> None:
+    while not wait([sentinel], _POLL_S) and os.getppid() == parent:  # a fork may hold the pipe open
+        meanwhile()
+    kill_group(os.getpid())
+    os._exit(1)
+
+
+def kill_group(pid: int) -> None:
+    """Kill the rest of the process group that ``pid`` led."""
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # empty, or only zombies are left
+            os.killpg(pid, KILL)
 
 
 def start_resource_tracker() -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.core.errors import EnvError
-from algorithm.core.system.processes import ending, refuse_unguarded, request_stacks, spawn
-from algorithm.env.pool.monitor_process import kill_group, monitor_process
+from algorithm.core.system.processes import ending, kill_group, refuse_unguarded, request_stacks, spawn
 from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.pool.worker import WorkerRefusal, truncate_log
 
@@ -61,7 +60,6 @@ class ChildProcess:
         self._offset = self._output.stat().st_size
         arguments = (theirs, *self._arguments, self._output)
         self._process = spawn(self._run, arguments, name=self.name, daemon=True)
-        monitor_process().kill_group_on_exit(self.pid)
         theirs.close()
         self._started = time.monotonic()
 
@@ -180,7 +178,6 @@ class ChildProcess:
         self._process.kill()
         self._process.join()
         kill_group(self.pid)
-        monitor_process().release_group(self.pid)
 
     def _printed(self) -> str:
         """Return the end of its output."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import signal
 import sys
 import threading
@@ -10,8 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
-
-from algorithm.env.pool.monitor_process import exit_now
 
 _GRACE_S = 2.0  # for threads to end by themselves
 
@@ -66,4 +65,4 @@ def _abandon_threads(code: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    exit_now(code)
+    os._exit(code)

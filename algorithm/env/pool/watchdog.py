@@ -15,13 +15,13 @@ import numpy as np
 
 from algorithm.core.errors import EnvError
 from algorithm.core.system.alarm import interrupting
-from algorithm.env.pool.monitor_process import exit_now, monitor_process
+from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.env.pool.step_buffers import StepBuffers
 
 CLOSE_TIMEOUT = 10.0
 """Seconds within which simulators are released."""
 
-_SLACK = 5.0  # seconds between this thread's limit and that of the monitor process
+_SLACK = 30.0  # seconds from this thread's limit to the monitor's: all code may hold the GIL for a while
 _SAVING = 60.0  # seconds at most for `on_hang`
 
 
@@ -58,8 +58,8 @@ class Watchdog:
     on_hang: called before the process ends, in another thread than the one that hangs; it gets a minute
 
     A call that never returns cannot be stopped from within its process, so the process prints its stacks and
-    exits with code 4. A call that holds the GIL stops this thread as well; then the monitor process
-    (:mod:`algorithm.env.pool.monitor_process`) ends it. Time in which the process was stopped does not count.
+    exits with code 4. A call that holds the GIL stops this thread as well; then another process
+    (:mod:`algorithm.env.pool.monitor_process`) ends this one. Time in which it was stopped does not count.
     """
 
     def __init__(
@@ -70,20 +70,17 @@ class Watchdog:
         self._ending = threading.Lock()  # held while the process ends
         self._closing = 0.0  # time.monotonic() at the start of closing
         if timeout > 0:
-            monitor_process()
+            monitor_process().beat(name, timeout + _SLACK)
             threading.Thread(target=self._watch, name="env watchdog", daemon=True).start()
 
     def __enter__(self) -> None:
-        if self._timeout > 0:
-            monitor_process().watch_call(self._timeout + _SLACK)
+        """Nothing: the buffers have the start of each call."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._timeout > 0:
-            monitor_process().watch_call(0.0)
-            with self._ending:  # a call that returns too late waits here for the end
-                pass
+        with self._ending:  # a call that returns too late waits here for the end
+            pass
 
     @contextmanager
     def closing(self) -> Iterator[None]:
@@ -94,12 +91,11 @@ class Watchdog:
         if self._timeout <= 0:
             threading.Thread(target=self._watch, name="env watchdog", daemon=True).start()
         self._closing = time.monotonic()
-        monitor_process().watch_call(2 * CLOSE_TIMEOUT + _SLACK)
+        monitor_process().beat(self._name, 2 * CLOSE_TIMEOUT + _SLACK)
         try:
             with closing_in_time(self._name):
                 yield
         finally:
-            monitor_process().watch_call(0.0)
             self._stop.set()
             with self._ending:
                 pass
@@ -115,14 +111,15 @@ class Watchdog:
         active = ActiveTime(interval)
         call, before = 0.0, 0.0
         while not self._stop.wait(interval):
-            monitor_process().beat()
             now, (began, limit) = active.update(), self._call()
+            monitor_process().beat(self._name, limit + _SLACK)
             if began != call:
                 call, before = began, now
             elif call and now - before > limit:
                 with self._ending:
                     if self._call()[0] == call and not self._stop.is_set():
                         self._end_process(limit)
+        monitor_process().beat(self._name, 0.0)
 
     def _end_process(self, limit: float) -> None:
         place, call = "", "close"
@@ -139,12 +136,12 @@ class Watchdog:
         last.start()
         active = ActiveTime(0.5)
         while last.is_alive() and active.update() < _SAVING:
-            monitor_process().beat()
+            monitor_process().beat(self._name, _SLACK)
             last.join(0.5)
         show_cursor = "\x1b[?25h" if sys.__stderr__ and sys.__stderr__.isatty() else ""
         with suppress(OSError):  # standard error is full or closed
             os.write(2, f"{show_cursor}error: {error}\n".encode())
-        exit_now(EnvError.exit_code)
+        os._exit(EnvError.exit_code)
 
 
 def closing_in_time(name: str) -> AbstractContextManager[None]:

@@ -6,12 +6,10 @@ import faulthandler
 import os
 import signal
 import sys
-import threading
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO, cast
@@ -25,7 +23,6 @@ from algorithm.core.system.processes import (
 )
 from algorithm.core.system.streams import Lasting
 from algorithm.env.pool.env_group import EnvGroup, GroupFailure, MakeEnv
-from algorithm.env.pool.monitor_process import become_group_leader, kill_group
 from algorithm.env.pool.process_exit import exit_process, exits_as_errors
 from algorithm.env.pool.step_buffers import SharedStepBuffers
 
@@ -33,7 +30,6 @@ LOG_BYTES = 16 * 2**20
 """Size of a worker's output file beyond which only its end is kept."""
 
 _KEPT_BYTES = 2**20
-_POLL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -107,10 +103,8 @@ def isolate(output: Path) -> None:
     )
     faulthandler.enable(2)
     print_stacks_on_request()
-    become_group_leader()
+    end_with_parent(lambda: truncate_log(output))
     ignore_stop_signals()
-    threading.Thread(target=_leave_with_parent, args=(output,), name="parent watch", daemon=True).start()
-    end_with_parent()  # the thread cannot run while a call holds the GIL
 
 
 def ignore_stop_signals() -> None:
@@ -147,12 +141,3 @@ def truncate_log(output: Path) -> None:
             file.truncate(0)
         with output.open("ab") as file:
             file.write(b"(%d bytes left out here)\n" % (size - len(end)) + end)
-
-
-def _leave_with_parent(output: Path) -> None:
-    parent = parent_process()
-    while parent is not None and not wait([parent.sentinel], _POLL_S):
-        truncate_log(output)
-    if parent is not None:
-        kill_group(os.getpid())
-        os._exit(1)

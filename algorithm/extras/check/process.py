@@ -11,10 +11,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from algorithm.core.system.processes import ending, refuse_unguarded, spawn
+from algorithm.core.system.processes import end_with_parent, ending, kill_group, refuse_unguarded, spawn
 from algorithm.core.system.streams import redirected
 from algorithm.env.gym import GymRecipe
-from algorithm.env.pool.monitor_process import become_group_leader, kill_group, monitor_process
 from algorithm.env.pool.worker import ignore_stop_signals
 from algorithm.env.registered import has_vector_class
 from algorithm.extras.check.checker import CHECKS, Check, run_checks
@@ -48,7 +47,6 @@ def check_in_process(request: CheckRequest) -> Generator[CheckResult, None, None
         connection, theirs = multiprocessing.Pipe(duplex=False)
         process = spawn(_examine, (theirs, request, output), name="check")  # all that it leaks is its own
         assert process.pid is not None
-        monitor_process().kill_group_on_exit(process.pid)
         theirs.close()  # so that its death closes the pipe
         try:
             yield from _received(connection.recv, process, request.config.timeout, output)
@@ -56,7 +54,6 @@ def check_in_process(request: CheckRequest) -> Generator[CheckResult, None, None
             process.kill()
             process.join()
             kill_group(process.pid)
-            monitor_process().release_group(process.pid)
             connection.close()
 
 
@@ -111,7 +108,7 @@ def _stack(printed: str) -> str:
 
 def _examine(connection: Connection, request: CheckRequest, output: Path) -> None:
     """Run the checks; the main function of the process."""
-    become_group_leader()
+    end_with_parent()
     ignore_stop_signals()  # the command handles them and kills this process
     with output.open("ab") as file, redirected(file):
         faulthandler.enable(file)

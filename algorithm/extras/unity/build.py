@@ -18,9 +18,8 @@ from typing import Any
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.system.files import replace
 from algorithm.core.system.launch import launcher
-from algorithm.core.system.processes import ending
+from algorithm.core.system.processes import ending, kill_group
 from algorithm.env.config import BuildPath
-from algorithm.env.pool.monitor_process import kill_group, monitor_process
 from algorithm.env.pool.worker import truncate_log
 
 _LOGGER = logging.getLogger(__name__)
@@ -48,7 +47,6 @@ class PlayerProcess:
         self.arguments = make_arguments(self.log)
         self._process = _start([*launcher(), str(file), *self.arguments], self.output)
         self.pid, self._ended = self._process.pid, False
-        monitor_process().kill_group_on_exit(self.pid)
         _LOGGER.info("started %s", shlex.join([str(file), *self.arguments]))
 
     def how_ended(self, wait: float = 0.0) -> str:
@@ -80,7 +78,6 @@ class PlayerProcess:
                 self._process.kill()
                 self._ends_within(_KILL_S)
         kill_group(self.pid)
-        monitor_process().release_group(self.pid)
         if self._temporary is not None:
             self._temporary.cleanup()
 

@@ -222,7 +222,7 @@ def script(tmp_path: Path, *, stderr: Any = subprocess.PIPE, **values: Any) -> s
     file = tmp_path / "script.py"
     plain = {"name": "tests.toys_faults:Faulty-v0", "args": None, "timeout": -1, "guard": GUARD, "end": ""}
     file.write_text(SCRIPT.format(**plain | values))
-    path = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    path = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
     command = [sys.executable, str(file)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=path)
 
@@ -283,7 +283,7 @@ def test_a_main_process_that_forgets_to_close_ends_all_the_same(tmp_path):
     [
         ("hang", "step", 4, "hangs in step or reset"),
         ("block", "close", 4, "hangs in close"),
-        ("seize", "step", -signal.SIGABRT, "the environment hangs and holds the interpreter's lock"),
+        ("seize", "step", -signal.SIGABRT, "Faulty-v0 hangs and holds the interpreter's lock"),
     ],
 )
 def test_a_hang_in_the_main_process_ends_it_with_the_stack(tmp_path, fault, where, code, said):
@@ -294,6 +294,18 @@ def test_a_hang_in_the_main_process_ends_it_with_the_stack(tmp_path, fault, wher
     assert main.returncode == code
     assert said in errors and f"in _{fault}" in errors and "base_config.workers" in errors
     assert "ProcessLookupError" not in errors, "this process may be faster than the monitor"
+
+
+@pytest.mark.fault("F34")
+def test_the_monitor_does_not_count_time_in_which_the_process_is_stopped(tmp_path):
+    args, name = {"naps": 10}, "tests.toys_processes:Slow-v0"
+    main = script(tmp_path, name=name, args=args, workers=0, timeout=0.5, end="env.close()")
+    main.stdout.readline()
+    main.send_signal(signal.SIGSTOP)
+    time.sleep(3.0)
+    main.send_signal(signal.SIGCONT)
+    _, errors = main.communicate(timeout=60)
+    assert main.returncode == 0, errors
 
 
 @pytest.mark.fault("F34")
