@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Literal
 
-from algorithm.core.system.processes import HUNG_UP, STOP_SIGNALS
+from algorithm.core.system.processes import HUNG_UP, STOP_SIGNALS, exit_now
 
 OnSignal = Literal["raise", "return"]
 """Conduct of a training in Python after a signal, once it is saved.
@@ -116,5 +116,5 @@ class StopRequest:
         if self.signal is not None:
             if number == HUNG_UP:
                 return
-            os._exit(128 + number)
+            exit_now(128 + number)
         self.signal, self._received = signal.Signals(number), True

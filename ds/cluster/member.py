@@ -22,9 +22,8 @@ from typing import Any
 from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_json
 from algorithm.core.system.files import rename
-from algorithm.core.system.processes import send_signal
+from algorithm.core.system.processes import before_exit, send_signal
 from algorithm.core.system.streams import mend_streams
-from algorithm.env.pool.monitor_process import before_exit
 from algorithm.store.lock import holder_of, lock_files
 
 REPORT_S = 0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import signal
 import sys
 import threading
@@ -11,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
+
+from algorithm.core.system.processes import exit_now
 
 _GRACE_S = 2.0  # for threads to end by themselves
 
@@ -65,4 +66,4 @@ def _abandon_threads(code: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    os._exit(code)
+    exit_now(code)

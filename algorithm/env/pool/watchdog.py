@@ -15,6 +15,7 @@ import numpy as np
 
 from algorithm.core.errors import EnvError
 from algorithm.core.system.alarm import interrupting
+from algorithm.core.system.processes import exit_now
 from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.env.pool.step_buffers import StepBuffers
 
@@ -141,7 +142,7 @@ class Watchdog:
         show_cursor = "\x1b[?25h" if sys.__stderr__ and sys.__stderr__.isatty() else ""
         with suppress(OSError):  # standard error is full or closed
             os.write(2, f"{show_cursor}error: {error}\n".encode())
-        os._exit(EnvError.exit_code)
+        exit_now(EnvError.exit_code)
 
 
 def closing_in_time(name: str) -> AbstractContextManager[None]:
