@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.env.base import ResetResult, StepResult, Trace, VecEnv
+from algorithm.env.base import ResetResult, StepResult, VecEnv
 
 Event = tuple[int, int, str, str]
 """Seed of an episode, step in it (0: the reset), ``reward`` or ``obs``, the number as text."""
@@ -102,8 +102,8 @@ class Rooms(VecEnv):
             )
         }
 
-    def trace(self, agent: int) -> Trace | None:
-        return None
+    def episode_of(self, agent: int, *, begins: bool) -> str:
+        return ""
 
     def _seen(self, agents: list[int]) -> ResetResult:
         obs = np.array([[i, self._steps[i // 2]] for i in agents], np.float32)

@@ -96,8 +96,8 @@ def _command(options: TrainOptions) -> Command:
         return _tune(options)
     if options.list or options.card or options.from_mlagents is not None:
         return partial(_print, options)
-    if options.report or options.failure:
-        return partial(_read_only, options)
+    if options.report:
+        return partial(_report, options)
     if options.plays or options.shares or options.resume:
         return _with_run(options)
     if options.check or options.dry_run or options.demos:
@@ -121,14 +121,10 @@ def _print(options: TrainOptions) -> int:
     return 0
 
 
-def _read_only(options: TrainOptions) -> int:
-    """Do what needs no configuration: a page, or an episode that failed."""
+def _report(options: TrainOptions) -> int:
+    """Write a page, which needs no configuration."""
     show_notices(options)
     folder = _found(options)
-    if options.failure:
-        say(options, f"{folder.label}: replaying {options.failure}")
-        replayed: int = extra("check_failure")(Path(options.failure))
-        return replayed
     with interruptible_imports():
         from algorithm.app.report.command import report
 

@@ -23,7 +23,6 @@ class Place:
 
 PLACES: Mapping[str, Place] = {
     "AsyncRuntime": Place("algorithm.extras.a3c.runtime"),
-    "check_failure": Place("algorithm.extras.check.command"),
     "check_object": Place("algorithm.extras.check.command"),
     "check_task": Place("algorithm.extras.check.command"),
     "with_completers": Place("algorithm.extras.completion.completers", pip="completion"),

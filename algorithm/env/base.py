@@ -7,8 +7,8 @@ An adapter turns a simulator's own spaces into :class:`~algorithm.core.spec.Agen
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,36 +107,6 @@ Picture = NDArray[np.uint8]
 """An image [H, W, 3]: red, green and blue."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trace:
-    """A repeatable episode: a reset with ``seed`` and ``parameters``, then the actions in order.
-
-    to_env: turns a flat action [A] into the simulator's own
-    """
-
-    env_index: int
-    episode: int
-    seed: int
-    actions: Float  # [L, A] flat, in [-1, 1]
-    next_seed: int | None  # seed of the following reset; None while the episode is open
-    to_env: Callable[[Float], Any]
-    parameters: Mapping[str, float] = field(default_factory=dict)
-    next_parameters: Mapping[str, float] = field(default_factory=dict)  # of the following reset
-
-    @property
-    def env_actions(self) -> list[Any]:
-        """The simulator's own actions as plain numbers, lists and dicts; converted at every call."""
-        return [_plain(self.to_env(action)) for action in self.actions]
-
-
-def _plain(action: Any) -> Any:  # noqa: ANN401 - a space may hold anything
-    if isinstance(action, Mapping):
-        return {str(key): _plain(part) for key, part in action.items()}
-    if isinstance(action, tuple):
-        return [_plain(part) for part in action]
-    return np.asarray(action).tolist()
-
-
 class VecEnv(Protocol):
     """Any number of environments with any number of agents, stepped together in a fixed order."""
 
@@ -197,12 +167,13 @@ class VecEnv(Protocol):
         """Return the numbers of the environments of ``agents``; by default each has that of its agent."""
         return sorted(agents)
 
-    def trace(self, agent: int) -> Trace | None:
-        """Return the episode of the agent's last step, even if it ended with that step.
+    def episode_of(self, agent: int, *, begins: bool) -> str:
+        """Return environment, number and seed of the episode of the agent's last step, for a message.
 
-        None if it is unknown, as by default.
+        begins: of the episode that has begun since, if that step has ended one
+        Empty if it is unknown, as by default.
         """
-        return None
+        return ""
 
     def infos(self, agent: int) -> dict[str, float]:
         """Return numbers of the episode of the agent's last step from its infos, by key; none by default."""

@@ -105,7 +105,7 @@ def _environments(context: TrainingContext, runtime: type[Runtime]) -> tuple[Run
         loaded.config,
         context.console,
         watch=lambda step: CallbackList(films(step), *recordings(step)),
-        on_non_finite=context.on_non_finite(run.argument, "evaluate", most=_DROPPED_IN_EVALUATIONS),
+        on_non_finite=context.on_non_finite(run.argument, most=_DROPPED_IN_EVALUATIONS),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from algorithm.config.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import RUN_BLOCK, EnvError, StorageError, UsageError
+from algorithm.core.program import program, said
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
@@ -31,7 +33,6 @@ from algorithm.env.registry import make_vec_env
 from algorithm.nn.process import others_modes, set_matmul_precision, set_up_process
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.run.experience.failure_dump import FailureDumps
 from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.goals import make_relabel
 from algorithm.run.experience.non_finite import Drop, OnNonFinite, Stop
@@ -131,18 +132,16 @@ class RunContext:
         except EnvError as error:
             self.faults.console.warn(error.line)
 
-    def on_non_finite(self, task: str, purpose: Purpose = "train", *, most: float = math.inf) -> OnNonFinite:
+    def on_non_finite(self, task: str, *, most: float = math.inf) -> OnNonFinite:
         """Return the treatment of episodes with such numbers; ``most`` of them may be dropped.
 
         task: as the command line names it
         """
-        assert self.files is not None, "dumps need a folder"
-        config = self.loaded.config
-        dumps = FailureDumps(
-            self.files / "faults", config, env=task, task=self.loaded.env_dir, purpose=purpose
-        )
-        drops = config.base_config.on_non_finite == "drop"
-        return Drop(dumps, self.faults, most=most) if drops else Stop(dumps)
+        if self.loaded.config.base_config.on_non_finite == "drop":
+            return Drop(self.faults, most=most)
+        command = shlex.join([*program(), task, "--check", f"--seed={self.loaded.seed}"])
+        again = said(command, f"asac.check({task!r})") if self.given is None else "asac.check(env)"
+        return Stop(f"{again}    (plays episodes of the same seeds with random actions)")
 
     def agents(
         self,

@@ -93,9 +93,6 @@ class RunDir:
     replay = _Below("replay")
     """Folder of the replays' segments, which checkpoints share."""
 
-    faults = _Below("faults")
-    """Folder of dumps with which a failure can be repeated; absent without one."""
-
     videos = _Below("videos")
     """Folder of filmed episodes."""
 

@@ -120,12 +120,6 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "add one of them, or leave it out",
     ),
     (
-        lambda given: given.failure and not given.check,
-        "--from needs --check",
-        "it names a file for the check to replay",
-        "add --check",
-    ),
-    (
         lambda given: given.names_export and not (given.plays or given.exports_graph),
         "{name} names an export, not a run",
         "an export has no optimizer and no replay, and a run cannot have such a name",

@@ -142,11 +142,6 @@ class TrainOptions:
         help="with --run or --eval: record the episodes; .npz, .demo or minari:NAMESPACE/NAME-vN",
     )
     check: bool = _what("--check", default=False, help="check ENV for problems, without training")
-    failure: str | None = _what(
-        "--from",
-        metavar="FILE",
-        help="with --check: replay an episode with NaN or infinity from a run's faults/",
-    )
     dry_run: bool = _what("--dry_run", default=False, help="estimate time and memory, without training")
     tune: str | None = _what(
         "--tune",

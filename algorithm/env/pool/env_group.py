@@ -14,7 +14,6 @@ import numpy as np
 from algorithm.core.data import Float
 from algorithm.core.errors import EnvError, UsageError, UserError, described
 from algorithm.core.spec import AgentSpec
-from algorithm.env.actions import Actions
 from algorithm.env.base import Fault, OnFault, Picture
 from algorithm.env.gym import GymEnv
 from algorithm.env.outputs import SpaceMismatchError, TimeStep
@@ -48,7 +47,6 @@ class GroupInfo:
 
     name: str
     spec: AgentSpec
-    actions: Actions
     time_limit: int | None
     parameters: int = 0
     infos: tuple[str, ...] = ()
@@ -118,7 +116,6 @@ class EnvGroup:
         self.info = GroupInfo(
             name=first.name,
             spec=first.spec,
-            actions=first.actions,
             time_limit=first.time_limit,
             parameters=first.parameters,
             infos=first.infos.keys,

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 from typing_extensions import override
 
-from algorithm.core.data import Array, Bool, Double, Float, Int, State
+from algorithm.core.data import Array, Bool, Float, Int, State
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.base import (
     EpisodeSeed,
@@ -17,7 +17,6 @@ from algorithm.env.base import (
     Picture,
     ResetResult,
     StepResult,
-    Trace,
     VecEnv,
 )
 from algorithm.env.outputs import present
@@ -57,8 +56,7 @@ class EnvPool(VecEnv):
         self._budget = RestartBudget(restarts, on_fault)
         self._buffers = executor.buffers
         self._n = len(self._buffers.seed)
-        # [N, K] of the open episodes, and of those before.
-        self._open_values, self._former_values = np.zeros_like([self._buffers.parameters] * 2)
+        self._open_values = np.zeros_like(self._buffers.parameters)  # [N, K] of the open episodes
         info = executor.info
         self.specs: Mapping[str, AgentSpec] = {DEFAULT_BEHAVIOUR: info.spec}
         self.time_limit = info.time_limit
@@ -70,6 +68,7 @@ class EnvPool(VecEnv):
         self._all_allowed = info.spec.action.all_allowed(self._n)
         self._all_allowed.flags.writeable = False
         self._episode = [-1] * self._n
+        self._stepped, self._stepped_values = self._episode, self._open_values  # those of the last step
         self._history = ActionHistory(self._n, info.spec.action.size)
         # Sub-environments that started an episode which the caller did not ask for and has not seen yet.
         self._unreported: set[int] = set()
@@ -85,8 +84,6 @@ class EnvPool(VecEnv):
             self._plan_episode(i, self._episode[i] + 1 if episode is None else episode)
         self._start_episodes(indices)
         self._unreported.difference_update(indices)
-        for i in indices:
-            self._history.drop_ended(i)
         self._interrupted = False
         rows = np.array(indices, np.int64)
         return {
@@ -103,6 +100,7 @@ class EnvPool(VecEnv):
         self._interrupted = True
         buffers.action[:] = actions[DEFAULT_BEHAVIOUR]
         self._history.record(buffers.action)
+        self._stepped, self._stepped_values = [*self._episode], self._open_values.copy()
         failures = self._executor.step()
         if self._unreported:
             buffers.mark_skipped(sorted(self._unreported))
@@ -170,22 +168,15 @@ class EnvPool(VecEnv):
         return reasons | dict.fromkeys(failed, "it failed while it was repeated")
 
     @override
-    def trace(self, agent: int) -> Trace | None:
+    def episode_of(self, agent: int, *, begins: bool) -> str:
         if not 0 <= agent < self._n:
-            return None
-        ended = self._history.ended_episode(agent)
-        open_now = self._episode[agent]
-        episode, actions = ended or (open_now, self._history.actions(agent))
-        return Trace(
-            env_index=agent,
-            episode=episode,
-            seed=self._seed_of(agent, episode),
-            actions=actions,
-            next_seed=self._seed_of(agent, open_now) if ended else None,
-            parameters=self._named(self._former_values[agent] if ended else self._open_values[agent]),
-            next_parameters=self._named(self._open_values[agent]) if ended else {},
-            to_env=self._executor.info.actions.to_env,
+            return ""
+        episodes, values = (
+            (self._episode, self._open_values) if begins else (self._stepped, self._stepped_values)
         )
+        named = zip(self._parameters.names, values[agent].tolist(), strict=True)
+        place = self._place(agent, episodes[agent])
+        return ", ".join([place, *(f"{name} {value!r}" for name, value in named)])
 
     @override
     def infos(self, agent: int) -> dict[str, float]:
@@ -235,9 +226,7 @@ class EnvPool(VecEnv):
 
     def _episode_started(self, i: int) -> None:
         """Count the planned episode and plan the next one, which the executor may start by itself."""
-        if self._history.ended_episode(i) is None:  # of several since the last step the first is kept
-            self._former_values[i] = self._open_values[i]
-        self._history.end_episode(i, self._episode[i])
+        self._history.end_episode(i)
         self._open_values[i] = self._buffers.parameters[i]
         self._episode[i] += 1
         self._plan_episode(i, self._episode[i] + 1)
@@ -270,7 +259,7 @@ class EnvPool(VecEnv):
 
     def _describe(self, failure: GroupFailure) -> str:
         i = failure.envs[0] if failure.culprit is None else failure.culprit
-        place = f"environment {i}, episode {self._episode[i]}, seed {self._seed_of(i, self._episode[i])}"
+        place = self._place(i, self._episode[i])
         step = f"step {self._history.length(i)} of the episode"
         if self._history.length(i):  # there is no action before the first step
             step += f", action [{', '.join(f'{part:.4g}' for part in self._buffers.action[i])}]"
@@ -282,8 +271,8 @@ class EnvPool(VecEnv):
         )
         return f"{place}, {step}{also}"
 
-    def _named(self, values: Double) -> dict[str, float]:
-        return dict(zip(self._parameters.names, values.tolist(), strict=True))
+    def _place(self, i: int, episode: int) -> str:
+        return f"environment {i}, episode {episode}, seed {self._seed_of(i, episode)}"
 
     def _observation(self, obs: Mapping[str, Array], mask: Bool) -> Observation:
         return Observation(

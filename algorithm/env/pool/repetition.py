@@ -20,8 +20,7 @@ class ActionHistory:
     width: A, of a flat action
 
     A step copies its actions [N, A] and rewards [N] into a block of recent steps. A full block is divided
-    among the open episodes, so that memory grows with their lengths only. The actions of an episode that has
-    just ended remain available until the next step.
+    among the open episodes, so that memory grows with their lengths only.
     """
 
     def __init__(self, n: int, width: int) -> None:
@@ -31,14 +30,11 @@ class ActionHistory:
         self._chunks: list[list[Float]] = [[] for _ in range(n)]
         self._sum = [0.0] * n  # of the rewards that came with the pieces
         self._first = [0] * n  # row of the chunk where the rest of the episode begins
-        self._ended: dict[int, tuple[int, Float]] = {}  # episodes that ended since the last step began
 
     def record(self, action: Float) -> None:
         """Record the actions of a step, [N, A]."""
         if self._next == len(self._recent):
             self._flush()
-        if self._ended:
-            self._ended = {}
         self._recent[self._next] = action
         self._next += 1
 
@@ -46,19 +42,13 @@ class ActionHistory:
         """Record the rewards of that step, [N]."""
         self._reward[self._next - 1] = reward
 
-    def end_episode(self, env: int, episode: int) -> None:
-        """Close the episode of that number. Of several since the last step the first is kept."""
-        self._ended.setdefault(env, (episode, self.actions(env)))
+    def end_episode(self, env: int) -> None:
+        """Forget the open episode and begin another one."""
         self._chunks[env], self._sum[env], self._first[env] = [], 0.0, self._next
 
     def restore(self, env: int, actions: Float, total: float) -> None:
         """Set the open episode to these actions [L, A] and sum of rewards, after a repetition."""
-        self._ended.pop(env, None)
         self._chunks[env], self._sum[env], self._first[env] = [actions], total, self._next
-
-    def drop_ended(self, env: int) -> None:
-        """Discard the episode that has just ended."""
-        self._ended.pop(env, None)
 
     def length(self, env: int) -> int:
         """Return the steps of the open episode."""
@@ -72,10 +62,6 @@ class ActionHistory:
         """Return the sum of its rewards, added in order in double precision."""
         earned = self._reward[self._first[env] : self._next, env]
         return float(np.add.accumulate(np.append(self._sum[env], earned))[-1])
-
-    def ended_episode(self, env: int) -> tuple[int, Float] | None:
-        """Return number and actions [L, A] of the episode that ended with the last step, or None."""
-        return self._ended.get(env)
 
     def _flush(self) -> None:
         for env, first in enumerate(self._first):

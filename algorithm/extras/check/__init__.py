@@ -1,1 +1,1 @@
-"""``--check``: faults of an environment that prevent learning, one function for each; replays of failures."""
+"""``--check``: faults of an environment that prevent learning, one function for each."""

@@ -1,4 +1,4 @@
-"""``--check``: findings about an environment before it is trained on, and replays of failed episodes."""
+"""``--check``: findings about an environment before it is trained on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-
-import numpy as np
 
 from algorithm.app.cli.given import task_command
 from algorithm.app.cli.train import TrainOptions
@@ -20,18 +17,13 @@ from algorithm.core.extras import extra
 from algorithm.core.program import said
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
-from algorithm.env.base import Observation
 from algorithm.env.objects import EnvSource
-from algorithm.env.outputs import held
-from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
-from algorithm.env.registry import find_recipe, make_vec_env
-from algorithm.env.request import EnvRequest
+from algorithm.env.registry import find_recipe
 from algorithm.extras.check.context import CheckConfig, CheckLimits, LearningKeys
 from algorithm.extras.check.finding import CheckResult, Finding, Level
 from algorithm.extras.check.printer import CheckPrinter
 from algorithm.extras.check.process import CheckRequest, check_in_process
-from algorithm.run.experience.failure_dump import FailureDump
 from algorithm.run.requests import env_request
 from algorithm.run.user_code import own_classes
 
@@ -104,66 +96,3 @@ def _learning_keys(loaded: LoadedConfig, spec: AgentSpec) -> LearningKeys:
     fitted = for_spaces(loaded, {DEFAULT_BEHAVIOUR: spec}, partial(own_classes, folder=loaded.env_dir))
     run = fitted.for_behaviour(DEFAULT_BEHAVIOUR).run
     return LearningKeys(use_normalization=run.use_normalization, reward_scaling=run.reward_scaling)
-
-
-def check_failure(path: Path) -> int:
-    """Replay the failure dump of ``path``; return 0 if the same number occurs again, else 1.
-
-    Raises StorageError for a file that is no dump, EnvError if the environment cannot be made or fails.
-    """
-    dump = FailureDump.read(path)
-    with open_console() as console:
-        console.message(f"{dump.env_name}, seed {dump.seed}, {len(dump.actions)} steps")
-        console.message(f"in the run: {dump.what} was {dump.value}, step {dump.episode_step}")
-        again = replay_failure(dump, console.message)
-        console.message(
-            "reproduced: the same number"
-            if again
-            else "not reproduced: the environment does not follow from its seed and actions, or it was "
-            "changed"
-        )
-    return 0 if again else 1
-
-
-def replay_failure(dump: FailureDump, say: Callable[[str], None]) -> bool:
-    """Replay an episode and report its non-finite numbers; return whether the dump's is among them."""
-    values = dump.environment_parameters
-    request = EnvRequest(
-        dump.env_type,
-        dump.env_name,
-        env_args=dump.env_args or {},
-        seed_of=lambda index, episode: dump.seed,
-        options=dump.reset_config,
-        wrappers=tuple(dump.wrappers),
-        timeout=-1,
-        restarts=0,
-        parameters=ParameterSource(read_parameters(values)),
-    )
-    env = make_vec_env(request)
-    with closing(env):
-        behaviour = next(iter(env.specs))
-        found = [_non_finite(env.reset(episode=0)[behaviour])]
-        for flat in dump.actions:
-            result = env.step({behaviour: np.array([flat], np.float32)})[behaviour]
-            ended = bool(result.terminated[0] or result.truncated[0])
-            numbers = _non_finite(result.final if ended and result.final else result)
-            if not held(result.reward[0]):
-                numbers["reward"] = str(float(result.reward[0]))
-            found.append(numbers)
-            if ended:
-                break
-    for step, numbers in enumerate(found):
-        action = dump.env_actions[step - 1] if step else "none"
-        for what, value in numbers.items():
-            say(f"step {step}, after action {action}: {what} is {value}")
-    return dump.episode_step < len(found) and found[dump.episode_step].get(dump.what) == dump.value
-
-
-def _non_finite(seen: Observation) -> dict[str, str]:
-    """``observation 'name'[2]`` -> ``nan``, for every number that is not finite."""
-    return {
-        f"observation {name!r}{place or ''}": str(float(value[0][tuple(place)]))
-        for name, value in seen.obs.items()
-        if value.dtype.kind == "f"
-        for place in np.argwhere(~held(value[0])).tolist()
-    }

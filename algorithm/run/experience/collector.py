@@ -209,7 +209,8 @@ class LocalCollector:
         }
 
     def _on_bad_number(self, bad: BadNumber) -> None:
-        self._on_non_finite.handle(bad, lambda: self._env.trace(bad.agent), self.steps)
+        episode = self._env.episode_of(bad.agent, begins=not bad.step)
+        self._on_non_finite.handle(replace(bad, episode=episode, taken=self.steps))
 
     def _unlike(self, num_envs: int, parts: Mapping[str, State]) -> str:
         """Return the reason why no agent can continue from ``parts``, the behaviours' states, or nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +11,8 @@ import numpy as np
 
 from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.errors import NumericalError
-from algorithm.env.base import Observation, StepResult, Trace
+from algorithm.env.base import Observation, StepResult
 from algorithm.env.outputs import bad_number, held
-from algorithm.run.experience.failure_dump import FailureDumps
 from algorithm.run.experience.faults import Faults
 
 MAX_WARNINGS = 10
@@ -40,16 +39,20 @@ class BadNumber:
     agent: int
     step: int  # of its episode; 0: its first observation
     action: Float  # [A] flat, the last one; without meaning at the beginning
+    episode: str = ""  # its environment, number and seed, where these are known
+    taken: int | None = None  # steps of the run so far
 
     @property
     def error(self) -> NumericalError:
-        """Error with sensor, agent, step, last action and value."""
+        """Error with sensor, agent, step, last action, value, and what is known of the episode."""
         number, where = self.number, f"{self.number.what} of {self.behaviour!r} agent {self.agent}"
         if self.step:
             action = ", ".join(f"{part:.4g}" for part in self.action)
             where += f", step {self.step} of its episode, after action [{action}]"
         else:
             where += ", at the beginning of its episode"
+        where += f"; {self.episode}" if self.episode else ""
+        where += "" if self.taken is None else f"; {self.taken:,} steps into the run"
         what, fix = "the environment returned", _ADVICE
         if number.of_policy:
             what, fix = "the policy gave", "check for extreme observations, or lower learning_rate"
@@ -69,20 +72,16 @@ def refuse(bad: BadNumber) -> None:
 class Stop:
     """Treatment that ends the run (``on_non_finite: stop``).
 
-    dumps: writer of the dump of the episode; None writes none
+    again: what plays such episodes again
     """
 
-    def __init__(self, dumps: FailureDumps | None = None) -> None:
-        self._dumps = dumps
+    def __init__(self, again: str = "") -> None:
+        self._again = again
 
-    def handle(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
-        """Raise NumericalError, with the command that reproduces the number.
-
-        trace: returns the episode as far as it is known
-        step:  environment steps so far
-        """
+    def handle(self, bad: BadNumber) -> None:
+        """Raise NumericalError, with what helps to see the number again."""
         error = bad.error
-        again = _recorded(self._dumps, bad, trace, step) if self._dumps else ""
+        again = "" if bad.number.of_policy else self._again
         drop = "base_config.on_non_finite: drop    (drops such episodes and continues)"
         fix = "\n".join(filter(None, (error.fix, again, drop)))
         raise NumericalError(error.what, where=error.where, why=error.why, fix=fix)
@@ -91,19 +90,18 @@ class Stop:
 class Drop:
     """Treatment that keeps the earlier steps and begins a new episode (``on_non_finite: drop``).
 
-    dumps: writer of the episodes' dumps
     faults: receiver that counts them, and warns of the first ``MAX_WARNINGS``
     most:   maximum number of them; one more ends the run. For evaluations, which wait for whole episodes
     """
 
-    def __init__(self, dumps: FailureDumps, faults: Faults, *, most: float = math.inf) -> None:
-        self._dumps, self._faults, self._most, self._left = dumps, faults, most, most
+    def __init__(self, faults: Faults, *, most: float = math.inf) -> None:
+        self._faults, self._most, self._left = faults, most, most
         self._warned = 0
 
-    def handle(self, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> None:
+    def handle(self, bad: BadNumber) -> None:
         """Count the episode, which ends, as truncated, before this step.
 
-        trace, step: as of :class:`Stop`. Raises NumericalError for an episode beyond ``most``.
+        Raises NumericalError for an episode beyond ``most``.
         """
         error, warn = bad.error, self._warned < MAX_WARNINGS
         if self._left == 0:
@@ -113,29 +111,13 @@ class Drop:
         parts = [error.what, error.where, error.why, "episode dropped"]
         if warn:
             self._warned += 1
-            parts.append(_recorded(self._dumps, bad, trace, step))
             if self._warned == MAX_WARNINGS:
                 parts.append("further ones are only counted (fault/non_finite)")
-        self._faults.dropped(" · ".join(filter(None, parts)), warn=warn)
+        self._faults.dropped(" · ".join(parts), warn=warn)
 
 
 OnNonFinite = Stop | Drop
 """Treatments of an episode with such a number."""
-
-
-def _recorded(dumps: FailureDumps, bad: BadNumber, trace: Callable[[], Trace | None], step: int) -> str:
-    """Return the command that reproduces the number, or the reason why there is none."""
-    if bad.number.of_policy:
-        return ""
-    return dumps.record(
-        trace,
-        what=bad.number.what,
-        value=str(bad.number.value),
-        behaviour=bad.behaviour,
-        agent=bad.agent,
-        episode_step=bad.step,
-        environment_step=step,
-    )
 
 
 def no_beginning(tries: int) -> NumericalError:

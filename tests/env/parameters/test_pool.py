@@ -50,6 +50,12 @@ def seen(values: Any) -> list[float]:
     return np.array([*values], np.float64).tolist()
 
 
+def told(env: VecEnv, *, begins: bool = False) -> list[float]:
+    """Return the parameters of the episode of agent 1, as a message names them."""
+    _, mass, gravity = env.episode_of(1, begins=begins).rsplit(", ", 2)
+    return seen(float(part.split()[1]) for part in (mass, gravity))
+
+
 def drawn(episode: int, lessons: dict[str, str] | None = None) -> list[list[float]]:
     """Return mass and gravity of each copy in an episode, as they are observed."""
     source = ParameterSource(read_parameters(GIVEN), lessons)
@@ -67,12 +73,10 @@ def test_values_follow_from_seeds_and_a_lesson_counts_from_the_next_reset_on(
         step(env)
         env.renew_parameters({"mass": "heavy"})
         assert step(env)[:, :2].tolist() == drawn(0), "an open episode goes on"
-        trace = env.trace(1)
-        assert trace is not None and seen(trace.parameters.values()) == drawn(0)[1]
+        assert told(env) == drawn(0)[1]
         assert step(env)[:, :2].tolist() == drawn(1, {"mass": "heavy"}), "the episode was planned before"
-        ended = env.trace(1)
-        assert ended is not None and seen(ended.parameters.values()) == drawn(0)[1]
-        assert seen(ended.next_parameters.values()) == drawn(1, {"mass": "heavy"})[1]
+        assert told(env) == drawn(0)[1]
+        assert told(env, begins=True) == drawn(1, {"mass": "heavy"})[1]
         assert (
             env.reset([1], episode=7)[DEFAULT_BEHAVIOUR].obs["obs"][0, :2].tolist()
             == drawn(7, {"mass": "heavy"})[1]
@@ -111,7 +115,7 @@ def test_a_restarted_environment_has_the_parameters_of_its_next_episode(workers:
         assert step(env)[:, :2].tolist() == expected
 
 
-def test_a_trace_has_the_values_of_the_episode_that_ended_though_the_next_one_did_not_begin() -> None:
+def test_the_episode_that_ended_is_named_though_the_next_one_did_not_begin() -> None:
     def fails(seed: int, values: object) -> None:
         raise RuntimeError("not now")
 
@@ -120,9 +124,10 @@ def test_a_trace_has_the_values_of_the_episode_that_ended_though_the_next_one_di
         step(env), step(env)
         env._executor._group._envs[1].reset = fails  # type: ignore[attr-defined]
         step(env)
-        trace = env.trace(1)
-    assert trace is not None and trace.episode == 0 and seen(trace.parameters.values()) == drawn(0)[1]
-    assert trace.next_seed == SEEDS(1, 2) and seen(trace.next_parameters.values()) == drawn(2)[1]
+    assert ", episode 0, " in env.episode_of(1, begins=False) and told(env) == drawn(0)[1]
+    assert (
+        f", seed {SEEDS(1, 2)}, " in env.episode_of(1, begins=True) and told(env, begins=True) == drawn(2)[1]
+    )
 
 
 def test_without_parameters_nothing_of_a_state_is_another() -> None:
@@ -130,8 +135,7 @@ def test_without_parameters_nothing_of_a_state_is_another() -> None:
         env.reset(episode=0)
         state = env.state()
         assert "parameters" not in state.arrays and "parameters" not in state.meta
-        trace = env.trace(0)
-        assert env.metrics() == {} and trace is not None and trace.parameters == {}
+        assert env.metrics() == {} and env.episode_of(0, begins=True).endswith(f"seed {SEEDS(0, 0)}")
 
 
 def test_an_option_that_nobody_reads_ends_the_run_at_its_first_reset() -> None:

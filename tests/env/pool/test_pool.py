@@ -15,7 +15,7 @@ class Scripted:
 
     arrangement = "2 by the book"
     spec = AgentSpec(ObsSpec(("obs",), ((1,),), ("float32",)), ActionSpec(continuous=1))
-    info = GroupInfo(name="Scripted-v0", spec=spec, actions=None, time_limit=None)
+    info = GroupInfo(name="Scripted-v0", spec=spec, time_limit=None)
 
     def __init__(self, fails: bool = True) -> None:
         self._fails = fails

@@ -70,7 +70,6 @@ EXACTLY = {
     "asac mine --directory else": {"elsewhere/"},
     "asac mine --run --record ep": {"episode.npz"},
     "asac mine --demos ep": {"episode.npz"},
-    "asac mine --check --from ep": {"episode.npz"},
     'asac "gym/pen': {"gym/pendulum"},
     "asac --completion ": {"bash", "zsh", "fish"},
     "asac-ds mine ": {"learner", "actor", "cluster", "evolver"},

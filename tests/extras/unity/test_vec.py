@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from algorithm.app.console.base import LineConsole
-from algorithm.config.schema import Config
 from algorithm.core.data import Float, StepBatch
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.seeding import episode_seeds
@@ -19,7 +17,6 @@ from algorithm.extras.unity.player import PlayerEnd, PlayerError
 from algorithm.extras.unity.slot import AgentNumbers
 from algorithm.extras.unity.vec import UnityVecEnv
 from algorithm.run.experience.collector import LocalCollector
-from algorithm.run.experience.failure_dump import FailureDumps
 from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.non_finite import Drop
 from tests.extras.unity.scripted import ScriptedPlayer, Stage, behaviour, crash
@@ -226,8 +223,7 @@ def test_a_dropped_episode_ends_alone_and_its_agent_comes_back_with_the_next_one
     )
     env, kept, dropped = Env(), Closed(), Faults(LineConsole(lambda _: None, lambda _: None))
     policy = RandomPolicy(env.specs["Ball"].action, 8)
-    drop = Drop(FailureDumps(Path(), Config(), env="", task=Path()), dropped)
-    rollout = LocalCollector(env, {"Ball": policy}, {"Ball": kept}, on_non_finite=drop)
+    rollout = LocalCollector(env, {"Ball": policy}, {"Ball": kept}, on_non_finite=Drop(dropped))
     (player,) = stage.players
     for resets in (2, 2, 2, 3, 3):
         rollout.step()

@@ -10,11 +10,10 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from algorithm.config import Config, load_config
+from algorithm.config import load_config
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.env.base import Trace, VecEnv
+from algorithm.env.base import VecEnv
 from algorithm.run.context import RunContext
-from algorithm.run.experience.failure_dump import FailureDump, FailureDumps
 from algorithm.run.experience.faults import Faults
 from main import main
 
@@ -69,22 +68,6 @@ def test_evaluations_that_see_something_else_are_refused(task, capsys, flags):
     assert task("[{FrameStackObservation: {stack_size: 3}}]", *flags) == 2
     assert "eval_config.wrappers" in capsys.readouterr().err
     assert not list(Path("models").rglob("config.yaml"))
-
-
-def test_a_dump_of_an_evaluation_is_replayed_in_its_wrappers(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    base = {"env_type": "GYM", "env_name": "Pendulum-v1", "wrappers": ["NormalizeReward"]}
-    config = Config.model_validate({"base_config": base, "eval_config": {"wrappers": ["RescaleAction"]}})
-    actions = np.zeros((2, 1), np.float32)
-    trace = Trace(
-        env_index=0, episode=3, seed=7, actions=actions, next_seed=None, to_env=lambda action: action
-    )
-    for purpose, name in (("train", "NormalizeReward"), ("evaluate", "RescaleAction")):
-        dumps = FailureDumps(tmp_path / purpose, config, env="task", purpose=purpose)
-        facts = {"what": "reward", "value": "nan", "behaviour": "default", "agent": 0}
-        dumps.record(lambda: trace, episode_step=2, environment_step=9, **facts)
-        (file,) = (tmp_path / purpose).iterdir()
-        assert FailureDump.read(file).wrappers == [{name: None}]
 
 
 def breakout(purpose: Literal["train", "evaluate"]) -> VecEnv:
