@@ -8,8 +8,8 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from algorithm.agents.roles import Episode, Recorder
-from algorithm.core.data import Int, State
+from algorithm.agents.roles import Recorder
+from algorithm.core.data import Episode, Int, State
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from ds.net.ingest import ActorLeft, IngestQueue

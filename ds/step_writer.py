@@ -12,7 +12,7 @@ from algorithm.core.open_streams import OpenStreams
 from ds.net.protocol import Episodes, StepMessage
 
 if TYPE_CHECKING:  # an actor's messages are gathered and sent without torch
-    from algorithm.agents.roles import Episode
+    from algorithm.core.data import Episode
 
 _OWN = ("obs", "action_mask", "carry")
 """Columns of rows that follow none; see :class:`~algorithm.core.data.StepBatch`."""

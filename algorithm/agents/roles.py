@@ -7,12 +7,12 @@ A family (:mod:`algorithm.agents.registry`) fills them in. Trainer, checkpoints,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
 
-from algorithm.core.data import ActorOutput, Array, Bool, Demonstrations, Float, State, StepBatch
+from algorithm.core.data import ActorOutput, Array, Bool, Demonstrations, Episode, Float, State, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.keys.behaviour import BehaviourConfig
@@ -82,17 +82,6 @@ class Recorder(Protocol):
 
     def close(self, stream: int) -> None:
         """End the agent's unfinished episode as truncated."""
-
-
-@dataclass(frozen=True)
-class Episode:
-    """A finished episode of one agent."""
-
-    behaviour: str
-    agent: int
-    total: float  # undiscounted return
-    length: int
-    infos: Mapping[str, float] = field(default_factory=dict)  # numbers that the environment has put there
 
 
 class Collector(Protocol):

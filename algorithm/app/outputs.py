@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithm.agents.roles import Episode
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.policy import make_gym_env
+from algorithm.core.data import Episode
 from algorithm.core.program import VERSION
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import Rows, info_rows

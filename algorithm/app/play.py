@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from algorithm.agents.base import Agent
-from algorithm.agents.roles import Episode
 from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
@@ -22,6 +21,7 @@ from algorithm.app.playable import LIMITS, PlayableRun, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.console import Console
+from algorithm.core.data import Episode
 from algorithm.core.errors import EditorStoppedError, StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display

@@ -186,3 +186,14 @@ def sent(x: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and x.device.type == "cpu":
         x = x.pin_memory()
     return x.to(device, non_blocking=True)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A finished episode of one agent."""
+
+    behaviour: str
+    agent: int
+    total: float  # undiscounted return
+    length: int
+    infos: Mapping[str, float] = field(default_factory=dict)  # numbers that the environment has put there

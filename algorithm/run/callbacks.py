@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
-from algorithm.agents.roles import Episode
 from algorithm.core.console import Evaluation
+from algorithm.core.data import Episode
 from algorithm.core.errors import UsageError, UserError, described
 from algorithm.env.env_id import advice, import_source, resolve_env_id, suggest_name
 from algorithm.env.outputs import SpaceMismatchError, as_number

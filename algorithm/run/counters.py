@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, Literal
 
-from algorithm.agents.roles import Episode
 from algorithm.config.schema import BaseConfig
-from algorithm.core.data import State
+from algorithm.core.data import Episode, State
 from algorithm.core.wording import counted
 from algorithm.run.evaluation.evaluate import Performance
 from algorithm.run.evaluation.statistics import mean_infos

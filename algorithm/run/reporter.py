@@ -14,10 +14,10 @@ import psutil
 from algorithm.agents.divergence import diverged
 from algorithm.agents.metrics import READOUTS
 from algorithm.agents.registry import family
-from algorithm.agents.roles import Episode
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.console import Console, Evaluation, Progress
+from algorithm.core.data import Episode
 from algorithm.core.extras import extra
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import Rows, info_rows

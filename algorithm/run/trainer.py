@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from algorithm.agents.base import Agent
-from algorithm.agents.roles import Episode
 from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
+from algorithm.core.data import Episode
 from algorithm.core.errors import EditorStoppedError, EnvError, UserError
 from algorithm.core.timing import shares_text
 from algorithm.keys.evaluation import EARLY, USUAL

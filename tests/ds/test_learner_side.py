@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.agents.roles import Episode
-from algorithm.core.data import State
+from algorithm.core.data import Episode, State
 from algorithm.store.logs.metrics import METRICS
 from ds import registry
 from ds.checking import AHEAD

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.agents.roles import Episode
-from algorithm.core.data import StepBatch
+from algorithm.core.data import Episode, StepBatch
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.storage import NEXT, TRUNCATED
 from algorithm.run.experience.collector import LocalCollector

@@ -262,7 +262,7 @@ def test_what_answers_at_once_starts_without_torch() -> None:
         ("algorithm.extensions.rnd", "algorithm.agents.sac", "imports a family"),
         ("algorithm.run.trainer", "algorithm.agents.sac.agent", "imports a family"),
         ("ds.learner", "algorithm.agents.sac.agent", "imports a family"),
-        ("algorithm.agents.sac.learner", "algorithm.env.vector", "stands right of"),
+        ("algorithm.env.vector", "algorithm.agents.roles", "stands right of"),
         ("algorithm.env.gym", "algorithm.config", "stands right of"),
         ("algorithm.config.schema", "algorithm.store.rundir", "stands right of"),
         ("algorithm.store.rundir", "algorithm.run.trainer", "stands right of"),

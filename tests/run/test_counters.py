@@ -7,9 +7,8 @@ import math
 
 import pytest
 
-from algorithm.agents.roles import Episode
 from algorithm.config.schema import BaseConfig
-from algorithm.core.data import State
+from algorithm.core.data import Episode, State
 from algorithm.run.counters import MAX_EPISODES, SHOWN_RETURNS, Counters
 from algorithm.run.evaluation.evaluate import Performance
 

@@ -9,8 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from algorithm.agents.roles import Episode
-from algorithm.core.data import Double, State
+from algorithm.core.data import Double, Episode, State
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream_seed
 from algorithm.env.config import without_team

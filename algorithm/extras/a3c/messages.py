@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from algorithm.agents.roles import Contribution, Episode
+from algorithm.agents.roles import Contribution
 from algorithm.config.loader import LoadedConfig
+from algorithm.core.data import Episode
 from algorithm.env.objects import EnvSource
 
 GRANT = b""

@@ -12,8 +12,8 @@ from typing import cast
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
-from algorithm.agents.roles import Collector, Contributor, Episode
-from algorithm.core.data import State
+from algorithm.agents.roles import Collector, Contributor
+from algorithm.core.data import Episode, State
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.system.processes import start_resource_tracker
 from algorithm.core.timing import Stopwatch

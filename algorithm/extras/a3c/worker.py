@@ -14,8 +14,9 @@ from typing_extensions import override
 
 from algorithm.agents.base import Agent
 from algorithm.agents.divergence import diverged
-from algorithm.agents.roles import Contribution, Contributor, Episode
+from algorithm.agents.roles import Contribution, Contributor
 from algorithm.core.console import Console, Evaluation, Progress, Sections
+from algorithm.core.data import Episode
 from algorithm.core.errors import RUN_BLOCK, UserError
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows

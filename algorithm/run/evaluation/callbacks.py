@@ -8,7 +8,8 @@ from contextlib import ExitStack
 
 from typing_extensions import override
 
-from algorithm.agents.roles import Episode, Recorder
+from algorithm.agents.roles import Recorder
+from algorithm.core.data import Episode
 from algorithm.core.wording import counted
 
 

@@ -9,10 +9,10 @@ from dataclasses import astuple, dataclass, field
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
-from algorithm.agents.roles import Episode, Policy, SamplingPolicy
+from algorithm.agents.roles import Policy, SamplingPolicy
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
-from algorithm.core.data import ActorOutput, Array, Bool, Float
+from algorithm.core.data import ActorOutput, Array, Bool, Episode, Float
 from algorithm.core.errors import EnvError
 from algorithm.core.wording import counted, plus_minus
 from algorithm.env.base import VecEnv

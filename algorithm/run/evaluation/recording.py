@@ -14,8 +14,7 @@ import gymnasium as gym
 import numpy as np
 from typing_extensions import override
 
-from algorithm.agents.roles import Episode
-from algorithm.core.data import Segment, StepBatch
+from algorithm.core.data import Episode, Segment, StepBatch
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.extras import extra
 from algorithm.core.spec import AgentSpec

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from algorithm.agents.roles import Episode
+from algorithm.core.data import Episode
 from algorithm.core.errors import EnvError
 from algorithm.core.extras import needs
 from algorithm.core.system.files import replace

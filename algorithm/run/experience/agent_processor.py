@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from algorithm.agents.roles import Episode, Policy, Recorder
-from algorithm.core.data import ActorOutput, Bool, Float, Int, State, StepBatch
+from algorithm.agents.roles import Policy, Recorder
+from algorithm.core.data import ActorOutput, Bool, Episode, Float, Int, State, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.run.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without

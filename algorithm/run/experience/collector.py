@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from algorithm.agents.roles import Collector, Episode, Policy, Recorder
-from algorithm.core.data import Int, State
+from algorithm.agents.roles import Collector, Policy, Recorder
+from algorithm.core.data import Episode, Int, State
 from algorithm.core.errors import EnvError
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from algorithm.agents.roles import Episode
-from algorithm.core.data import State
+from algorithm.core.data import Episode, State
 from algorithm.core.wording import Rows
 
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 import asac
-from algorithm.agents.roles import Episode
-from algorithm.core.data import ActorOutput, StepBatch
+from algorithm.core.data import ActorOutput, Episode, StepBatch
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv

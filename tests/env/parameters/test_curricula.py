@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from algorithm.agents.roles import Episode
+from algorithm.core.data import Episode
 from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import Curricula, LessonChange
 

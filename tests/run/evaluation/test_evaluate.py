@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from algorithm.agents.roles import Episode
 from algorithm.config.schema import Config
-from algorithm.core.data import Segment
+from algorithm.core.data import Episode, Segment
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.run.evaluation import evaluate as module

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.agents.roles import Episode
+from algorithm.core.data import Episode
 from algorithm.core.errors import EnvError, StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.npz import NpzWriter

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithm.agents.roles import Episode
-from algorithm.core.data import Segment, StepBatch
+from algorithm.core.data import Episode, Segment, StepBatch
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Observation

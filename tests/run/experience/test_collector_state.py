@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.agents.roles import Episode
-from algorithm.core.data import State
+from algorithm.core.data import Episode, State
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
