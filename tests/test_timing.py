@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from algorithm.core.timing import MEASURED, Stopwatch, shares_text
-from algorithm.store.logs.metrics import METRICS
+from algorithm.store.logs.registry import METRICS
 
 
 def test_each_part_gets_the_time_since_the_part_before():

@@ -23,7 +23,7 @@ from algorithm.core.errors import UsageError
 from algorithm.run.callbacks import CallbackLike, Training, Until, all_callbacks
 from algorithm.run.evaluation.evaluate import Performance
 from algorithm.run.signals import OnSignal
-from algorithm.store.checkpoints.checkpoint import checkpoint_steps
+from algorithm.store.checkpoints.folders import checkpoint_steps
 from algorithm.store.names import MODELS, Ckpt
 
 _NEVER = {"base_config.stop_at_return": None}  # learn says how many steps there are, not success

@@ -25,7 +25,8 @@ from algorithm.run.counters import Counters
 from algorithm.run.inputs import RunInputs
 from algorithm.run.runtime import LocalRuntime, Runtime
 from algorithm.run.state import Start, fitting
-from algorithm.store.checkpoints.checkpoint import Checkpoint, checkpoint_steps
+from algorithm.store.checkpoints.checkpoint import Checkpoint
+from algorithm.store.checkpoints.folders import checkpoint_steps
 from algorithm.store.checkpoints.manager import find_checkpoint, intact_checkpoints
 from algorithm.store.logs.upload import require_upload
 from algorithm.store.names import Ckpt

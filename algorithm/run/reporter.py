@@ -25,7 +25,8 @@ from algorithm.run.counters import EvaluationOutcome
 from algorithm.run.evaluation.evaluate import Performance
 from algorithm.run.evaluation.statistics import mean_infos
 from algorithm.run.state import Start, TrainState, fitting
-from algorithm.store.logs.metrics import CALLBACKS, EVAL_INFOS, LESSONS, ROLLOUT_INFOS, MetricsLogger, Rate
+from algorithm.store.logs.metrics import MetricsLogger, Rate
+from algorithm.store.logs.registry import CALLBACKS, EVAL_INFOS, LESSONS, ROLLOUT_INFOS
 from algorithm.store.logs.upload import Upload
 from algorithm.store.rundir import RunDir
 

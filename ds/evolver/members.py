@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from algorithm.core.errors import UsageError
 from algorithm.core.reading import read_json, read_text
-from algorithm.store.checkpoints.checkpoint import checkpoint_of, checkpoint_steps
+from algorithm.store.checkpoints.folders import checkpoint_of, checkpoint_steps
 from algorithm.store.checkpoints.manifest import STATE
 from algorithm.store.logs.rows import read_points
 from ds.cluster.group import LearnerGroup

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithm.core.data import Episode, State
-from algorithm.store.logs.metrics import METRICS
+from algorithm.store.logs.registry import METRICS
 from ds import registry
 from ds.checking import AHEAD
 from ds.collector import MAX_ROWS

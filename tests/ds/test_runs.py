@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from algorithm.config.loader import load_config
 from algorithm.config.schema import NetConfig
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.store.checkpoints.checkpoint import checkpoint_steps
+from algorithm.store.checkpoints.folders import checkpoint_steps
 from ds import certificates
 from ds.compatibility import agreed
 from ds.net.client import Client

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from algorithm.agents.base import Agent
-from algorithm.store.logs.metrics import METRICS
+from algorithm.store.logs.registry import METRICS
 from tests.batches import with_garbage
 from tests.grid.agents import ROWS, N, Row, act, covering_rows, make_agent, play, random_obs
 

@@ -16,7 +16,7 @@ import asac
 from algorithm.app.cli.ds import distributed_parser
 from algorithm.app.cli.parsing import train_parser
 from algorithm.config.schema import fields
-from algorithm.store.logs.metrics import METRICS
+from algorithm.store.logs.registry import METRICS
 from scripts import screenshots
 
 KEY = re.compile(

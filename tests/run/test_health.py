@@ -13,7 +13,7 @@ from algorithm.agents.registry import family
 from algorithm.agents.sac.metrics import WATCHED
 from algorithm.config.schema import Config, fields
 from algorithm.run.health import HealthMonitor
-from algorithm.store.logs.metrics import METRICS
+from algorithm.store.logs.registry import METRICS
 from tests.health_cases import LIKE_TROUBLE, TROUBLES, Case, on_policy, sac, summaries
 
 RECORDED = Path(__file__).resolve().parents[1] / "golden" / "health"

@@ -15,14 +15,8 @@ import torch
 
 from algorithm.core.errors import StorageError
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.store.checkpoints.checkpoint import (
-    Snapshot,
-    check_replay,
-    checkpoint_of,
-    checkpoint_steps,
-    load_checkpoint,
-    load_replay,
-)
+from algorithm.store.checkpoints.checkpoint import Snapshot, check_replay, load_checkpoint, load_replay
+from algorithm.store.checkpoints.folders import checkpoint_of, checkpoint_steps
 from algorithm.store.checkpoints.manager import CheckpointManager, find_checkpoint
 from algorithm.store.checkpoints.manifest import read_manifest
 from tests.oracles_replay import digest

@@ -18,7 +18,8 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from algorithm.agents.metrics import SIGNALS
 from algorithm.core.errors import StorageError
 from algorithm.store.logs.events import LoggedPicture, event_file, event_of
-from algorithm.store.logs.metrics import METRICS, MetricsLogger, Rate, read_metrics
+from algorithm.store.logs.metrics import MetricsLogger, Rate, read_metrics
+from algorithm.store.logs.registry import METRICS
 from tests.store.small_disk import files_no_larger_than
 
 ROOT = Path(__file__).resolve().parents[2]

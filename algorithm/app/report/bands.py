@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from algorithm.app.report.theme import LIGHT, TONES
-from algorithm.store.logs.metrics import LESSONS
+from algorithm.store.logs.registry import LESSONS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,8 @@ from algorithm.core.data import Double
 from algorithm.core.panels import panel
 from algorithm.core.wording import counted, info_name
 from algorithm.run.evaluation.statistics import INTERVAL, mean_interval
-from algorithm.store.logs.metrics import EVAL_INFOS, ROLLOUT_INFOS, read_metrics
+from algorithm.store.logs.metrics import read_metrics
+from algorithm.store.logs.registry import EVAL_INFOS, ROLLOUT_INFOS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,14 +21,8 @@ from algorithm.core.wording import Rows, plus_minus
 from algorithm.env.config import opponents
 from algorithm.env.pool.repetition import specs_of
 from algorithm.store.lock import Holder
-from algorithm.store.logs.metrics import (
-    EVAL_INFOS,
-    LESSONS,
-    METRICS,
-    RECORDED,
-    ROLLOUT_INFOS,
-    read_metrics,
-)
+from algorithm.store.logs.metrics import read_metrics
+from algorithm.store.logs.registry import EVAL_INFOS, LESSONS, METRICS, RECORDED, ROLLOUT_INFOS
 from algorithm.store.rundir import RunDir
 
 _Read = TypeVar("_Read")

@@ -19,7 +19,8 @@ from algorithm.extras.onnx.exporting import Exported, PolicySource, export_polic
 from algorithm.extras.onnx.names import cleaned, refuse_collisions
 from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
-from algorithm.store.checkpoints.checkpoint import Checkpoint, checkpoint_of, load_checkpoint
+from algorithm.store.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from algorithm.store.checkpoints.folders import checkpoint_of
 from algorithm.store.files import json_text, make_folder, put, replacing
 from algorithm.store.rundir import RunDir
 

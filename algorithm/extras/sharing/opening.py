@@ -27,7 +27,8 @@ from algorithm.extras.sharing.archive import CONFIG, WEIGHTS, ExportManifest, re
 from algorithm.extras.sharing.card import task_of
 from algorithm.extras.sharing.hub import fetch
 from algorithm.extras.sharing.trust import refuse_code
-from algorithm.store.checkpoints.checkpoint import Checkpoint, checkpoint_of
+from algorithm.store.checkpoints.checkpoint import Checkpoint
+from algorithm.store.checkpoints.folders import checkpoint_of
 from algorithm.store.checkpoints.manifest import MANIFEST, STATE, Entry, Manifest
 from algorithm.store.files import json_text
 from algorithm.store.names import Ckpt, env_folder

@@ -19,7 +19,7 @@ from algorithm.config.tree import KeyPath, from_value_at, to_value
 from algorithm.config.validation import expected, schema_of
 from algorithm.config.yaml_io import inline
 from algorithm.core.fields import Block, Finite, Positive
-from algorithm.store.logs.metrics import METRICS, RECORDED
+from algorithm.store.logs.registry import METRICS, RECORDED
 
 _FORMS = "{in: [...]} or {truncated: [lo, hi]}, the latter with log: true or step: s"
 _EXAMPLE = "sac_config.learning_rate: {truncated: [1.0e-4, 1.0e-2], log: true}"

@@ -12,8 +12,8 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,10 +27,10 @@ from algorithm.core.data import Array
 from algorithm.core.errors import StorageError, described
 from algorithm.core.system.files import rename, sync_folder
 from algorithm.replay.buffer import ReplayBuffer
+from algorithm.store.checkpoints.folders import DRAFT, free_name, remove_segments
 from algorithm.store.checkpoints.manifest import (
     INDEX,
     MANIFEST,
-    NAME,
     STATE,
     TENSORS,
     TRAINED,
@@ -38,22 +38,16 @@ from algorithm.store.checkpoints.manifest import (
     Manifest,
     check_listed,
     damaged,
-    is_damage,
     parsed,
     read_listed,
     read_manifest,
 )
 from algorithm.store.checkpoints.segments import (
-    PATTERN,
     WrittenReplay,
     read_replay,
-    try_to_remove,
     write_replay,
 )
-from algorithm.store.files import json_text, make_folder, remove_unfinished, write_bytes, write_durably
-
-_DRAFT = ".draft_"
-_DAMAGED = ".damaged"
+from algorithm.store.files import json_text, make_folder, write_durably
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +108,8 @@ def save_checkpoint(root: Path, replays: Path, snapshot: Snapshot) -> SaveCost:
         f"{stem}{TENSORS}": save(_plain(stem, named), _header(snapshot.trained.get(stem)))
         for stem, named in snapshot.tensors.items()
     }
-    target = _free_name(root, snapshot.step)
-    draft = root / f"{_DRAFT}{target.name}"
+    target = free_name(root, snapshot.step)
+    draft = root / f"{DRAFT}{target.name}"
     try:
         make_folder(root)
         written = {
@@ -183,106 +177,6 @@ def load_replay(path: Path, replays: Path, level: str, replay: ReplayBuffer) -> 
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise damaged(path / INDEX, f"it is not an index ({described(error)})") from error
     return True
-
-
-def give_up_replay(path: Path) -> None:
-    """Let a checkpoint keep its replay no longer; it stays valid without. Raises StorageError."""
-    manifest = read_manifest(path)
-    if manifest.replay is not None:
-        write_bytes(path / MANIFEST, replace(manifest, replay=None, segments={}).text.encode())
-    try_to_remove(path / INDEX)
-
-
-def remove_checkpoint(path: Path) -> None:
-    """Remove a checkpoint; a kill on the way leaves a hidden folder. Raises StorageError."""
-    aside = path.with_name(f"{_DRAFT}old_{path.name}")
-    shutil.rmtree(aside, ignore_errors=True)
-    with _explained("an old checkpoint cannot be removed", path):
-        rename(path, aside)
-        sync_folder(path.parent)
-        shutil.rmtree(aside)
-
-
-def set_aside(path: Path) -> Path:
-    """Rename a damaged checkpoint so that no reader takes it, and return the name. Raises StorageError."""
-    names = (path.with_name(f"{path.name}{_DAMAGED}{n or ''}") for n in range(10**6))
-    aside = next(name for name in names if not name.exists())
-    with _explained("a checkpoint cannot be renamed", path):
-        rename(path, aside)
-        sync_folder(path.parent)
-    return aside
-
-
-@contextlib.contextmanager
-def _explained(what: str, path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError.of(error, what=what, where=path) from error
-
-
-def checkpoint_of(root: Path, step: int) -> Path:
-    """Return the folder that the checkpoint of ``step`` has, or would have."""
-    found = _folders(root).get(step)
-    return found[-1] if found else root / f"step_{step:09d}"
-
-
-def checkpoint_steps(root: Path) -> list[int]:
-    """Return the steps of the checkpoints in ``root``, ascending; they may be damaged."""
-    return sorted(_folders(root))
-
-
-def remove_replaced(root: Path) -> None:
-    """Remove checkpoints of which there is a newer one of the same step. Raises StorageError."""
-    for folders in _folders(root).values():
-        for path in folders[:-1]:
-            remove_checkpoint(path)
-
-
-def remove_drafts(root: Path) -> None:
-    """Remove what a killed process left half-written. Only for the one process that writes here."""
-    for draft in root.glob(f"{_DRAFT}*"):
-        shutil.rmtree(draft, ignore_errors=True)
-    for folder in (root, *root.glob("step_*")):
-        remove_unfinished(folder)
-
-
-def remove_segments(root: Path, replays: Path) -> list[Path]:
-    """Remove the segments that no checkpoint in ``root`` needs; returns those that would not go.
-
-    Nothing may be being written. A checkpoint whose manifest is damaged needs none: it cannot be loaded.
-    Raises StorageError, with nothing removed, for a manifest that could not be read, but may be later.
-    """
-    needed = set()
-    for folders in _folders(root).values():
-        for path in folders:
-            try:
-                manifest = read_manifest(path)
-            except StorageError as error:
-                if is_damage(error):
-                    continue
-                raise
-            needed |= {replays / name for name in manifest.segments}
-    return [file for file in replays.rglob(PATTERN) if file not in needed and not try_to_remove(file)]
-
-
-def _folders(root: Path) -> dict[int, list[Path]]:
-    """Step → folders of its checkpoints. The last one counts: it is complete, as all are, and newer."""
-    found: dict[int, list[tuple[int, Path]]] = {}
-    for path in root.iterdir() if root.is_dir() else ():
-        if match := NAME.fullmatch(path.name):
-            found.setdefault(int(match[1]), []).append((int(match[2] or 1), path))
-    return {step: [path for _, path in sorted(paths)] for step, paths in found.items()}
-
-
-def _free_name(root: Path, step: int) -> Path:
-    """Return a new folder for a checkpoint of ``step``; one move cannot replace a folder by another."""
-    last = checkpoint_of(root, step)
-    if not last.exists():
-        return last
-    match = NAME.fullmatch(last.name)
-    assert match
-    return root / f"step_{match[1]}_{int(match[2] or 1) + 1}"
 
 
 def _plain(stem: str, named: Mapping[str, Tensor | Array]) -> dict[str, Tensor]:

@@ -15,15 +15,17 @@ from algorithm.store.checkpoints.checkpoint import (
     SaveCost,
     Snapshot,
     check_replay,
+    load_checkpoint,
+    save_checkpoint,
+)
+from algorithm.store.checkpoints.folders import (
     checkpoint_of,
     checkpoint_steps,
     give_up_replay,
-    load_checkpoint,
     remove_checkpoint,
     remove_drafts,
     remove_replaced,
     remove_segments,
-    save_checkpoint,
     set_aside,
 )
 from algorithm.store.checkpoints.segments import try_to_remove

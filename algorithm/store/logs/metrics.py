@@ -1,11 +1,10 @@
-"""Metrics: one registry of names, written alike to TensorBoard, ``metrics.jsonl``, ``metrics.csv`` and W&B.
+"""Metrics, written alike to TensorBoard, ``metrics.jsonl``, ``metrics.csv`` and W&B.
 
-The x-axis is environment steps everywhere. ``docs/metrics.md`` has the same meanings; a test compares them.
+The x-axis is environment steps everywhere.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -15,78 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.agents import registry as families
 from algorithm.core.errors import StorageError
-from algorithm.core.plugins import PLUGIN_METRICS
 from algorithm.core.reading import read_text
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.store.files import write_text
 from algorithm.store.logs.events import EVENT_FILES, LoggedPicture, event_file, event_of
+from algorithm.store.logs.registry import check_known
 from algorithm.store.logs.rows import MOST, RecordFile, Row, csv_table, cut_back, json_line, naming, parse_row
 from algorithm.store.logs.upload import Upload
 from algorithm.store.names import behaviour_level
 
 _TOO_MANY = 2**53  # steps: beyond it not every integer is a float
-
-_OF_EPISODES: Mapping[str, str] = {
-    "rollout/return_mean": "mean return of training episodes",
-    "rollout/return_min": "lowest return",
-    "rollout/return_max": "highest return",
-    "rollout/return_std": "standard deviation of returns",
-    "rollout/length": "mean length of training episodes",
-    "eval/return_mean": "mean return of evaluation episodes",
-    "eval/return_ci95": "half-width of its 95 % confidence interval",
-    "eval/length": "mean length of evaluation episodes",
-}
-
-_OF_ALL: Mapping[str, str] = {
-    "replay/size": "transitions in the replay buffer",
-    "replay/priority_mean": "mean TD error behind the priorities",
-    "replay/priority_saturated": "share of samples at `td_error_max`",
-    "replay/is_weight_min": "smallest importance-sampling weight",
-    "replay/age_mean": "mean age of samples, in rows",
-    "optim/grad_norm": "gradient norm of critics and encoder before clipping",
-    "optim/skipped": "optimizer steps skipped because of NaN or infinity",
-    "time/env_steps_per_s": "environment steps per second",
-    "time/updates_per_s": "updates per second",
-    "time/cpu_seconds": "CPU seconds of the process and its children",
-    "time/replay_ratio": "updates per environment step, since the first update",
-    "time/share_act": "choosing actions",
-    "time/share_step": "stepping environments and waiting for workers",
-    "time/share_wait": "learner waits for actors",
-    "time/share_store": "storing transitions",
-    "time/share_sample": "sampling batches",
-    "time/share_update": "updates and new priorities",
-    "time/share_compile": "compiling updates",
-    "sys/rss_mb": "resident memory in MiB",
-    "ds/actors": "connected actors",
-    "ds/lag": "mean age of actors' weights, in versions",
-    "ds/waiting": "messages waiting for the learner",
-    "ds/dropped": "steps that actors dropped without a learner",
-    "ds/lost": "steps an earlier learner received but did not save",
-    "ds/stale": "steps dropped because of old weights",
-    "ds/rejected": "refused messages and connections",
-    "ds/duplicates": "messages that arrived twice",
-    "ds/gaps": "messages that actors dropped",
-    "fault/env_restarts": "environment failures solved by a restart",
-    "fault/non_finite": "episodes dropped because of NaN or infinity",
-    "fault/rollbacks": "returns of the networks to the last checkpoint",
-}
-
-METRICS: Mapping[str, str] = {**_OF_EPISODES, **families.metrics(), **_OF_ALL}
-"""Metric name -> meaning, of everything that a run may log, but for what a simulator records itself."""
-
-LESSONS = "lesson/"
-"""First part of the names of the numbers of lessons."""
-
-ROLLOUT_INFOS, EVAL_INFOS = "rollout/info/", "eval/info/"
-"""First parts of the names of numbers from the infos of environments."""
-
-CALLBACKS = "callback/"
-"""First part of the names of what callbacks log."""
-
-RECORDED = ("unity/", LESSONS, "param/", PLUGIN_METRICS, ROLLOUT_INFOS, EVAL_INFOS, CALLBACKS)
-"""First parts of the names of what others record: simulators, parameters, plug-ins, callbacks."""
 
 
 class MetricsLogger:
@@ -155,7 +93,7 @@ class MetricsLogger:
         later than the last committed one.
         """
         for name in values:
-            _check_known(name)
+            check_known(name)
         if self.is_closed(step) or step < self._step:
             raise ValueError(f"metrics: step {step} comes after step {max(self._step, self._closed_step)}")
         if step > self._step:
@@ -333,14 +271,6 @@ class Rate:
             self._marks.popleft()
         then, before = self._marks[0]
         return (count - before) / (now - then) if now > then else math.nan
-
-
-def _check_known(name: str) -> None:
-    if name in METRICS or name.startswith(RECORDED):
-        return
-    close = difflib.get_close_matches(name, METRICS, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    raise ValueError(f"metrics: {name!r} is not in METRICS{hint}")
 
 
 def _column(behaviour: str, name: str) -> str:

@@ -22,7 +22,8 @@ from algorithm.extras.unity.testing import ROOT
 from algorithm.extras.unity.testing.selfcheck import KEYS, player_number
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import PrioritizedSampler
-from algorithm.store.checkpoints.checkpoint import checkpoint_of, checkpoint_steps, load_replay
+from algorithm.store.checkpoints.checkpoint import load_replay
+from algorithm.store.checkpoints.folders import checkpoint_of, checkpoint_steps
 from tests.ds import processes
 from tests.extras.unity.ledgers import REMEMBERING, Comparison, compare, read_ledgers, transitions
 from tests.extras.unity.test_training import BOTH, REMEMBER, write_task

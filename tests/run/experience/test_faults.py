@@ -9,7 +9,7 @@ import pytest
 from algorithm.app.console.output import close_logging, open_console, setup_logging
 from algorithm.env.base import Fault
 from algorithm.run.experience.faults import Faults
-from algorithm.store.logs.metrics import METRICS
+from algorithm.store.logs.registry import METRICS
 
 
 @pytest.mark.fault("F10")

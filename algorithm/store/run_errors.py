@@ -1,0 +1,113 @@
+"""Errors about a run's folder: there is none, its name is taken, it cannot be written."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from algorithm.core.errors import StorageError, UsageError
+from algorithm.core.program import program
+from algorithm.store.lock import holder_of
+from algorithm.store.names import (
+    MODELS,
+    POPULATION,
+    STUDY,
+    directory_flags,
+    env_folder,
+    names_beside,
+    run_names,
+    shown,
+)
+from algorithm.store.run_paths import RunPaths
+
+
+def no_run_matches(env: str, pattern: str, *, models: Path = MODELS, argument: str = "") -> UsageError:
+    """Return the error for a pattern of names that fits none of the runs there are."""
+    known = run_names(env, models=models)
+    why, fix = _instead(known, argument or env, models, "--report")
+    return UsageError(
+        f"no run of {env} matches {pattern!r}", where=shown(env_folder(env, models)), why=why, fix=fix
+    )
+
+
+def not_writable(error: OSError, path: Path) -> StorageError:
+    """Return the error for a folder that cannot be written."""
+    return StorageError.of(error, what="the run's folder cannot be written", where=shown(path))
+
+
+def unknown_run(
+    what: str, env: str, name: str, models: Path, argument: str, flag: str = "-n"
+) -> StorageError:
+    """Return the error for a name that no run has, with the runs there are."""
+    known = names_beside(env, name, models=models)
+    why, fix = _instead(known, argument or env, models, flag)
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        fix = f"did you mean {flag} {shlex.quote(close[0])}?"
+    return StorageError(what, where=shown(env_folder(env, models)), why=why, fix=fix)
+
+
+def _instead(known: Sequence[str], argument: str, models: Path, flag: str) -> tuple[str, str]:
+    """Return the runs there are, and advice where another one was asked for."""
+    if not known:
+        train = shlex.join([*program(), argument, *directory_flags(models)])
+        return "nothing was saved there", f"train first: {train}"
+    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+    why = f"runs there, newest first: {', '.join(known[:10])}{more}"
+    return why, f"choose one: {flag} {shlex.quote(known[0])}"
+
+
+def taken_name(run: RunPaths) -> UsageError:
+    """Return the error for a name that something else has, with what can be done with that."""
+    beside, free = {one.name for one in run.path.parent.iterdir()}, run.free_name
+    what, why = f"a run named {run.name!r} exists already", "training again there would mix two runs"
+    resume, play = run.training_command("-n", run.name, "--resume"), run.command("-n", run.name, "--run")
+    fix = f"{resume}    (continue it)\n{play}    (use what it learned)\n"
+    other = run.beginning(free)
+    if (run.path / POPULATION).exists():
+        members = sum(bool(re.fullmatch(rf"{re.escape(run.name)}_\d+", one)) for one in beside)
+        what, why = (
+            f"a population named {run.name!r} exists already",
+            "a run, a population or a study needs its own name",
+        )
+        words = [f"--num_learners={members}", "-n"]
+        fix = f"{run.command(*words, run.name, '--resume', role='evolver')}    (continue it)\n"
+        other = run.command(*words, free, role="evolver")
+    elif (run.path / STUDY).exists():
+        what, why = (
+            f"a study named {run.name!r} exists already",
+            "a run, a population or a study needs its own name",
+        )
+        fix = f"{run.command('--tune', run.name, '--resume')}    (continue it)\n"
+        other = run.command("--tune", free)
+    elif not run.config.exists():
+        return _no_run(run, free)
+    elif run.of_object:
+        fix = f"{run.in_python}.resume()    (continue it)\n"
+    return UsageError(what, where=shown(run.path), why=why, fix=f"{fix}{other}    (train another one)")
+
+
+def _no_run(run: RunPaths, free: str) -> UsageError:
+    """Return the error for a folder without a configuration. What may be at work or in use stays there.
+
+    free: a name for another run
+    """
+    what = f"there is something else with the name {run.name!r}"
+    fix = f"{run.beginning(free)}    (train another one)"
+    saved = [file.parent for file in sorted(run.checkpoints.glob("step_*/manifest.json"))]
+    if holder := holder_of(run.lock):
+        what, why = f"a run named {run.name!r} is already active", str(holder)
+    elif saved:
+        what, why = f"the run {run.name!r} has lost its config.yaml", "its checkpoints are still there"
+        newest = shown(saved[-1])
+        fix = (
+            "restore a copy of that file to continue it, or start from its "
+            f"networks:\n{run.beginning(free, init_from=newest)}\n{fix}"
+        )
+    else:
+        why = "it is not a run, since it has no config.yaml: a run is starting, or its start was cut off"
+        fix = f"{fix}\nif none is starting, check the folder and move it away"
+    return UsageError(what, where=shown(run.path), why=why, fix=fix)
