@@ -16,7 +16,8 @@ from algorithm.config import load_config
 from algorithm.core.data import Demonstrations, Segment
 from algorithm.core.spec import AgentSpec
 from algorithm.replay.budget import MemoryBudget
-from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import PrioritizedSampler, UniformSampler
 
 SAMPLERS = {"prioritised": PrioritizedSampler, "uniform": UniformSampler}
 

@@ -16,8 +16,9 @@ from typing_extensions import override
 
 from algorithm.core.data import Int, Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.core.spec import AgentSpec
-from algorithm.replay.buffer import ReplayBuffer, ReplayState
+from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import FifoSampler, Sampler
+from algorithm.replay.saving import ReplayState
 
 
 class PrefetchedReplay(ReplayBuffer):

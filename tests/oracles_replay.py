@@ -13,8 +13,9 @@ import numpy as np
 
 from algorithm.core.data import Segment, SequenceBatch, StepBatch
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.replay.buffer import ReplayBuffer, ReplayState
+from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.layout import ArrayChunks
+from algorithm.replay.saving import ReplayState
 
 VECTOR = AgentSpec(ObsSpec(("obs",), ((4,),), ("float32",)), ActionSpec((), 2))
 MIXED = AgentSpec(

@@ -18,7 +18,8 @@ from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.keys.demonstrations import DemoConfig
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.replay.budget import MemoryBudget, replay_bytes
-from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import UniformSampler
 
 
 class DemoStore:

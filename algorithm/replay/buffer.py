@@ -2,51 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import torch
 from typing_extensions import override
 
 from algorithm.core.data import Bool, Float, Int, Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.core.errors import RUN_BLOCK, UsageError
-from algorithm.core.open_streams import OpenStreams
 from algorithm.core.spec import AgentSpec
-from algorithm.core.wording import Sized
-from algorithm.replay.layout import ArrayChunks, Records, SegmentFile
 from algorithm.replay.relabel import Marks, Relabel
-from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
+from algorithm.replay.samplers import Sampler, UniformSampler
+from algorithm.replay.saving import SavedReplay
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import NamedOrOne, Writer
 
-__all__ = [
-    "FifoSampler",
-    "PrioritizedSampler",
-    "ReplayBuffer",
-    "ReplayState",
-    "Sampler",
-    "UniformSampler",
-]
 
-
-@dataclass(frozen=True, repr=False)
-class ReplayState(Sized):
-    """Complete state of a replay, from which it continues as if it had never stopped.
-
-    meta:   strict JSON
-    arrays: by name, the state beside the rows, without fixed parts
-    rows:   records of the living rows, in chunks
-    """
-
-    meta: Mapping[str, Any]
-    arrays: Mapping[str, ArrayChunks]
-    rows: Iterable[Records]
-
-
-class ReplayBuffer:
+class ReplayBuffer(SavedReplay):
     """Ring of rows from which a sampler draws windows."""
 
     def __init__(
@@ -76,13 +47,7 @@ class ReplayBuffer:
         device: where observations are kept as well, and come from.
         Raises ValueError for sizes that make no sense, UsageError if the rows do not fit on the device.
         """
-        if batch_size < 1:
-            raise ValueError(f"replay: batch_size must be at least 1, got {batch_size}")
-        if batch_size >= capacity:
-            raise ValueError(
-                f"replay: {capacity} rows hold at most {capacity - 1} transitions, a batch of {batch_size} "
-                f"could never be drawn; raise replay_config.capacity or lower {RUN_BLOCK}.batch_size"
-            )
+        _check_size(batch_size, capacity)
         self.batch_size = batch_size
         self._storage = Storage(spec, capacity, carry_shape)
         self._writer = Writer(self._storage)
@@ -106,16 +71,6 @@ class ReplayBuffer:
             f"{type(self).__name__}({len(self):,} of {self.capacity:,} rows, {self.num_transitions:,} "
             f"transitions, batch_size={self.batch_size}, {self._sampler})"
         )
-
-    @property
-    def capacity(self) -> int:
-        """Number of rows in the full ring."""
-        return self._storage.capacity
-
-    @property
-    def next_id(self) -> int:
-        """Id of the next new row; the difference to a row's own id is its age."""
-        return self._storage.next_id
 
     @property
     def num_transitions(self) -> int:
@@ -321,90 +276,13 @@ class ReplayBuffer:
         self._storage.saved.touch_carries()
         carry[ids[alive] % self.capacity] = values[alive]
 
-    def state(self) -> ReplayState:
-        """Return the whole state. It must be read before anything else happens to the replay."""
-        arrays, scalars = self._sampler.state()
-        if self._storage.saved.carries_differ:
-            arrays["carry"] = self._storage.in_order(self._storage.carry)
-        meta = {
-            "capacity": self.capacity,
-            "next_id": self.next_id,
-            "columns": self._columns(),
-            "streams": [[stream, head.number, head.step] for stream, head in self._writer.heads],
-            "sampler": scalars,
-            "rng": self._rng.bit_generator.state,
-        }
-        return ReplayState(meta, arrays, self._storage.records().chunks)
 
-    def load_state(self, state: ReplayState) -> None:
-        """Continue from ``state``. Its records may repeat rows: the last one counts.
-
-        With the same capacity all later results are the same, bit for bit. With a larger one the draws
-        differ; if rows had been overwritten, ids begin anew at 0, or these would seem to be alive.
-        Raises ValueError, and changes nothing, if columns or sampler differ or the capacity is smaller.
-        Raises it also for inconsistent data; the replay is then unusable.
-        """
-        meta = state.meta
-        self._check_fits(state)
-        next_id, oldest = meta["next_id"], max(meta["next_id"] - meta["capacity"], 0)
-        shift = oldest if self.capacity > meta["capacity"] else 0
-        self._storage.load(state.rows, oldest=oldest, next_id=next_id, shift=shift)
-        self._windows.loaded()
-        self.relabel.loaded()
-        if "carry" in state.arrays:
-            self._storage.put_in_order(self._storage.carry, state.arrays["carry"])
-        self._storage.saved.forget(refreshed="carry" in state.arrays and not shift)
-        self._sampler.load_state(state.arrays, meta["sampler"], shift)
-        self._writer.heads = OpenStreams(np.int64)
-        for stream, id_, step in meta["streams"]:
-            # The head row of a stream may have been overwritten: it must not come to life as a negative id.
-            if not shift or id_ >= shift:
-                self._writer.heads.put(stream, step, id_ - shift)
-        self._rng.bit_generator.state = meta["rng"]
-
-    def _check_fits(self, state: ReplayState) -> None:
-        meta = state.meta
-        if meta["capacity"] > self.capacity:
-            raise ValueError(
-                f"replay_config.capacity is {self.capacity:,}, too small for the saved replay: its "
-                f"capacity is {meta['capacity']:,} rows; set it to that or more"
-            )
-        saved, own = meta["columns"], self._columns()
-        for name in sorted(saved.keys() | own.keys()):
-            if saved.get(name) != own.get(name):
-                raise ValueError(
-                    f"replay state, column {name}: expected {own.get(name)}, {saved.get(name)} was saved; "
-                    "observations, actions, memory and version must be those of the saved replay"
-                )
-        arrays, scalars = self._sampler.state()
-        if state.arrays.keys() - {"carry"} != arrays.keys() or meta["sampler"].keys() != scalars.keys():
-            raise ValueError(
-                f"replay state was saved by another sampler than {type(self._sampler).__name__}: "
-                f"set {RUN_BLOCK}.use_priority, use_replay_buffer and replay_config.sampler as they were"
-            )
-
-    def _columns(self) -> dict[str, list[object]]:
-        """Return name → [width, dtype] of the columns of a row, in JSON's types."""
-        return {name: [width, kind] for name, (width, kind) in self._storage.layout.matrices.items() if width}
-
-    @property
-    def record_type(self) -> np.dtype[Any]:
-        """Type of the records in :attr:`ReplayState.rows`: ``id`` and the columns."""
-        return self._storage.record_type
-
-    def unsaved(self) -> ArrayChunks:
-        """Return records of the rows that are new, or have changed, since :meth:`mark_saved`."""
-        return self._storage.unsaved()
-
-    @property
-    def saved_files(self) -> tuple[SegmentFile, ...]:
-        """Files with all other living rows, oldest first; a row in none of them is unsaved."""
-        return tuple(part for part in self._storage.saved.parts if part.last_id >= self._storage.oldest)
-
-    def mark_saved(self, parts: tuple[SegmentFile, ...]) -> None:
-        """Mark all living rows as saved in ``parts`` as they are now; those of later parts count."""
-        self._storage.saved.mark(parts, self.next_id)
-
-    def forget_saved(self) -> None:
-        """Mark all rows as unsaved: none stands in any file."""
-        self._storage.saved.forget()
+def _check_size(batch_size: int, capacity: int) -> None:
+    """Raise ValueError for a batch that could never be drawn."""
+    if batch_size < 1:
+        raise ValueError(f"replay: batch_size must be at least 1, got {batch_size}")
+    if batch_size >= capacity:
+        raise ValueError(
+            f"replay: {capacity} rows hold at most {capacity - 1} transitions, a batch of {batch_size} "
+            f"could never be drawn; raise replay_config.capacity or lower {RUN_BLOCK}.batch_size"
+        )

@@ -10,7 +10,8 @@ from hypothesis.extra import numpy as hnp
 
 from algorithm.core.data import StepBatch
 from algorithm.core.spec import Z_LIMIT
-from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import UniformSampler
 from ds.checking import MAX_ENVIRONMENTS, STRUCTURE, check_steps, message_limit, most_rows
 from ds.net.protocol import BadMessage, Episodes
 from ds.net.wire import encode

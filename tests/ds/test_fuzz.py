@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import UniformSampler
 from ds.checking import AHEAD
 from ds.net.protocol import (
     PROTOCOL,

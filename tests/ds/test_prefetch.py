@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
 from ds.prefetch import PrefetchedReplay, Prefetching
 from tests.oracles_replay import VECTOR, digest, make_segment, taken
 from tests.replay.buffers import batches_equal, result

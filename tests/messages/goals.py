@@ -9,7 +9,8 @@ from algorithm.config import load_config
 from algorithm.core.errors import UserError
 from algorithm.env.gym import GymEnv
 from algorithm.env.registry import find_recipe
-from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import UniformSampler
 from algorithm.run.experience.goals import make_relabel
 from tests.oracles_replay import make_segment
 from tests.toys_goals import TOYS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, UniformSampler
+from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
 from tests.oracles_replay import MIXED, VECTOR, NaiveReplay, assert_batch_equals, digest, make_segment, stored
 from tests.replay.buffers import Script, filled, result
 

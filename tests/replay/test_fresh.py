@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.replay.buffer import FifoSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.layout import ArrayChunks
-from algorithm.replay.samplers import MAX_YOUNG
+from algorithm.replay.samplers import MAX_YOUNG, FifoSampler, UniformSampler
 from tests.oracles_replay import VECTOR, NaiveReplay, make_segment
 from tests.replay.buffers import OPERATION, Script, filled
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from algorithm.core.data import Segment
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.relabel import Hindsight, Marks
+from algorithm.replay.samplers import PrioritizedSampler, UniformSampler
 from tests.oracles_replay import NaiveReplay, make_segment, step_batch, taken
 from tests.replay.buffers import OPERATIONS, Script, batches_equal
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.replay import layout
-from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.layout import SegmentFile
+from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
 from tests.oracles_replay import DISCRETE, MIXED, VECTOR, digest, make_segment, stored, taken, whole
 from tests.replay.buffers import OPERATION, OPERATIONS, Script, batches_equal, filled, result
 

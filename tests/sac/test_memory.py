@@ -15,7 +15,8 @@ from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.models.defaults import AttentionRep, ModelQ, RecurrentRep
 from algorithm.nn.protocols import Rep
-from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import UniformSampler
 from tests.batches import CPU, SMALL, Sac, random_batch, sac_actor, small_sac
 from tests.grid.agents import random_steps
 

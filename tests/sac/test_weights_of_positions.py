@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from algorithm.agents.off_policy.values import ScalarValues, smallest
-from algorithm.replay.buffer import FifoSampler, ReplayBuffer, Sampler, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import FifoSampler, Sampler, UniformSampler
 from tests.batches import Sac, small_sac
 from tests.oracles_replay import VECTOR, make_segment
 

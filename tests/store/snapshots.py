@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from algorithm.replay.buffer import PrioritizedSampler, ReplayBuffer, Sampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import PrioritizedSampler, Sampler
 from algorithm.store.checkpoints.checkpoint import Snapshot, save_checkpoint
 from tests.oracles_replay import VECTOR, make_segment
 from tests.replay.buffers import result

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from algorithm.core.errors import StorageError
-from algorithm.replay.buffer import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
 from algorithm.store.checkpoints import segments
 from algorithm.store.checkpoints.checkpoint import (
     Snapshot,

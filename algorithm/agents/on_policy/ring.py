@@ -13,7 +13,8 @@ from algorithm.core.data import Int, SequenceBatch, State
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream_seed
 from algorithm.replay.budget import largest_capacity, replay_bytes
-from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import UniformSampler
 
 _MANY_AGENTS = 64  # in an environment whose agents are not counted in advance
 

@@ -24,8 +24,9 @@ import numpy as np
 
 from algorithm.core.data import Array
 from algorithm.core.system.files import sync, sync_folder
-from algorithm.replay.buffer import ReplayBuffer, ReplayState
+from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.layout import CHUNK_BYTES, ArrayChunks, Records, SegmentFile
+from algorithm.replay.saving import ReplayState
 from algorithm.store.checkpoints.manifest import Entry, damaged, listed_blocks
 from algorithm.store.files import make_folder, put
 

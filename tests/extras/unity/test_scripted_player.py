@@ -16,7 +16,8 @@ from algorithm.extras.unity import package
 from algorithm.extras.unity.testing import make_build
 from algorithm.extras.unity.testing.sensors import Camera
 from algorithm.extras.unity.testing.tasks import LEARNABLE
-from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import UniformSampler
 from tests.extras.unity.ledgers import compare
 from tests.extras.unity.test_link import free_port
 

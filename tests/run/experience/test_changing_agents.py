@@ -12,7 +12,8 @@ from algorithm.core.data import Episode, Segment, StepBatch
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Observation
-from algorithm.replay.buffer import ReplayBuffer, UniformSampler
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import UniformSampler
 from algorithm.run.experience import collector
 from algorithm.run.experience.agent_processor import AgentProcessor
 from algorithm.run.experience.collector import Iteration, LocalCollector
