@@ -35,7 +35,6 @@ EXTRAS = {
     "dm_control/cartpole --max_step=60": ("dmc", ""),  # its packages depend on the version of Python
     f"{TASK} --check": ("check", ""),
     "unity/3dball --check": ("check", ""),
-    f"{TASK} --check --from dump.json": ("check", ""),
 }
 """Command -> the extra that it asks for, and the pip extra with what that needs."""
 

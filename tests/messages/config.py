@@ -303,8 +303,6 @@ COMMANDS = (
     "x --check --dry_run",
     "x --report a --eval 3",
     "x --repeat 2 --resume",
-    "x --from x.json",
-    "x --from x.json --dry_run",
     "x --record x.npz --video",
     "x --lesson near",
     "x --record x.txt --run",
