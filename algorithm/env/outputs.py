@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from algorithm.core.data import Array, Bool, Double, Int
 from algorithm.core.errors import GYMNASIUM, described
+from algorithm.core.steps import Array, Bool, Double, Int
 from algorithm.core.wording import counted
 
 _SIGNATURES = dict(zip(("reset", "step"), GYMNASIUM.splitlines()[1:], strict=True))
