@@ -62,6 +62,9 @@ class Segment(Sized):
         )
 
 
+_NONE: Int = np.zeros(0, np.int64)
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StepBatch(Sized):
     """N transitions in the order in which they were made, as numpy: a step of all environments, or several.
@@ -95,7 +98,7 @@ class StepBatch(Sized):
     def again(self) -> tuple[Int, Int]:
         """Rows [k] whose streams come again, and of each the next row of its stream [k]."""
         if len(set(self.streams.tolist())) == len(self):
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+            return _NONE, _NONE
         order = np.argsort(self.streams, kind="stable")
         before, after = order[:-1], order[1:]
         same = self.streams[before] == self.streams[after]
@@ -167,8 +170,7 @@ class StepBatch(Sized):
         begins = np.flatnonzero(self.start_steps == 0)
         if not len(begins):
             return {name: self.next_obs[name] for name in names}
-        starts = self.start_steps if self.follows is None else self.start_steps[self.follows < 0]
-        own = starts == 0
+        own = begins if self.follows is None else self.start_steps[self.follows < 0] == 0
         return {name: np.insert(self.next_obs[name], begins, self.obs[name][own], 0) for name in names}
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:

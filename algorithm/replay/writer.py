@@ -77,12 +77,14 @@ class Writer:
         if len(steps) == 1:
             return None
         self._check_steps(steps)
-        (before, after), follows = steps.again, steps.follows
+        follows, torn = steps.follows, False
         continues, at, heads = self.heads.of(steps.streams)
-        continues[after] = False
+        if follows is not None:
+            continues[steps.again[1]] = False
+            torn = steps.torn
         oldest_after = self._storage.next_id + 2 * len(steps) - self._storage.capacity
         ends_chain = continues & ((at != steps.start_steps) | (heads < oldest_after))
-        if oldest_after > self._storage.next_id or ends_chain.any() or steps.torn:
+        if oldest_after > self._storage.next_id or ends_chain.any() or torn:
             return None
         begins = ~continues if follows is None else ~continues & (follows < 0)
         taken, newest = self._write_steps(steps, begins, heads)
@@ -90,7 +92,7 @@ class Writer:
             self.heads.renew(steps.streams, steps.start_steps + 1, newest, steps.ended)
             return taken, newest
         last, none_follows = np.ones((2, len(steps)), np.bool_)
-        last[before], none_follows[follows[follows >= 0]] = False, False
+        last[steps.again[0]], none_follows[follows[follows >= 0]] = False, False
         steps_after = steps.start_steps[last] + 1
         self.heads.renew(steps.streams[last], steps_after, newest[last], steps.ended[last])
         return taken, newest[none_follows]
