@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from algorithm.core.errors import StorageError, UsageError, explain
-from ds.cluster.member import Order, Report
+from ds.cluster.member import Order, ProcessReport
 from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import REFUSED, Crew, ManagedProcess
 from ds.net.security import AUTHORITY, TOKEN
@@ -134,7 +134,7 @@ class LearnerGroup:
         if self._plan.learners == 1 or (line.startswith(_GRAVE) and _EXPECTED not in line):
             self._crew.say(f"{self.learner.name} │ {line}")
 
-    def learner_order(self, report: Report) -> Order | None:
+    def learner_order(self, report: ProcessReport) -> Order | None:
         """Return the order for a learner that is ready on some node; None: not yet, or see :attr:`error`."""
         plan, again, saved = self._plan, self._again, report.step >= 0
         if again and self._saved and not saved:
@@ -157,7 +157,7 @@ class LearnerGroup:
             unlock=unlock,
         )
 
-    def _actor_order(self, number: int, report: Report) -> Order | None:
+    def _actor_order(self, number: int, report: ProcessReport) -> Order | None:
         if self.endpoint is None:
             return None
         self._dialled[number] = self.endpoint

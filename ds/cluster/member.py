@@ -53,7 +53,7 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class ProcessReport:
     """State of a process as it sees itself, and of its run's folder.
 
     life:     differs for each start by Ray.
@@ -85,7 +85,7 @@ class Board:
         self._number = number
         self._asked: int | None = None
         self._orders: Mapping[str, Order] = {}
-        self._reports: list[tuple[str, Report]] = []
+        self._reports: list[tuple[str, ProcessReport]] = []
 
     def scale(self, number: int) -> int:
         """Ask for a number of actors; return the one before."""
@@ -93,12 +93,14 @@ class Board:
         self._asked = number
         return before
 
-    def report(self, key: str, report: Report) -> Order | None:
+    def report(self, key: str, report: ProcessReport) -> Order | None:
         """Keep a report for the command; return the order of the process."""
         self._reports.append((key, report))
         return self._orders.get(key)
 
-    def exchange(self, orders: Mapping[str, Order], number: int) -> tuple[int, list[tuple[str, Report]]]:
+    def exchange(
+        self, orders: Mapping[str, Order], number: int
+    ) -> tuple[int, list[tuple[str, ProcessReport]]]:
         """Replace all orders; return the reports since the last time, and the number of actors asked for.
 
         number: of actors that the command has now, which counts where nobody asked for another
@@ -109,7 +111,7 @@ class Board:
         return self._number, reports
 
 
-class Member:
+class ProcessActor:
     """Ray actor in whose process a learner or an actor runs; Ray starts it again whenever it has ended."""
 
     def live(self, *place: Any) -> None:  # noqa: ANN401 - see Life
@@ -136,7 +138,7 @@ class Life:
         self._private = Path(tempfile.gettempdir(), key)
         self._output = self._private / "output.txt"
         self._read = 0  # bytes of it
-        self._report = Report(
+        self._report = ProcessReport(
             life=secrets.token_hex(8),
             address=str(ray.util.get_node_ip_address()),  # type: ignore[no-untyped-call]
             lines=self._new_lines(),
@@ -151,7 +153,7 @@ class Life:
         threading.Event().wait()
 
     def report(self, **news: Any) -> Order | None:  # noqa: ANN401
-        """Report to the command, with ``news``; return the order for this life, if there is one."""
+        """ProcessReport to the command, with ``news``; return the order for this life, if there is one."""
         with self._lock:
             holder = holder_of(self._run / "run.lock")
             news |= {"exists": self._run.is_dir(), "step": _newest(self._run)}
@@ -196,7 +198,7 @@ class Life:
         self.report(code=code)
 
     def _obey(self) -> None:
-        """Report twice a second, and send this process the signal that the command orders."""
+        """ProcessReport twice a second, and send this process the signal that the command orders."""
         sent = 0
         while True:
             time.sleep(REPORT_S)

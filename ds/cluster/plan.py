@@ -10,16 +10,12 @@ from pathlib import Path
 from typing import Protocol
 
 from algorithm.app.cli.ds import DistributedOptions
-from algorithm.app.cli.flags import Role
-from algorithm.app.cli.train import TrainOptions
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
 from algorithm.store.names import MODELS, expand_name
 from algorithm.store.rundir import RunDir
 from ds.net.security import is_loopback
-
-Options = DistributedOptions | TrainOptions
 
 PROJECT = Path(__file__).resolve().parents[2]
 """Folder of the packages, and in a checkout of ``main_ds.py``."""
@@ -33,13 +29,13 @@ class Roles(Protocol):
 
     module: str
 
-    def learner(self, host: str, port: int, *, resume: bool, step: int) -> Options:
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> object:
         """Return the options of a learner that listens there; port 0: at one that is free.
 
         resume: go on with the run; step: of its newest checkpoint, -1 without one
         """
 
-    def actor(self, host: str, port: int) -> Options:
+    def actor(self, host: str, port: int) -> object:
         """Return the options of an actor for the learner there."""
 
 
@@ -72,21 +68,13 @@ class CommandRoles:
             fields += (*_TASK, *_LIMITS)
         if not resume:
             fields += ("seed",)
-        made = self._options("learner", host, port, fields)
+        made = self.options.of_role("learner", host, port, fields)
         overrides = (*made.train.overrides, *(() if resume else self.first))
         return replace(made, train=replace(made.train, name=self.name, resume=resume, overrides=overrides))
 
     def actor(self, host: str, port: int) -> DistributedOptions:
         """Return the options of an actor."""
-        return self._options("actor", host, port, (*_EVERYBODY, *_TASK))
-
-    def _options(self, role: Role, host: str, port: int, fields: Sequence[str]) -> DistributedOptions:
-        kept = {field: getattr(self.options.train, field) for field in fields}
-        train = TrainOptions(env=self.options.train.env, **kept)
-        insecure = self.options.insecure
-        return DistributedOptions(
-            role=role, train=train, learner_host=host, learner_port=port, insecure=insecure
-        )
+        return self.options.of_role("actor", host, port, (*_EVERYBODY, *_TASK))
 
 
 MakeSecrets = Callable[[Path, Sequence[str]], None]

@@ -14,7 +14,7 @@ from typing import Any
 
 from algorithm.core.errors import EnvError, NumericalError, StorageError, UsageError
 from algorithm.core.system.processes import KILL, ending
-from ds.cluster.member import Board, Member, Order, Report
+from ds.cluster.member import Board, Order, ProcessActor, ProcessReport
 
 REFUSED = 3
 """Exit code after which learner and actor do not fit together."""
@@ -67,14 +67,14 @@ class ManagedProcess:
         name: str,
         actor: Any,  # noqa: ANN401 - a handle of Ray
         place: tuple[str, str, str],
-        make_order: Callable[[Report], Order | None],
+        make_order: Callable[[ProcessReport], Order | None],
         on_line: Callable[[str], None],
     ) -> None:
         self.name = name
         self.node = ""
         self.restarts = 0
         self.order: Order | None = None  # of the life that works
-        self.report: Report | None = None  # of that life, the last one
+        self.report: ProcessReport | None = None  # of that life, the last one
         self.code: int | None = None  # of an end that no start follows
         self.why = ""
         self.output: deque[str] = deque(maxlen=12)  # its last lines, shown with its end
@@ -111,7 +111,7 @@ class ManagedProcess:
             return "back-off"
         return "waiting for the learner" if now < self._heard + _SILENT_S else "waiting for a free node"
 
-    def hear(self, report: Report) -> None:
+    def hear(self, report: ProcessReport) -> None:
         """Learn from a report; give an order to a life that is ready."""
         former, self.node, self._heard = self.node, report.address, time.monotonic()
         lines, last = report.lines, self.output[-1] if self.output else ""
@@ -244,7 +244,7 @@ class Crew:
         name: str,
         options: Mapping[str, Any],
         place: tuple[str, str],
-        make_order: Callable[[Report], Order | None],
+        make_order: Callable[[ProcessReport], Order | None],
         on_line: Callable[[str], None],
     ) -> ManagedProcess:
         """Return another process, which Ray is about to place. place: its folder, and the run's of a learner.
@@ -253,7 +253,7 @@ class Crew:
         """
         key = f"sac-{secrets.token_hex(8)}"
         # Without arguments: what they refer to might be gone when Ray starts it again.
-        actor = self.ray.remote(Member).options(max_restarts=-1, **options).remote()
+        actor = self.ray.remote(ProcessActor).options(max_restarts=-1, **options).remote()
         self._processes[key] = ManagedProcess(self, name, actor, (key, *place), make_order, on_line)
         return self._processes[key]
 

@@ -14,7 +14,7 @@ from algorithm.store.checkpoints.folders import checkpoint_of, checkpoint_steps
 from algorithm.store.checkpoints.manifest import STATE
 from algorithm.store.logs.rows import read_points
 from ds.cluster.group import LearnerGroup
-from ds.cluster.plan import ClusterPlan, CommandRoles, Options
+from ds.cluster.plan import ClusterPlan, CommandRoles
 from ds.cluster.process import Crew
 from ds.evolver.generations import MemberStart
 
@@ -55,7 +55,7 @@ class MemberRoles:
         self.part = part
         self.module = "algorithm.app.command" if alone else roles.module
 
-    def learner(self, host: str, port: int, *, resume: bool, step: int) -> Options:
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> object:
         """Return the options of the process that learns."""
         made, part = self._roles.learner(host, port, resume=resume, step=step), self.part
         train = replace(made.train, evaluations=part.evaluations)
@@ -64,7 +64,7 @@ class MemberRoles:
             train = replace(train, overrides=(*train.overrides, *part.overrides), init_from=networks)
         return train if self._alone else replace(made, train=train)
 
-    def actor(self, host: str, port: int) -> Options:
+    def actor(self, host: str, port: int) -> object:
         """Return the options of an actor."""
         made = self._roles.actor(host, port)
         return replace(

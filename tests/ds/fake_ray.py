@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ds.cluster.member import Board, Member
+from ds.cluster.member import Board, ProcessActor
 
 # A server that has imported everything makes a new process in a moment.
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -89,7 +89,7 @@ def _live(connection: Connection, address: str, place: tuple[Any, ...]) -> None:
     os.environ["RAY_AUTH_TOKEN"] = "secret"
     board = SimpleNamespace(report=SimpleNamespace(remote=report))
     try:
-        Member().live(board, *place)
+        ProcessActor().live(board, *place)
     except OSError as error:
         connection.send(error)
 

@@ -14,7 +14,7 @@ import pytest
 
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.cli.train import TrainOptions
-from ds.cluster.member import Board, Order, Report
+from ds.cluster.member import Board, Order, ProcessReport
 from tests.ds.fake_ray import BoardHandle, Call, FakeRay, MemberHandle
 
 LIMIT = 60.0
@@ -27,9 +27,9 @@ class Told(Board):
     def __init__(self, order: Order) -> None:
         super().__init__(0)
         self.order, self.signal = order, 0
-        self.told: list[Report] = []
+        self.told: list[ProcessReport] = []
 
-    def report(self, key: str, report: Report) -> Order | None:
+    def report(self, key: str, report: ProcessReport) -> Order | None:
         self.told.append(report)
         return replace(self.order, life=report.life, signal=self.signal)
 

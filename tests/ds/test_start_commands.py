@@ -20,7 +20,7 @@ from algorithm.core.errors import StorageError, UsageError
 from ds.cluster.cluster import rows
 from ds.cluster.command import ClusterAway, cluster, join_ray, start_ray
 from ds.cluster.group import LearnerGroup
-from ds.cluster.member import Order, Report
+from ds.cluster.member import Order, ProcessReport
 from ds.cluster.plan import ClusterPlan, CommandRoles, MakeSecrets, plan_from_args
 from ds.cluster.process import ManagedProcess, RestartRule
 from ds.evolver.generations import MemberStart
@@ -28,7 +28,7 @@ from ds.evolver.members import GenerationPart, MemberRoles
 from tests.ds.fake_ray import FakeRay
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
-NOTHING = Report(life="a", address=HERE)
+NOTHING = ProcessReport(life="a", address=HERE)
 BEGUN = replace(NOTHING, exists=True)
 SAVED = replace(BEGUN, step=3)
 
@@ -56,7 +56,7 @@ def refused(group: LearnerGroup) -> object:
     return group.over()
 
 
-def observe(group: LearnerGroup, report: Report) -> None:
+def observe(group: LearnerGroup, report: ProcessReport) -> None:
     group.learner.report = report
     group.step(0)
 
@@ -81,7 +81,7 @@ LISTENS = replace(BEGUN, pid=1, endpoint=(HERE, 4000))
     ],
 )
 def test_a_learner_goes_on_with_what_there_is(
-    restart: bool, asked: bool, status: Report, resume: bool, aside: bool
+    restart: bool, asked: bool, status: ProcessReport, resume: bool, aside: bool
 ) -> None:
     group = group_of(resume=asked)
     if restart:
@@ -144,7 +144,7 @@ def test_secrets_are_made_anew_for_another_address_and_not_on_the_loopback() -> 
     assert made == [[HERE], [THERE]]
 
 
-def order_for(report: Report) -> Order:
+def order_for(report: ProcessReport) -> Order:
     return Order(life=report.life, module="", options=None)
 
 

@@ -126,6 +126,13 @@ class DistributedOptions:
         }
         return config_flags(self.train) | {path: value for path, value in keys.items() if value is not None}
 
+    def of_role(self, role: Role, host: str, port: int, fields: Sequence[str]) -> DistributedOptions:
+        """Return the options of a learner or an actor: those of ``fields``, and where the learner listens."""
+        train = TrainOptions(env=self.train.env, **{name: getattr(self.train, name) for name in fields})
+        return DistributedOptions(
+            role=role, train=train, learner_host=host, learner_port=port, insecure=self.insecure
+        )
+
 
 _KINDS = (TrainOptions, DistributedOptions, ClusterOptions)
 
