@@ -36,7 +36,6 @@ def messages() -> Iterator[tuple[str, str]]:
     yield "a wide window", _said(lambda: graph_of(attentive))
     for damage, row in (
         (graphs._normaliser_is_left_out, {}),
-        (graphs._noise_is_too_wide, {}),
         (graphs._mask_is_inverted, {"action": "discrete"}),
         (graphs._version_depends_on_inputs, {}),
     ):
