@@ -80,6 +80,12 @@ def test_ticks_are_round(values, log, ticks):
     assert shown[-len(ticks) :] == ticks
 
 
+def test_between_whole_numbers_is_no_tick():
+    """Three trials are 1, 2 and 3; minutes may have parts."""
+    trials, minutes = (texts(drawn(line([0, 5, 10], x=np.array(x)))) for x in ([1.0, 2, 3], [1.5, 2, 3]))
+    assert trials[:3] == ["1", "2", "3"] and "2.5" in minutes
+
+
 def test_a_drawing_has_the_colours_and_type_of_the_style_sheet_and_can_stand_beside_others():
     assert list(LIGHT) == list(DARK)
     assert len(set(LIGHT.values())) == len(LIGHT)  # one name a colour, so that a drawing can be recoloured

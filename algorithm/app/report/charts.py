@@ -269,11 +269,12 @@ def draw(
             around = np.concatenate([there, back]), np.concatenate([high[known], low[known][::-1]])
             axes.fill(*map(_clipped, around), color=colour, alpha=0.18, linewidth=0, clip_on=False)
     axes.margins(x=0.0, y=0.04)
-    _scale(axes, np.concatenate([np.zeros(0), *(line.known[1] for line in lines)]), ticks, log=log)
+    x, y = (np.concatenate([np.zeros(0), *(line.known[axis] for line in lines)]) for axis in (0, 1))
+    _scale(axes, y, ticks, log=log, whole=bool((x % 1 == 0).all()))
 
 
-def _scale(axes: Axes, values: Double, ticks: tuple[int, int], *, log: bool) -> None:
-    """Choose the scale of y and round ticks."""
+def _scale(axes: Axes, values: Double, ticks: tuple[int, int], *, log: bool, whole: bool) -> None:
+    """Choose the scale of y and round ticks. whole: x are whole numbers, such as steps or trials."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     if log and suits_logarithm(values):
@@ -283,8 +284,6 @@ def _scale(axes: Axes, values: Double, ticks: tuple[int, int], *, log: bool) -> 
         axes.minorticks_off()
     else:
         axes.yaxis.set_major_locator(MaxNLocator(ticks[1], steps=[1, 2, 5, 10]))
-    first, last = axes.get_xlim()
-    whole = last - first >= 5  # of core-minutes there may be few
     axes.xaxis.set_major_locator(MaxNLocator(ticks[0], steps=[1, 2, 5, 10], integer=whole, min_n_ticks=1))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: steps_text(step)))
     axes.yaxis.set_major_formatter(

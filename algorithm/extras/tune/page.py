@@ -234,7 +234,7 @@ def _parallel(ended: Sequence[TrialRecord], facts: StudyFacts) -> Section:
     axes = [f"{place}: {path}" for place, path in enumerate(facts.space, 1)]
     axes.append(f"{len(axes) + 1}: the value")
     note = f"{', '.join(axes)}. Each from its minimum, 0, to its maximum, 1."
-    chart = Chart("Parallel coordinates", lines, large=True, along="axis")
+    chart = Chart("Each trial across the parameters", lines, large=True, along="axis")
     return Section(title="Parallel coordinates", chart=chart, notes=[note])
 
 
