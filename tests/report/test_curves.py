@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from algorithm.app.report import curves
-from algorithm.app.report.curves import Series, common_grid, group_lines, plot_curve, read_series
+from algorithm.app.report.curves import Series, common_grid, plot_curve, read_series
 from algorithm.app.report.repeats import repeat_rows, repeat_summary
 from algorithm.core.errors import StorageError
-from algorithm.run.evaluation.statistics import mean_interval
 
 
 def series(offset=0.0, steps=(0, 1000, 2000), label="run"):
@@ -74,17 +73,6 @@ def test_several_runs_are_drawn_with_their_mean_and_one_entry_for_training(tmp_p
     named = {line.label: line.y.tolist() for line in drawn if line.label}
     mean = "evaluation, mean of 2 runs, Student's 95 % interval"
     assert list(named) == [mean, "training episodes"] and named[mean] == [15, 115, 215]
-
-
-def test_a_comparison_has_the_mean_of_each_experiment():
-    lines = group_lines({"slow": [series(0.0), series(20.0)], "none": [], "fast": [series(100.0)]})
-    assert [line.style for line in lines] == ["run", "run", "line", "line"]
-    slow, fast = lines[2:]
-    assert (slow.label, slow.tone, slow.y.tolist()) == ("slow, 2 runs", 0, [10, 110, 210])
-    assert (fast.label, fast.tone, fast.y.tolist()) == ("fast, 1 run", 2, [100, 200, 300])
-    half = mean_interval([0.0, 20.0]).half_width  # as in the terminal
-    np.testing.assert_allclose(slow.band, [slow.y - half, slow.y + half])
-    assert np.isnan(fast.band).all()  # one run alone has no interval
 
 
 def test_a_picture_that_cannot_be_written_is_named(tmp_path):

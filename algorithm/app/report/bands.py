@@ -72,8 +72,12 @@ def lesson_bands(
 
 
 def _span(lessons: Sequence[str], number: int, begin: float, end: float) -> Span:
-    name = lessons[number] if number < len(lessons) else str(number)
-    return Span(name, begin, end, min(1.0, number / max(1, len(lessons) - 1)))
+    return Span(
+        lesson=lessons[number] if number < len(lessons) else str(number),
+        begin=begin,
+        end=end,
+        place=min(1.0, number / max(1, len(lessons) - 1)),
+    )
 
 
 def draw_band(axes: Axes, band: Band, *, width: float, tone: int = 0, size: float = 11) -> None:
@@ -94,8 +98,7 @@ def draw_band(axes: Axes, band: Band, *, width: float, tone: int = 0, size: floa
         )
     first, last = axes.get_xlim()
     for one in band.spans:
-        room = (one.end - one.begin) / (last - first) * width
-        most = room / (size * _PER_CHARACTER) - 1
+        most = (one.end - one.begin) / (last - first) * width / (size * _PER_CHARACTER) - 1
         fits = [text for text in (f"{band.name} = {one.lesson}", one.lesson) if len(text) <= most]
         if fits:
             axes.text((one.begin + one.end) / 2, 0.46, fits[0], ha="center", va="center", fontsize=size)

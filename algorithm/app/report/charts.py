@@ -278,9 +278,9 @@ def _scale(axes: Axes, values: Double, ticks: tuple[int, int], *, log: bool, who
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     if log and suits_logarithm(values):
-        span = values.max() / values.min()
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 100 else (1,), numticks=ticks[1]))
+        subs = (1, 2, 5) if values.max() / values.min() < 100 else (1,)
+        axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=ticks[1]))
         axes.minorticks_off()
     else:
         axes.yaxis.set_major_locator(MaxNLocator(ticks[1], steps=[1, 2, 5, 10]))

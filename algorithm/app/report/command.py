@@ -27,11 +27,9 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
     if len(names) == 1 and is_name(names[0]):
         path = env_folder(folder.label, models) / names[0]
         of_several = RunDir(folder.label, names[0], path, argument)
-        if (path / LINEAGE).is_file():
-            print(of_several.shown(extra("write_population")(of_several)))
-            return 0
-        if (path / STUDY).is_file():
-            extra("write_study")(of_several)
+        is_population = (path / LINEAGE).is_file()
+        if is_population or (path / STUDY).is_file():
+            extra("write_population" if is_population else "write_study")(of_several)
             print(of_several.shown(of_several.report))
             return 0
     matched = matching_names(folder.label, names, models=models, argument=argument)

@@ -14,7 +14,7 @@ from algorithm.app.report.charts import Chart, Line, write_picture
 from algorithm.app.report.facts import Columns
 from algorithm.core.data import Double
 from algorithm.core.panels import panel
-from algorithm.core.wording import counted, info_name
+from algorithm.core.wording import info_name
 from algorithm.run.evaluation.statistics import INTERVAL, mean_interval
 from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.logs.registry import EVAL_INFOS, ROLLOUT_INFOS
@@ -105,8 +105,7 @@ def mean_line(
 ) -> Line:
     """Return the means of the samples at each x, with Student's 95 % interval as in every table."""
     intervals = [mean_interval(values) for values in samples]
-    mean = np.array([one.mean for one in intervals])
-    half = np.array([one.half_width for one in intervals])
+    mean, half = (np.array([getattr(one, key) for one in intervals]) for key in ("mean", "half_width"))
     return Line(label=label, x=x, y=mean, tone=tone, band=(mean - half, mean + half), dots=dots)
 
 
@@ -128,15 +127,6 @@ def plot_curve(path: Path, series: Sequence[Series], *, title: str = "", bands: 
             for name, one in zip(names, series, strict=True)
         ]
     write_picture(path, lines, title=title, bands=bands)
-
-
-def group_lines(groups: Mapping[str, Sequence[Series]]) -> list[Line]:
-    """Return the lines of several experiments. groups: experiment -> its runs, one a seed."""
-    return [
-        line
-        for tone, (name, series) in enumerate(groups.items())
-        for line in experiment_lines(series, f"{name}, {counted(len(series), 'run')}", tone=tone)
-    ]
 
 
 PANELS = (
@@ -165,13 +155,11 @@ def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:
     step = np.asarray(columns["step"], np.float64)
     charts = _infos(columns, step)
     for one in PANELS:
-        lines = _lines(one.lines, columns, step)
-        if not lines:
-            continue
-        lines += _lines(one.aims, columns, step, style="aim")
-        if "time/replay_ratio" in one.lines and replay_ratio is not None:
-            lines.append(Line(label="target", x=step, y=np.full_like(step, replay_ratio), style="aim"))
-        charts.append(Chart(one.title, lines, log=one.log))
+        if lines := _lines(one.lines, columns, step):
+            lines += _lines(one.aims, columns, step, style="aim")
+            if "time/replay_ratio" in one.lines and replay_ratio is not None:
+                lines.append(Line(label="target", x=step, y=np.full_like(step, replay_ratio), style="aim"))
+            charts.append(Chart(one.title, lines, log=one.log))
     return charts + _faults(columns, step)
 
 

@@ -129,10 +129,9 @@ class Facts:
             return state_of(self.holder)
         if not self.ended:
             return "ended without a result"
-        limit = self.config.config.base_config.max_step if self.config else -1
-        steps = self.steps or 0
-        evaluated_last = number(self.result, "last_eval", "step") == steps
-        return FINISHED if evaluated_last or 0 < limit <= steps else "stopped before its end"
+        limit, steps = self.config.config.base_config.max_step if self.config else -1, self.steps or 0
+        is_done = 0 < limit <= steps or number(self.result, "last_eval", "step") == steps
+        return FINISHED if is_done else "stopped before its end"
 
     @property
     def seed(self) -> str:
@@ -169,8 +168,9 @@ class Facts:
         """Faults survived, by kind."""
         if self.ended and isinstance(kinds := self.result.get("faults"), Mapping):
             return {str(kind): value for kind in kinds if (value := number(kinds, str(kind))) is not None}
-        names = [name for name in METRICS if name.startswith("fault/")]
-        latest = {name.removeprefix("fault/"): self.latest(name) for name in names}
+        latest = {
+            name.removeprefix("fault/"): self.latest(name) for name in METRICS if name.startswith("fault/")
+        }
         return {kind: value for kind, value in latest.items() if value is not None}
 
     def latest(self, name: str, behaviour: str | None = None) -> float | None:
@@ -190,8 +190,9 @@ class Facts:
 
     def best_evaluation(self, behaviour: str) -> Score | None:
         """Return the evaluation with the largest mean, the first of equals; None without one."""
-        measured = max(self.evaluations(behaviour), key=lambda score: score.mean, default=None)
-        return self._result_score("best_eval", behaviour) or measured
+        return self._result_score("best_eval", behaviour) or max(
+            self.evaluations(behaviour), key=lambda score: score.mean, default=None
+        )
 
     def evaluations(self, behaviour: str) -> list[Score]:
         """Return all evaluations in the metrics, in their order."""

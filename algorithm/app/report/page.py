@@ -92,15 +92,13 @@ class FolderPage(Page):
 
     def write(self) -> Path:
         """Write the page; return its path. Raises StorageError."""
-        folder, now = self.folder, datetime.now(timezone.utc)
-        written = "this page", f"written {now.isoformat(timespec='seconds')}"
-        origin = Section(title="Origin", facts=[*self.origin, ("folder", str(folder.path)), written])
-        again = "Write this page again", folder.command("--report", folder.name)
+        folder, now = self.folder, datetime.now(timezone.utc).isoformat(timespec="seconds")
+        facts = [*self.origin, ("folder", str(folder.path)), ("this page", f"written {now}")]
         whole = replace(
             self,
             title=f"{folder.env}, {folder.name}",
-            sections=[*self.sections, origin],
-            commands=[*self.commands, again],
+            sections=[*self.sections, Section(title="Origin", facts=facts)],
+            commands=[*self.commands, ("Write this page again", folder.command("--report", folder.name))],
         )
         write_text(folder.report, whole.html)
         return folder.report

@@ -60,9 +60,8 @@ def write_report(run: RunDir) -> Path:
 
 
 def _subtitle(facts: Facts) -> str:
-    parts = [facts.state, f"seed {facts.seed}"]
-    if facts.config and facts.config.config.base_config.env_name:  # a file that was emptied has none
-        parts.insert(0, facts.config.config.base_config.env_name)
+    env_name = facts.config.config.base_config.env_name if facts.config else None
+    parts = [*([env_name] if env_name else []), facts.state, f"seed {facts.seed}"]  # an emptied file has none
     if isinstance(started := facts.manifest.get("started"), str):
         utc = " UTC" if started.endswith("+00:00") else ""
         parts.append(f"started {started[:16].replace('T', ' ')}{utc}")
@@ -73,11 +72,11 @@ def _tiles(facts: Facts) -> list[Tile]:
     tiles = []
     for behaviour in facts.behaviours:
         name = "" if behaviour == DEFAULT_BEHAVIOUR else f", {behaviour}"
-        tiles.append(_score(f"last evaluation{name}", facts.last_evaluation(behaviour)))
-        tiles.append(_score(f"best evaluation{name}", facts.best_evaluation(behaviour)))
+        infos = info_rows(facts.infos(behaviour))
         tiles += [
-            Tile(f"{title}{name}", text, "last evaluation")
-            for title, text in info_rows(facts.infos(behaviour))
+            _score(f"last evaluation{name}", facts.last_evaluation(behaviour)),
+            _score(f"best evaluation{name}", facts.best_evaluation(behaviour)),
+            *(Tile(f"{title}{name}", text, "last evaluation") for title, text in infos),
         ]
     steps, updates, seconds = facts.steps, facts.updates, facts.seconds
     about = "" if facts.ended else "as of the last summary"
@@ -142,17 +141,13 @@ def _settings(facts: Facts) -> Iterator[Section]:
     for key, (value, *others) in differences([facts.config, preset]).items():
         is_changed = preset is not None and value != others[0]
         rows.append([code(key), bold(value) if is_changed else value, *others])
-    text = "Every key is at its default."
-    if rows:
-        text = "Every key that is not at its default. " + (
-            "Bold: the task's files now have another value."
-            if preset
-            else "The task's own files cannot be compared from here."
-        )
+    other = "Bold: the task's files now have another value."
+    unknown = "The task's own files cannot be compared from here."
+    text = f"Every key that is not at its default. {other if preset else unknown}"
     drawn = ", ".join(f"{path} = {inline(value)}" for path, value in facts.config.drawn.items())
     yield Section(
         title="Configuration",
-        text=[text],
+        text=[text if rows else "Every key is at its default."],
         head=["key", "this run", "task", "default"],
         rows=rows,
         notes=[f"drawn at the start: {drawn}"] if drawn else [],
@@ -167,12 +162,10 @@ def _origin(facts: Facts) -> list[tuple[str, str]]:
         parts = (host.get("name"), host.get("system"), f"{host.get('cpus')} processors")
         rows.append(("machine", ", ".join(str(part) for part in parts if part is not None)))
     if isinstance(versions := lookup(manifest, "versions"), Mapping):
-        known = {"python": manifest.get("python"), **versions}
-        rows.append(
-            ("versions", ", ".join(f"{name} {version}" for name, version in known.items() if version))
-        )
+        known = {"python": manifest.get("python"), **versions}.items()
+        rows.append(("versions", ", ".join(f"{name} {version}" for name, version in known if version)))
     if isinstance(git := manifest.get("git"), Mapping):
-        changed = ", with changes that were not committed" if git.get("changed") else ""
+        changed = ", with changes that were not committed" * bool(git.get("changed"))
         rows.append(("program", f"commit {git.get('commit')}{changed}"))
     if isinstance(resumed := manifest.get("resumed"), list) and resumed:
         at = ", ".join(f"{step:,}" for one in resumed if isinstance(step := lookup(one, "step"), int))
@@ -185,8 +178,8 @@ def _origin(facts: Facts) -> list[tuple[str, str]]:
 def _shares(parts: Mapping[object, object]) -> str:
     seconds = {str(part): value for part, value in parts.items() if isinstance(value, int | float)}
     total = sum(seconds.values())
-    largest = sorted(seconds.items(), key=lambda item: -item[1])
-    return ", ".join(f"{part} {value / total:.0%}" for part, value in largest) if total > 0 else "unknown"
+    largest_first = sorted(seconds, key=lambda part: -seconds[part]) if total > 0 else ()
+    return ", ".join(f"{part} {seconds[part] / total:.0%}" for part in largest_first) or "unknown"
 
 
 def command_list(facts: Facts) -> list[tuple[str, str]]:

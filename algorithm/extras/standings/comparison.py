@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from algorithm.app.report.charts import Chart
-from algorithm.app.report.curves import Series, group_lines
+from algorithm.app.report.charts import Chart, Line
+from algorithm.app.report.curves import Series, experiment_lines
 from algorithm.app.report.facts import Facts, Score
 from algorithm.app.report.page import Page, Section, code, heading, link_to_page
 from algorithm.app.report.settings import differences
@@ -133,6 +133,15 @@ def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> Iterator[Se
         rows=standing,
         notes=[_STANDING],
     )
+
+
+def group_lines(groups: Mapping[str, Sequence[Series]]) -> list[Line]:
+    """Return the lines of several experiments. groups: experiment -> its runs, one a seed."""
+    return [
+        line
+        for tone, (name, series) in enumerate(groups.items())
+        for line in experiment_lines(series, f"{name}, {counted(len(series), 'run')}", tone=tone)
+    ]
 
 
 def _outcomes(

@@ -7,8 +7,9 @@ import pytest
 
 from algorithm.app.report.curves import Series
 from algorithm.app.report.facts import Facts
-from algorithm.extras.standings.comparison import comparison, file_stem
+from algorithm.extras.standings.comparison import comparison, file_stem, group_lines
 from algorithm.extras.standings.experiments import Experiment, first_step_at, grouped, level_of, mean_over
+from algorithm.run.evaluation.statistics import mean_interval
 from main import main
 from tests.report.made_runs import CURVE, make_run, metrics_text
 from tests.report.pages import read
@@ -33,6 +34,17 @@ def curve(returns, steps=None, label="x"):
 
 def evaluated(*means):
     return metrics_text({**CURVE, "eval/return_mean": means})
+
+
+def test_a_comparison_has_the_mean_of_each_experiment():
+    lines = group_lines({"slow": [curve([0, 100]), curve([20, 120])], "none": [], "fast": [curve([9, 8])]})
+    assert [line.style for line in lines] == ["run", "run", "line", "line"]
+    slow, fast = lines[2:]
+    assert (slow.label, slow.tone, slow.y.tolist()) == ("slow, 2 runs", 0, [10, 110])
+    assert (fast.label, fast.tone, fast.y.tolist()) == ("fast, 1 run", 2, [9, 8])
+    half = mean_interval([0.0, 20.0]).half_width  # as in the terminal
+    np.testing.assert_allclose(slow.band, [slow.y - half, slow.y + half])
+    assert np.isnan(fast.band).all()  # one run alone has no interval
 
 
 def test_runs_of_repeat_are_one_experiment():
