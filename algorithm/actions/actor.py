@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from algorithm.actions.choice import MODE, ActionChoice, Candidate, DrawnAction, TensorOrArray
 from algorithm.actions.continuous import Noise, NoNoise
 from algorithm.actions.parts import ActionParts
 from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.seeding import restore_generator
-from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension
+from algorithm.nn.acting.forms import NoFormError, is_ours
 from algorithm.nn.acting.model import ActingModel
-from algorithm.nn.acting.programs import NumpyPrograms
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.noisy import LayerNoise
-from algorithm.ops.shapes import added
+
+MANY = 1024
+"""Agents from which on torch is faster: then its larger products outweigh what each operation costs."""
 
 
 class Actor:
@@ -36,6 +35,7 @@ class Actor:
     value_of:  values [..., N] of a critic's outputs [..., N·K]; None: the outputs are values
 
     choice: what chooses the actions, as a function of tensors alone
+    by_numpy: the same of arrays, or why torch computes it; None: not known yet
     """
 
     def __init__(
@@ -60,11 +60,12 @@ class Actor:
             noise or NoNoise(),
             scorers,
             value_of or _same,
+            has_memory=model.rep.carry_shape != (0,),
         )
+        self.by_numpy: ActionChoice | str | None = None
         layers = [model.rep, model.policy, *(member for q in critics for member in q.members)]
         self._layer_noise = LayerNoise(layers, on=exploring)
         self._generator = torch.Generator(device).manual_seed(seed)
-        self._programs = NumpyPrograms(self.choice, device)
 
     @property
     def stored_carry_shape(self) -> tuple[int, ...]:
@@ -92,50 +93,76 @@ class Actor:
         it is drawn.
         """
         self._layer_noise.apply(self._generator)
-        inputs = self._inputs(obs, prev_action, carry, action_mask)
-        if not greedy:
-            inputs += self._draws(inputs, normal)
-        z, onehot, logp, *after = self._programs((len(prev_action), greedy), inputs)
-        u = self._parts.continuous.squash(z)
+        draws = [MODE] if greedy else self._draws(action_mask.shape, prev_action.shape[1], normal)
+        drawn, after = self._chosen(obs, prev_action, carry, action_mask, draws)
+        u = self._parts.continuous.squash(drawn.z)
         return ActorOutput(
-            action=np.concatenate([onehot, u], 1) if onehot.shape[1] else u,
-            z=z,
-            behaviour_logp=logp,
+            action=np.concatenate([drawn.onehot, u], 1) if drawn.onehot.shape[1] else u,
+            z=drawn.z,
+            behaviour_logp=drawn.logp,
             carry=after[0] if after else carry,
         )
 
-    def way(self, spec: AgentSpec, n: int) -> str:
+    def _chosen(
+        self,
+        obs: Mapping[str, Array],
+        prev_action: Float,
+        carry: Float,
+        mask: Bool,
+        draws: Sequence[Candidate],
+    ) -> tuple[DrawnAction, list[TensorOrArray]]:
+        """Return results of the choice, as arrays; see :meth:`ActionChoice.__call__`."""
+        chooses = self._numpy_for(len(prev_action))
+        if not isinstance(chooses, str):
+            return _quietly(chooses, obs, prev_action, carry, mask, draws)
+        with torch.inference_mode():
+            drawn, after = self.choice(
+                {name: self._tensor(x) for name, x in obs.items()},
+                self._tensor(prev_action),
+                self._tensor(carry),
+                self._tensor(mask),
+                [pair if pair is MODE else (self._tensor(pair[0]), self._tensor(pair[1])) for pair in draws],
+            )
+        return DrawnAction(*(x.cpu().numpy() for x in drawn)), [x.cpu().numpy() for x in after]
+
+    def _numpy_for(self, n: int) -> ActionChoice | str:
+        """Return the choice of numpy for n agents, or why torch computes it."""
+        if n >= MANY:
+            return f"{n:,} rows"
+        if self.by_numpy is None:
+            try:
+                self.by_numpy = self.choice.with_arrays(self._device)
+            except NoFormError as error:
+                self.by_numpy = str(error)
+        return self.by_numpy
+
+    def way(self, n: int) -> str:
         """Return what computes the actions of ``n`` agents, for the start screen: numpy, or torch and why."""
-        obs = {name: np.zeros((n, *shape), dtype) for name, shape, dtype in spec.obs.items()}
-        action = spec.action
-        inputs = self._inputs(obs, action.padding(n), self.initial_carry(n), action.all_allowed(n))
-        before = self._generator.get_state()
-        found = self._programs.decide([*inputs, *self._draws(inputs)])
-        self._generator.set_state(before)
-        return f"torch: {found}" if isinstance(found, str) else "numpy"
+        if isinstance(reason := self._numpy_for(n), str):
+            return f"torch: {reason}"
+        networks = self.choice.model.rep, self.choice.model.policy
+        own = [type(one).__qualname__ for one in networks if not is_ours(one)]
+        return f"numpy, {' and '.join(own)} in torch" if own else "numpy"
 
     def renew(self) -> None:
-        """Read attributes of the networks anew at the next action: programs of numpy hold them.
+        """Read attributes of the networks anew at the next action: forms of numpy hold them.
 
         Done at each checkpoint, so that a run acts as one that begins there.
         """
-        self._programs.renew()
+        self.by_numpy = None
 
-    def _inputs(
-        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, mask: Bool
-    ) -> list[NDArray[Any]]:
-        names = self.choice.names
-        names += [] if names else obs
-        return [prev_action, carry, mask, *(obs[name] for name in names)]
+    def _draws(self, shape: tuple[int, ...], actions: int, normal: Float | None) -> list[Candidate]:
+        """Draw normal numbers [N, A_c] and uniform ones [N, ΣN] for each candidate, or of ``normal``.
 
-    def _draws(self, inputs: Sequence[NDArray[Any]], normal: Float | None = None) -> list[NDArray[Any]]:
-        """Draw normal numbers [N, A_c] and uniform ones [N, ΣN] for each candidate; one of ``normal``."""
-        prev_action, _, mask = inputs[:3]
-        n, discrete = mask.shape
+        shape: N and ΣN; actions: A
+        """
+        n, discrete = shape
         if normal is not None:
-            return [normal, self._drawn(torch.rand, (n, discrete))]
-        sizes = (torch.randn, (n, prev_action.shape[1] - discrete)), (torch.rand, (n, discrete))
-        return [self._drawn(make, size) for make, size in sizes * self._num_candidates]
+            return [(normal, self._drawn(torch.rand, (n, discrete)))]
+        return [
+            (self._drawn(torch.randn, (n, actions - discrete)), self._drawn(torch.rand, (n, discrete)))
+            for _ in range(self._num_candidates)
+        ]
 
     def _drawn(self, make: Callable[..., Tensor], size: tuple[int, int]) -> Float:
         if not size[1]:
@@ -160,112 +187,13 @@ class Actor:
         restore_generator(self._generator, torch.from_numpy(state))
 
     def _tensor(self, array: Array) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+        return torch.from_numpy(array if array.flags.writeable else array.copy()).to(self._device)
+
+
+@np.errstate(all="ignore")  # torch says nothing of log 0
+def _quietly(choice: ActionChoice, *inputs: TensorOrArray) -> tuple[DrawnAction, list[TensorOrArray]]:
+    return choice(*inputs)
 
 
 def _same(values: Tensor) -> Tensor:
     return values
-
-
-@dataclass(frozen=True)
-class DrawnAction:
-    """Actions of N agents before they are flat."""
-
-    z: Tensor  # [N, A_c]
-    onehot: Tensor  # [N, ΣN]
-    logp: Tensor  # [N, H]
-
-
-@dataclass(frozen=True)
-class ActionChoice:
-    """Choice of N agents' actions, as a function of tensors alone.
-
-    scorers: extensions that choose among several candidates
-    names:   of the observations, in the order of the first ones
-    absent:  observations that are not given, since only critics see them, and their shapes: they are 0
-    """
-
-    model: ActingModel
-    parts: ActionParts
-    noise: Noise
-    scorers: Sequence[Extension]
-    value_of: Callable[[Tensor], Tensor]
-    names: list[str] = field(default_factory=list)
-    absent: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-
-    def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Return z [N, A_c], one-hots [N, ΣN], log-probabilities [N, H], and carries [N, *C] if any.
-
-        inputs: actions before, carries, masks, observations; normal [N, A_c] and uniform numbers [N, ΣN] of
-                each candidate, or none for the mode
-        """
-        prev_action, carry, mask, *others = inputs
-        draws = others[len(self.names) :]
-        seen, state, after = self.encode(dict(zip(self.names, others, strict=False)), prev_action, carry)
-        policy = self.model.policy(state, seen)
-        pairs = zip(draws[::2], draws[1::2], strict=True) if draws else [(None, None)]
-        drawn = [self.draw(policy, state, mask, normal, uniform) for normal, uniform in pairs]
-        best = drawn[0] if len(drawn) == 1 else self._most_wanted(drawn, state)
-        return [best.z, best.onehot, best.logp, *after]
-
-    @property
-    def has_memory(self) -> bool:
-        """Whether there is a carry."""
-        return self.model.rep.carry_shape != (0,)
-
-    def encode(
-        self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor
-    ) -> tuple[Mapping[str, Tensor], Tensor, list[Tensor]]:
-        """Return normalised observations name -> [N, ...], states [N, S], and carries [N, *C] if any."""
-        zeros = {  # of an exported graph N is not known
-            name: prev_action.detach()[:, :1] * prev_action.new_zeros(shape)
-            for name, shape in self.absent.items()
-        }
-        seen = self.model.normaliser({**obs, **zeros})
-        state, after = self.model.rep(
-            {name: value.unsqueeze(1) for name, value in seen.items()},
-            prev_action.unsqueeze(1),
-            carry,
-            torch.ones(prev_action.shape[0], 1, dtype=torch.bool, device=prev_action.device),
-        )
-        return seen, state[:, 0], [after[:, 0]] if self.has_memory else []
-
-    def draw(
-        self,
-        policy: HybridAction,
-        state: Tensor,
-        mask: Tensor,
-        normal: Tensor | None,
-        uniform: Tensor | None,
-    ) -> DrawnAction:
-        """Return actions of a policy in states [N, S]; normal [N, A_c], uniform [N, ΣN], None: the mode."""
-        z, c_logp = self.parts.continuous.act(policy, normal, self.noise)
-        onehot, d_logp = self.parts.discrete.act(
-            policy,
-            mask,
-            lambda: added(self.value_of(q.frozen(state, z.tanh())).mean(0) for q in self.model.critics),
-            uniform,
-            self.noise,
-        )
-        found = [x for x in (d_logp, c_logp) if x is not None]
-        logp = torch.cat([x if x.dim() > 1 else x.unsqueeze(-1) for x in found], -1)
-        return DrawnAction(z=z, onehot=onehot, logp=logp)
-
-    def _most_wanted(self, drawn: Sequence[DrawnAction], state: Tensor) -> DrawnAction:
-        """Return each agent's draw of the highest score, summed over the extensions.
-
-        Its log-probability is that of the policy: the effect of the choice on it has no closed form.
-        """
-        action = torch.stack([torch.cat([one.onehot, one.z.tanh()], -1) for one in drawn], 1)
-        scores = sum(scorer.score_actions(state, action) for scorer in self.scorers)
-        assert isinstance(scores, Tensor)
-        best, rows = scores.argmax(1), torch.arange(len(state), device=state.device)
-
-        def chosen(part: Callable[[DrawnAction], Tensor]) -> Tensor:
-            return torch.stack([part(one) for one in drawn], 1)[rows, best]
-
-        return DrawnAction(
-            z=chosen(lambda one: one.z),
-            onehot=chosen(lambda one: one.onehot),
-            logp=chosen(lambda one: one.logp),
-        )

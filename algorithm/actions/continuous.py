@@ -13,6 +13,7 @@ from typing_extensions import override
 from algorithm.core.data import Float
 from algorithm.core.spec import Z_LIMIT
 from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.ops import library
 from algorithm.ops.densities import normal_logp, tanh_normal_sample
 
 _LEAST = torch.finfo(torch.float32).min
@@ -29,14 +30,14 @@ class SquashedNormal:
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
         """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of its u."""
         part = continuous_part(policy)
-        z = part.mean
+        lib, z = library.of(part.mean), part.mean
         if normal is not None:
             part = noise.widen(part)
             # The z of ``part.rsample``, bit for bit, without the density that goes with it.
-            z = part.mean + part.log_std.exp() * normal
-        z = z.clamp(-Z_LIMIT, Z_LIMIT)
+            z = part.mean + lib.exp(part.log_std) * normal
+        z = lib.clip(z, -Z_LIMIT, Z_LIMIT)
         # A mean far beyond the limit, of an extreme observation, makes the logarithm of the density −∞.
-        return z, part.logp(z).clamp(min=_LEAST)
+        return z, lib.at_least(part.logp(z), _LEAST)
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return a reparameterised u [P, A_c] and its log-density [P], of normal noise [P, A_c]."""
@@ -66,7 +67,7 @@ class ClippedNormal:
         part = continuous_part(policy)
         z = part.mean
         if normal is not None:
-            z = part.mean + part.log_std.exp() * normal
+            z = part.mean + library.of(z).exp(part.log_std) * normal
         return z, normal_logp(z, part.mean, part.log_std)
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,8 +89,9 @@ class RecordedNormal(ClippedNormal):
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
         """Return z [N, A_c] and its distribution [N, 2 A_c]."""
         part = continuous_part(policy)
-        z = part.mean if normal is None else part.mean + part.log_std.exp() * normal
-        return z, torch.cat([part.mean, part.log_std], -1)
+        lib = library.of(part.mean)
+        z = part.mean if normal is None else part.mean + lib.exp(part.log_std) * normal
+        return z, lib.cat([part.mean, part.log_std])
 
 
 class NoContinuous:
@@ -102,8 +104,7 @@ class NoContinuous:
 
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, None]:
         """Return an empty z."""
-        logits = logits_of(policy)
-        return logits.new_zeros(logits.shape[0], 0), None
+        return logits_of(policy)[:, :0], None
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return an empty u and zeros."""
@@ -159,13 +160,16 @@ class SpreadNoise:
         self._low, self._high = low, high
 
     def _of(self, like: Tensor) -> Tensor:
-        return torch.linspace(self._low, self._high, len(like), device=like.device).unsqueeze(1)
+        noise = torch.linspace(self._low, self._high, len(like)).unsqueeze(1)
+        return noise.numpy() if isinstance(like, np.ndarray) else noise.to(like.device)
 
     def widen(self, part: TanhNormal) -> TanhNormal:
         """Return the distribution with the variance σ² + ν²."""
-        variance = (2.0 * part.log_std).exp() + self._of(part.mean).square()
-        return TanhNormal(part.mean, 0.5 * variance.log())
+        lib = library.of(part.mean)
+        variance = lib.exp(2.0 * part.log_std) + lib.square(self._of(part.mean))
+        return TanhNormal(part.mean, 0.5 * lib.log(variance))
 
     def mix(self, probs: Tensor, uniform: Callable[[], Tensor]) -> Tensor:
         """Return the mixture with the uniform distribution."""
-        return probs.lerp(uniform(), self._of(probs).expand_as(probs))
+        mixed: Tensor = library.of(probs).lerp(probs, uniform(), self._of(probs))
+        return mixed

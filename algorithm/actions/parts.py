@@ -22,6 +22,7 @@ from algorithm.core.data import Float
 from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.ops import discrete as ops
+from algorithm.ops import library
 
 
 class ContinuousPart(Protocol):
@@ -112,14 +113,15 @@ class Categorical:
     ) -> tuple[Tensor, Tensor]:
         """Sample one-hots [N, ΣN] and return them with their joint log-probability [N]."""
         logits = logits_of(policy)
-        log_probs, probs = ops.branch_log_probs(logits, mask, self.branches)
+        lib = library.of(logits)
+        log_probs, probs = ops.branch_log_probs(logits, lib.some(mask), self.branches)
         if uniform is None:
             onehot = ops.greedy_probs(logits, mask, self.branches)
             return onehot, (onehot * log_probs).sum(-1)
         probs = noise.mix(probs, lambda: ops.uniform_probs(mask, self.branches, probs.dtype))
         onehot = ops.sample_branches(probs, self.branches, uniform)
-        taken = torch.where(onehot > 0, probs, 1.0)
-        return onehot, taken.log().sum(-1)
+        taken = lib.where(onehot > 0, probs, 1.0)
+        return onehot, lib.log(taken).sum(-1)
 
     def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
         """Return the probabilities of the allowed choices."""
@@ -145,7 +147,8 @@ class RecordedCategorical(Categorical):
         noise: Noise,
     ) -> tuple[Tensor, Tensor]:
         """Sample one-hots [N, ΣN] and return them with their distribution [N, ΣN]."""
-        log_probs, probs = ops.branch_log_probs(logits_of(policy), mask, self.branches)
+        some = library.of(mask).some(mask)
+        log_probs, probs = ops.branch_log_probs(logits_of(policy), some, self.branches)
         if uniform is None:
             return ops.greedy_probs(logits_of(policy), mask, self.branches), log_probs
         return ops.sample_branches(probs, self.branches, uniform), log_probs
@@ -175,9 +178,9 @@ class GreedyBranches:
         onehot = ops.greedy_probs(mean_q(), mask, self.branches)
         if uniform is not None:
             any_choice = ops.uniform_probs(mask, self.branches, onehot.dtype)
-            probs = noise.mix(onehot.lerp(any_choice, self._epsilon), lambda: any_choice)
+            probs = noise.mix(library.of(onehot).lerp(onehot, any_choice, self._epsilon), lambda: any_choice)
             onehot = ops.sample_branches(probs, self.branches, uniform)
-        return onehot, onehot.new_zeros(len(onehot))
+        return onehot, onehot[:, 0] * 0.0
 
     def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
         """Return probability 1 for the best choice of each branch."""
@@ -204,7 +207,7 @@ class NoBranches:
         noise: Noise,
     ) -> tuple[Tensor, None]:
         """Return empty one-hots."""
-        return mask.to(torch.get_default_dtype()), None
+        return library.of(mask).floats(mask), None
 
     def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
         """Return empty probabilities."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -14,6 +13,7 @@ from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.spec import OBS_COLUMNS, AgentSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.protocols import Obs, Rep
+from algorithm.ops import library
 
 
 class CriticRep(Rep):
@@ -37,7 +37,7 @@ class CriticRep(Rep):
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor]:
         state, carry = self.rep(without(obs, self._hidden), prev_action, carry, valid)
-        return torch.cat([state, *(obs[name].flatten(2) for name in self._hidden)], -1), carry
+        return library.of(state).cat([state, *(obs[name] for name in self._hidden)]), carry
 
 
 class BlindPolicy(nn.Module):
@@ -45,11 +45,11 @@ class BlindPolicy(nn.Module):
 
     def __init__(self, policy: nn.Module, state_size: int, hidden: Sequence[str]) -> None:
         super().__init__()
-        self.policy, self._size, self._hidden = policy, state_size, tuple(hidden)
+        self.policy, self.size, self._hidden = policy, state_size, tuple(hidden)
 
     @override
     def forward(self, state: Tensor, obs: Obs) -> HybridAction:
-        found: HybridAction = self.policy(state[..., : self._size], without(obs, self._hidden))
+        found: HybridAction = self.policy(state[..., : self.size], without(obs, self._hidden))
         return found
 
 

@@ -106,10 +106,10 @@ class Normaliser(nn.Module):
 
     def __init__(self, obs: ObsSpec, clip: float = CLIP) -> None:
         super().__init__()
-        self._clip = clip
+        self.clip = clip
         self.names, images = normalised_names(obs), obs.images
         parts = [each for each in obs.items() if each[0] in self.names]
-        self._wide = {name: dtype for name, _, dtype in parts if dtype in WIDE}
+        self.wide = {name: dtype for name, _, dtype in parts if dtype in WIDE}
         # Height and width of an image count as one number: its channels are the elements.
         self._pooled = {name: images.get(name, ())[:2] for name in self.names}
         self._shapes = [
@@ -132,11 +132,11 @@ class Normaliser(nn.Module):
         wide = torch.split(self.shift, self._sizes)
         narrow, scales = torch.split(self.shift.to(kind), self._sizes), torch.split(self.scale, self._sizes)
         for at, (name, shape) in enumerate(zip(self.names, self._shapes, strict=True)):
-            if name in self._wide:
+            if name in self.wide:
                 deviation = (obs[name].to(torch.float64) - wide[at].view(shape)).to(kind)
             else:
                 deviation = obs[name].to(kind) - narrow[at].view(shape)
-            result[name] = (deviation * scales[at].view(shape)).clamp(-self._clip, self._clip)
+            result[name] = (deviation * scales[at].view(shape)).clamp(-self.clip, self.clip)
         return result
 
     def of(self, name: str) -> tuple[Tensor, Tensor]:
@@ -152,11 +152,11 @@ class Normaliser(nn.Module):
         """Return name -> type of the observations of which float32 does not hold what is left of the mean."""
         lost = (self.square > 0) & (self.shift.abs().cpu() * self.scale.cpu() > TOLD_APART)
         parts = zip(self.names, torch.split(lost, self._sizes), strict=True)
-        return {name: self._wide[name] for name, part in parts if name in self._wide and part.any()}
+        return {name: self.wide[name] for name, part in parts if name in self.wide and part.any()}
 
     def narrow(self, wide: Collection[str]) -> None:
         """Compute in float32, all but these observations."""
-        self._wide = {name: dtype for name, dtype in self._wide.items() if name in wide}
+        self.wide = {name: dtype for name, dtype in self.wide.items() if name in wide}
         if not wide:
             self.shift = self.shift.to(self.scale.dtype)
 

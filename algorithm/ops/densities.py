@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from algorithm.ops import library
 from algorithm.ops.shapes import check_shapes
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -21,8 +20,9 @@ def log_tanh_jacobian(z: Tensor) -> Tensor:
 
     z: any shape. Returns the same shape.
     """
-    w = -2.0 * z
-    return torch.add(w, F.softplus(w), alpha=-2.0) + LOG_4
+    lib, w = library.of(z), -2.0 * z
+    jacobian: Tensor = lib.add(w, lib.softplus(w), -2.0) + LOG_4
+    return jacobian
 
 
 def tanh_normal_sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,8 +46,10 @@ def normal_logp(z: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
     Returns [...].
     """
     check_shapes("normal_logp", z.shape, {"mean": mean, "log_std": log_std})
-    standard = (z - mean) * (-log_std).exp()
-    return (-0.5 * standard.square() - log_std - HALF_LOG_2PI).sum(-1)
+    lib = library.of(z)
+    standard = (z - mean) * lib.exp(-log_std)
+    logp: Tensor = (-0.5 * lib.square(standard) - log_std - HALF_LOG_2PI).sum(-1)
+    return logp
 
 
 def normal_entropy(log_std: Tensor) -> Tensor:
@@ -64,5 +66,7 @@ def tanh_normal_logp(z: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
     Returns [...].
     """
     check_shapes("tanh_normal_logp", z.shape, {"mean": mean, "log_std": log_std})
-    standard = (z - mean) * (-log_std).exp()
-    return (-0.5 * standard.square() - log_std - HALF_LOG_2PI - log_tanh_jacobian(z)).sum(-1)
+    lib = library.of(z)
+    standard = (z - mean) * lib.exp(-log_std)
+    logp: Tensor = (-0.5 * lib.square(standard) - log_std - HALF_LOG_2PI - log_tanh_jacobian(z)).sum(-1)
+    return logp

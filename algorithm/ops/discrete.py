@@ -11,7 +11,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from algorithm.ops import library
 from algorithm.ops.shapes import check_shapes
+
+TINY = torch.finfo(torch.float32).tiny
+"""Smallest number of which the logarithm is finite."""
 
 
 def branch_log_probs(logits: Tensor, mask: Tensor | None, branches: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -25,14 +29,15 @@ def branch_log_probs(logits: Tensor, mask: Tensor | None, branches: Sequence[int
     mask:   [..., ΣN] bool, true where a choice is allowed; None: each one is
     Returns log π [..., ΣN], 0 where a choice is not allowed, and π [..., ΣN], exactly 0 there.
     """
+    lib = library.of(logits)
     if mask is None:
-        log_probs = _each(logits, branches, lambda part: part.log_softmax(-1))
-        return log_probs, log_probs.exp()
+        log_probs = _each(logits, branches, lib.log_softmax)
+        return log_probs, lib.exp(log_probs)
     check_shapes("branch_log_probs", logits.shape, {"mask": mask})
     allowed = or_all(mask, branches)
-    hidden = logits.masked_fill(~allowed, -torch.inf)
-    log_probs = _each(hidden, branches, lambda part: part.log_softmax(-1))
-    return log_probs.masked_fill(~allowed, 0.0), log_probs.exp()
+    hidden = lib.fill(logits, ~allowed, -torch.inf)
+    log_probs = _each(hidden, branches, lib.log_softmax)
+    return lib.fill(log_probs, ~allowed, 0.0), lib.exp(log_probs)
 
 
 def or_all(mask: Tensor, branches: Sequence[int]) -> Tensor:
@@ -40,7 +45,7 @@ def or_all(mask: Tensor, branches: Sequence[int]) -> Tensor:
 
     mask: [..., ΣN] bool. Returns the same shape.
     """
-    return _each(mask, branches, lambda part: part | ~part.any(-1, keepdim=True))
+    return _each(mask, branches, lambda part: part | ~part.any(-1)[..., None])
 
 
 def mean_entropy(log_probs: Tensor, probs: Tensor, num_branches: int) -> Tensor:
@@ -86,8 +91,9 @@ def greedy_probs(q: Tensor, mask: Tensor, branches: Sequence[int]) -> Tensor:
     q: [..., ΣN]; mask: [..., ΣN] bool. Returns [..., ΣN] in the dtype of q.
     """
     check_shapes("greedy_probs", q.shape, {"mask": mask})
-    hidden = q.masked_fill(~or_all(mask, branches), -torch.inf)
-    return _each(hidden, branches, _one_hot_of_largest)
+    lib = library.of(q)
+    hidden = lib.fill(q, ~or_all(mask, branches), -torch.inf)
+    return _each(hidden, branches, lib.one_hot)
 
 
 def uniform_probs(mask: Tensor, branches: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -95,8 +101,8 @@ def uniform_probs(mask: Tensor, branches: Sequence[int], dtype: torch.dtype) -> 
 
     mask: [..., ΣN] bool. Returns [..., ΣN].
     """
-    allowed = or_all(mask, branches).to(dtype)
-    return _each(allowed, branches, lambda part: part / part.sum(-1, keepdim=True))
+    allowed = library.of(mask).to(or_all(mask, branches), dtype)
+    return _each(allowed, branches, lambda part: part / part.sum(-1)[..., None])
 
 
 def sample_branches(probs: Tensor, branches: Sequence[int], uniform: Tensor) -> Tensor:
@@ -109,9 +115,9 @@ def sample_branches(probs: Tensor, branches: Sequence[int], uniform: Tensor) -> 
     Returns one-hots [..., ΣN] in the dtype of ``probs``.
     """
     check_shapes("sample_branches", probs.shape, {"uniform": uniform})
-    tiny = torch.finfo(uniform.dtype).tiny
-    scores = probs.log() - (-uniform.clamp(min=tiny).log()).log()
-    return _each(scores, branches, _one_hot_of_largest)
+    lib = library.of(probs)
+    scores = lib.log(probs) - lib.log(-lib.log(lib.at_least(uniform, TINY)))
+    return _each(scores, branches, lib.one_hot)
 
 
 def discrete_policy_loss(
@@ -125,13 +131,10 @@ def discrete_policy_loss(
     return reduce_branches(alpha * log_probs - q, probs, num_branches)
 
 
-def _one_hot_of_largest(scores: Tensor) -> Tensor:
-    choices = torch.arange(scores.shape[-1], device=scores.device)
-    return (scores.argmax(-1, keepdim=True) == choices).to(scores.dtype)
-
-
 def _each(x: Tensor, branches: Sequence[int], fn: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply ``fn`` to each branch's part of the last dimension."""
     if len(branches) == 1:
         return fn(x)
-    return torch.cat([fn(part) for part in torch.split(x, list(branches), -1)], -1)
+    lib = library.of(x)
+    joined: Tensor = lib.cat([fn(part) for part in lib.split(x, branches)])
+    return joined

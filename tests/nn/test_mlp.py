@@ -7,13 +7,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from algorithm.agents.on_policy.networks import TanhPolicy, TanhValue
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.layers.inverted import inverted_mlp
 from algorithm.nn.layers.mlp import ACTIVATIONS, ActionHead, mlp, residual_mlp
 from algorithm.nn.layers.noisy import NoisyLinear
 from algorithm.nn.layers.norm import EPSILON, BatchNorm, BatchStatistics
 from algorithm.nn.models.defaults import AttentionRep, ModelPolicy, ModelQ, ModelRep, RecurrentRep
+from algorithm.nn.models.tanh import TanhPolicy, TanhValue
 from tests.oracles import PlainNet
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(branches=(2,), continuous=2))

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from algorithm.agents.on_policy.networks import TanhPolicy, TanhValue
 from algorithm.agents.on_policy.rollout import make_rollout
 from algorithm.config.schema import fields
 from algorithm.core.errors import ModelError
@@ -18,6 +17,7 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.layers.recurrent import LSTM
 from algorithm.nn.models.defaults import ModelRep
+from algorithm.nn.models.tanh import TanhPolicy, TanhValue
 from algorithm.nn.return_scale import ReturnScale
 from tests.on_policy.agents import fill, make, train
 

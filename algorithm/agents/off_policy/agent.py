@@ -322,7 +322,7 @@ class OffPolicyAgent(Agent):
     def own_rows(self) -> Rows:
         """Return lines on memory, replay and algorithm, and on what computes actions and updates."""
         keys = self._keys
-        acting = self._new_actor("acting", exploring=True).way(self.spec, self.config.base_config.n_envs)
+        acting = self._new_actor("acting", exploring=True).way(self.config.base_config.n_envs)
         lines = describe(self.spec, keys, self.learner.objective, self.replay, offline=self._offline)
         rows = [*lines, ("acting", acting)]
         if isinstance(self.learner.return_scale, FirstReturnScale):

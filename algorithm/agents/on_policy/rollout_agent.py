@@ -194,7 +194,7 @@ class RolloutAgent(Agent):
         rows = [
             ("rollout", f"{rollout}; {self.replay.nbytes / 2**20:,.1f} MB"),
             ("algorithm", f"{self.config.algorithm}, {', '.join(parts)}"),
-            ("acting", self.new_policy("acting").way(self.spec, self.config.base_config.n_envs)),
+            ("acting", self.new_policy("acting").way(self.config.base_config.n_envs)),
         ]
         if run.seq_encoder is None:
             return rows

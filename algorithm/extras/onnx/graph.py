@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.actions.actor import ActionChoice
+from algorithm.actions.choice import ActionChoice
 from algorithm.core.errors import UsageError, described
 from algorithm.core.spec import AgentSpec
 from algorithm.core.system.streams import silence

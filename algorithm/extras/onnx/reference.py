@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from algorithm.actions.actor import ActionChoice
+from algorithm.actions.choice import ActionChoice
 from algorithm.actions.continuous import logits_of
 from algorithm.core.data import Array, Bool, Double, Float
 from algorithm.core.spec import AgentSpec

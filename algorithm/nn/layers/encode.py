@@ -15,6 +15,7 @@ from algorithm.core.spec import ObsSpec, Range
 from algorithm.nn.layers.augment import RandomShift, default_shift
 from algorithm.nn.layers.images import UNIT, conv, image_layouts, to_planes, to_unit
 from algorithm.nn.layers.initial import set_orthogonal
+from algorithm.ops import library
 
 
 class ImageEncoder(nn.Module):
@@ -93,11 +94,11 @@ class VectorEncoder(nn.Module):
             names = [name for name in obs.names if name not in layouts]
         _check_names(obs, names)
         self.names = tuple(names)
-        parts: list[_Flat | _OneHot] = []
+        parts: list[Flat | OneHot] = []
         indices = [obs.names.index(name) for name in names]
         for index in indices:
             shape, categories = obs.shapes[index], obs.categories[index]
-            parts.append(_OneHot(shape, categories) if categories else _Flat(shape, obs.ranges[index]))
+            parts.append(OneHot(shape, categories) if categories else Flat(shape, obs.ranges[index]))
         self.parts = nn.ModuleList(parts)
         self.out_size = sum(part.out_size for part in parts)
         kinds = [(len(obs.shapes[i]), obs.dtypes[i][:5], obs.categories[i]) for i in indices]
@@ -109,10 +110,11 @@ class VectorEncoder(nn.Module):
         if not self.names:
             raise ValueError("VectorEncoder: there is no observation to encode")
         parts = [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        joined: Tensor = parts[0] if len(parts) == 1 else library.of(parts[0]).cat(parts)
+        return joined
 
 
-class _Flat(nn.Module):
+class Flat(nn.Module):
     """Flattened observation: [..., *shape] of any dtype -> float [..., out_size]."""
 
     def __init__(self, shape: tuple[int, ...], span: Range | None) -> None:
@@ -126,7 +128,7 @@ class _Flat(nn.Module):
         return to_unit(flat, self.span if x.dtype == torch.uint8 else UNIT)
 
 
-class _OneHot(nn.Module):
+class OneHot(nn.Module):
     """One-hot encoding of choices: [..., *shape] -> float [..., Σ categories], element after element."""
 
     def __init__(self, shape: tuple[int, ...], categories: tuple[int, ...]) -> None:

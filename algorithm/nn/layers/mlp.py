@@ -13,6 +13,7 @@ from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.layers.inverted import inverted_mlp
 from algorithm.nn.layers.norm import BatchNorm
+from algorithm.ops import library
 
 LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of the policy's log standard deviation (arXiv 1801.01290, the authors' own choice)."""
@@ -200,7 +201,8 @@ def hidden_layers(
 
 def _squashed(x: Tensor) -> Tensor:
     low, high = SQUASHED_LOG_STD_RANGE
-    return low + 0.5 * (high - low) * (1.0 + x.tanh())
+    bounded: Tensor = low + 0.5 * (high - low) * (1.0 + library.of(x).tanh(x))
+    return bounded
 
 
 class ActionHead(nn.Module):
@@ -221,15 +223,23 @@ class ActionHead(nn.Module):
     ) -> None:
         super().__init__()
         _check_choice("log_std", log_std, get_args(LogStd))
-        self._clamps = log_std == "clamp"
+        self.clamps = log_std == "clamp"
+        self.sizes = [action.continuous] * 2
         self.continuous = linear(in_size, 2 * action.continuous) if action.continuous else None
         self.discrete = linear(in_size, action.discrete) if action.discrete else None
 
     @override
-    def forward(self, features: Tensor) -> HybridAction:
-        """Return the distribution over actions for features [..., in_size]."""
+    def forward(self, features: Tensor, log_std: Tensor | None = None) -> HybridAction:
+        """Return the distribution over actions for features [..., in_size].
+
+        log_std: [A_c] the same for all features, where the continuous layer gives the mean alone
+        """
         part = None
         if self.continuous is not None:
-            mean, log_std = self.continuous(features).chunk(2, -1)
-            part = TanhNormal(mean, log_std.clamp(*LOG_STD_RANGE) if self._clamps else _squashed(log_std))
+            lib, mean = library.of(features), self.continuous(features)
+            if log_std is None:
+                mean, log_std = lib.split(mean, self.sizes)
+            else:
+                log_std = lib.expand(log_std, mean)
+            part = TanhNormal(mean, lib.clip(log_std, *LOG_STD_RANGE) if self.clamps else _squashed(log_std))
         return HybridAction(part, None if self.discrete is None else self.discrete(features))

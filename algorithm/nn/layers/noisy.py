@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from typing_extensions import override
+
+from algorithm.ops import library
 
 SIGMA_0 = 0.5
 """Initial scale of the noise, before it is divided by √in (arXiv 1706.10295, section 3.2)."""
@@ -56,9 +57,10 @@ class NoisyLinear(nn.Module):
     @override
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in_size] -> [..., out_size]."""
-        noise = torch.outer(self.noise_out, self.noise_in)
-        weight = torch.addcmul(self.weight, self.weight_sigma, noise)
-        return F.linear(x, weight, torch.addcmul(self.bias, self.bias_sigma, self.noise_out))
+        lib, noise = library.of(x), self.noise_out[:, None] * self.noise_in
+        weight = lib.addcmul(self.weight, self.weight_sigma, noise)
+        out: Tensor = lib.linear(x, weight, lib.addcmul(self.bias, self.bias_sigma, self.noise_out))
+        return out
 
 
 class LayerNoise:

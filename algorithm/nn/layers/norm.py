@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from algorithm.ops import library
+
 EPSILON = 1e-3
 """Addend of the variance (sbx and sb3-contrib: CrossQ)."""
 
@@ -81,8 +83,10 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., size] of x [..., size]."""
         if not self.use.uses_batch:
-            factor = self.weight * torch.rsqrt(self.var + self.epsilon)
-            return torch.addcmul(self.bias - self.mean * factor, x, factor)
+            lib = library.of(x)
+            factor = self.weight * lib.rsqrt(self.var + self.epsilon)
+            normalised: Tensor = lib.addcmul(self.bias - self.mean * factor, x, factor)
+            return normalised
         if self.use.share is not None:
             return self._weighted(x, self.use.share)
         weight: Tensor = self.weight
@@ -145,7 +149,9 @@ class RmsNorm(nn.Module):
     @override
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., size] of x [..., size]."""
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + RMS_EPSILON) * self.weight
+        lib = library.of(x)
+        out: Tensor = x * lib.rsqrt(lib.square(x).mean(-1)[..., None] + RMS_EPSILON) * self.weight
+        return out
 
 
 class BatchStatistics:

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -34,6 +33,7 @@ from algorithm.nn.layers.mlp import (
 from algorithm.nn.layers.noisy import NoisyLinear
 from algorithm.nn.layers.recurrent import GRU, LSTM
 from algorithm.nn.protocols import Memory, Rep, q_size
+from algorithm.ops import library
 
 
 class ModelRep(Rep):
@@ -69,6 +69,7 @@ class ModelRep(Rep):
         ]
         self.images = nn.ModuleList(images)
         self.vectors = VectorEncoder(spec.obs)
+        self.has_vectors = bool(self.vectors.names)
         self.only_vector = None if images else self.vectors.as_it_is
         width = self.vectors.out_size + sum(image.out_size for image in images)
         self.net = mlp(width, [dense_n] * dense_depth, activation=ACTIVATIONS[activation])
@@ -81,9 +82,9 @@ class ModelRep(Rep):
         """Encode each token on its own."""
         if self.only_vector is not None:
             return self.net(obs[self.only_vector]), carry
-        parts = [self.vectors(obs)] if self.vectors.names else []
+        parts = [self.vectors(obs)] if self.has_vectors else []
         parts += [encoder(obs[name]) for name, encoder in zip(self.image_names, self.images, strict=True)]
-        return self.net(parts[0] if len(parts) == 1 else torch.cat(parts, -1)), carry
+        return self.net(parts[0] if len(parts) == 1 else library.of(parts[0]).cat(parts)), carry
 
 
 CELLS = {"gru": GRU, "lstm": LSTM}
@@ -110,9 +111,10 @@ class _RepWithMemory(Rep, ABC):
     ) -> tuple[Tensor, Tensor]:
         """Return states and carries as in :meth:`Rep.forward`; a missing token has a state of zeros."""
         features, _ = self.features(obs, prev_action, carry, valid)
-        remembered, after = self.remember(torch.cat([features, prev_action], -1), carry, valid)
-        state = torch.cat([features, remembered], -1)
-        return torch.where(valid.unsqueeze(-1), state, 0.0), after
+        lib = library.of(features)
+        remembered, after = self.remember(lib.cat([features, prev_action]), carry, valid)
+        state = lib.cat([features, remembered])
+        return lib.where(valid[..., None], state, 0.0), after
 
 
 class RecurrentRep(_RepWithMemory):
@@ -229,7 +231,7 @@ class ModelQ(nn.Module):
     @override
     def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
         """Return q [..., N] of state [..., S] and c_action [..., A_c]."""
-        q: Tensor = self.net(torch.cat([state, c_action], -1))
+        q: Tensor = self.net(library.of(state).cat([state, c_action]))
         return q
 
 

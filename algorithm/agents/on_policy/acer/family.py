@@ -16,7 +16,7 @@ from algorithm.agents.on_policy.acer.config import BLOCK, acer_block, idle
 from algorithm.agents.on_policy.acer.learner import AcerLearner
 from algorithm.agents.on_policy.acer.metrics import READOUTS
 from algorithm.agents.on_policy.acting import clipping, make_acting, segments_of
-from algorithm.agents.on_policy.networks import NETWORKS, TanhLayers
+from algorithm.agents.on_policy.networks import NETWORKS
 from algorithm.agents.on_policy.results import means
 from algorithm.agents.on_policy.ring import Ring
 from algorithm.agents.on_policy.rollout_agent import RolloutAgent
@@ -30,6 +30,7 @@ from algorithm.core.wording import Rows
 from algorithm.nn.dry_run import check_q
 from algorithm.nn.layers.mlp import Activation
 from algorithm.nn.loader import Network
+from algorithm.nn.models.tanh import TanhLayers
 from algorithm.nn.protocols import q_size
 
 

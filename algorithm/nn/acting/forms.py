@@ -1,0 +1,207 @@
+"""Our networks in numpy, which acts sooner than torch where there are few rows.
+
+A form does with arrays what a module's ``forward`` does with tensors in evaluation mode. It holds the
+module's tensors as arrays in the same memory, so what is written into a parameter counts. Attributes and
+modules are those of the moment when it was made.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from algorithm.core.spec import BYTES
+from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.critic_only import BlindPolicy, CriticRep
+from algorithm.nn.distributions import HybridAction
+from algorithm.nn.ensemble import Ensemble
+from algorithm.nn.layers.encode import Flat, OneHot, VectorEncoder
+from algorithm.nn.layers.images import UNIT
+from algorithm.nn.layers.inverted import InvertedBlock
+from algorithm.nn.layers.mlp import ActionHead, ResidualBlock
+from algorithm.nn.layers.noisy import NoisyLinear
+from algorithm.nn.layers.norm import BatchNorm, RmsNorm
+from algorithm.nn.layers.recurrent import GRU
+from algorithm.nn.models.defaults import ModelPolicy, ModelQ, ModelRep, RecurrentRep
+from algorithm.nn.models.tanh import TanhPolicy
+from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.ops.library import NUMPY
+
+Numbers = NDArray[Any]
+NumpyForm = Callable[..., Any]
+
+
+class NoFormError(Exception):
+    """Reason why something has no form: torch computes it."""
+
+
+def form_of(module: nn.Module) -> Any:  # noqa: ANN401  # a form, or a list or namespace of forms
+    """Return the form of a module whose type is exactly one of ours. Raises NoFormError for any other."""
+    kind = type(module)
+    if kind not in FORMS or "forward" in vars(module):
+        raise NoFormError(f"{kind.__module__}.{kind.__qualname__} has no form in numpy")
+    if module._forward_hooks or module._forward_pre_hooks:
+        raise NoFormError("a module has hooks")
+    return FORMS[kind](module)
+
+
+def is_ours(module: nn.Module) -> bool:
+    """Return whether the class of a network is not the user's own."""
+    return type(module).__module__.partition(".")[0] in ("algorithm", "torch")
+
+
+def network_form(module: nn.Module) -> Any:  # noqa: ANN401
+    """Return the form of a network; that of the user's own is torch. Raises NoFormError as ``form_of``."""
+    return form_of(module) if is_ours(module) else _by_torch(module)
+
+
+def _by_torch(module: nn.Module) -> NumpyForm:
+    @torch.inference_mode()
+    def form(*inputs: Numbers | Mapping[str, Numbers]) -> Any:  # noqa: ANN401
+        result = module(*map(_tensors, inputs))
+        if isinstance(result, HybridAction):
+            return result.map(lambda x: cast(Any, x.numpy()))
+        return result.numpy() if isinstance(result, Tensor) else tuple(x.numpy() for x in result)
+
+    return form
+
+
+def _tensors(x: Numbers | Mapping[str, Numbers]) -> Any:  # noqa: ANN401  # a tensor, or some by name
+    if isinstance(x, np.ndarray):
+        return torch.from_numpy(x if x.flags.writeable else x.copy())
+    return {name: _tensors(value) for name, value in x.items()}
+
+
+def with_arrays(module: nn.Module, form: Callable[[nn.Module], Any] = form_of) -> Any:  # noqa: ANN401
+    """Return a copy of a module whose tensors are arrays and whose modules are forms."""
+    own = copy.copy(module)
+    vars(own).update({name: form(child) for name, child in module.named_children()})
+    for tensors in (module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
+        vars(own).update({name: array_of(tensor) for name, tensor in tensors})
+    return own
+
+
+def _forward(module: nn.Module) -> NumpyForm:
+    """Return ``forward`` itself, of modules that compute with arrays as with tensors."""
+    forward: NumpyForm = with_arrays(module).forward
+    return forward
+
+
+def array_of(tensor: Tensor | None) -> Numbers:
+    """Return a tensor's numbers in the same memory. Raises NoFormError for another type than float32."""
+    if tensor is None or tensor.dtype != torch.float32:
+        raise NoFormError(f"a layer has {tensor if tensor is None else tensor.dtype}, not torch.float32")
+    return tensor.detach().numpy()
+
+
+def _sequential(own: nn.Sequential) -> NumpyForm:
+    forms = [form_of(layer) for layer in own]
+
+    def form(x: Numbers) -> Numbers:
+        for step in forms:
+            x = step(x)
+        return x
+
+    return form
+
+
+def _linear(own: nn.Linear) -> NumpyForm:
+    weight, bias = array_of(own.weight).T, 0 if own.bias is None else array_of(own.bias)
+    return lambda x: x @ weight + bias
+
+
+def _layer_norm(own: nn.LayerNorm) -> NumpyForm:
+    weight, bias, axes = array_of(own.weight), array_of(own.bias), tuple(range(-len(own.normalized_shape), 0))
+
+    def form(x: Numbers) -> Numbers:
+        centred: Numbers = x - x.mean(axes, keepdims=True)
+        centred /= np.sqrt(np.square(centred).mean(axes, keepdims=True) + own.eps)
+        return centred * weight + bias
+
+    return form
+
+
+def _sigmoid(x: Numbers) -> Numbers:
+    return 0.5 * np.tanh(0.5 * x) + 0.5
+
+
+def _gru(own: GRU) -> NumpyForm:
+    layers = [[array_of(one) for one in layer.parameters()] for layer in own.layers]
+
+    def form(x: Numbers, carry: Numbers, valid: Numbers) -> tuple[Numbers, Numbers]:
+        x, after = x[:, 0], []
+        for (w_x, w_h, b_x, b_h), h in zip(layers, np.moveaxis(carry, 1, 0), strict=True):
+            r_x, z_x, new_x = NUMPY.split(x @ w_x.T + b_x, [h.shape[-1]] * 3)
+            r_h, z_h, new_h = NUMPY.split(h @ w_h.T + b_h, [h.shape[-1]] * 3)
+            new = np.tanh(new_x + new_h * _sigmoid(r_h + r_x))
+            x = (h - new) * _sigmoid(z_h + z_x) + new
+            after.append(x)
+        return x[:, None], np.stack(after, 1)[:, None]
+
+    return form
+
+
+def _flat(own: Flat) -> NumpyForm:
+    def form(x: Numbers) -> Numbers:
+        low, high = (own.span or BYTES) if x.dtype == np.uint8 else UNIT
+        flat = x.reshape(*x.shape[: x.ndim - own.rank], own.out_size).astype(np.float32)
+        return flat if (low, high) == UNIT else (flat - low) * (1.0 / (high - low))
+
+    return form
+
+
+def _one_hot(own: OneHot) -> NumpyForm:
+    element, value = own.get_buffer("element").numpy(), own.get_buffer("value").numpy()
+    size = own.num_elements
+    return lambda x: NUMPY.floats(x.reshape(*x.shape[: x.ndim - own.rank], size)[..., element] == value)
+
+
+def _normaliser(own: Normaliser) -> NumpyForm:
+    kinds = {name: np.float64 if name in own.wide else np.float32 for name in own.names}
+    views = {name: [one.numpy() for one in own.of(name)] for name in own.names}
+
+    def form(obs: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
+        result = dict(obs)
+        for name, (shift, scale) in views.items():
+            deviation = (obs[name].astype(kinds[name]) - shift.astype(kinds[name])).astype(np.float32)
+            result[name] = NUMPY.clip(deviation * scale, -own.clip, own.clip)
+        return result
+
+    return form
+
+
+def _ensemble(own: Ensemble) -> SimpleNamespace:
+    forms = [network_form(member) for member in own.members]
+    return SimpleNamespace(frozen=lambda *inputs: np.array([form(*inputs) for form in forms]))
+
+
+FORMS: Mapping[type[nn.Module], Callable[[Any], Any]] = {
+    nn.Sequential: _sequential,
+    nn.ModuleList: lambda own: [form_of(module) for module in own],
+    nn.Linear: _linear,
+    nn.LayerNorm: _layer_norm,
+    nn.ReLU: lambda own: lambda x: np.maximum(x, 0),
+    nn.Tanh: lambda own: np.tanh,
+    nn.ELU: lambda own: lambda x: np.where(x > 0, x, own.alpha * np.expm1(np.minimum(x, 0))),
+    nn.SiLU: lambda own: lambda x: x * _sigmoid(x),
+    GRU: _gru,
+    Flat: _flat,
+    OneHot: _one_hot,
+    NoNormaliser: lambda own: (
+        lambda obs: {name: NUMPY.floats(x) if x.dtype == np.float64 else x for name, x in obs.items()}
+    ),
+    Normaliser: _normaliser,
+    Ensemble: _ensemble,
+    ActingModel: lambda own: with_arrays(own, network_form),
+    **dict.fromkeys((NoisyLinear, BatchNorm, RmsNorm, ResidualBlock, InvertedBlock, ActionHead), _forward),
+    **dict.fromkeys((VectorEncoder, ModelRep, RecurrentRep, CriticRep, ModelQ), _forward),
+    **dict.fromkeys((ModelPolicy, TanhPolicy, BlindPolicy), _forward),
+}
+"""Type of a module -> its form."""
