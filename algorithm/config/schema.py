@@ -123,7 +123,7 @@ class Config(BehaviourConfig):
     @property
     @override
     def run(self) -> RunConfig:
-        """The keys that every algorithm has; they stand in ``sac_config``."""
+        """The shared keys, which every algorithm has; they stand in ``sac_config``."""
         return self.sac_config
 
     @property

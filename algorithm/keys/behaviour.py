@@ -29,7 +29,7 @@ class BehaviourConfig(Block):
 
         @property
         def run(self) -> RunConfig:
-            """Keys that every algorithm has."""
+            """The shared keys, which every algorithm has."""
 
 
 def idle(config: BehaviourConfig) -> list[str]:
