@@ -21,7 +21,7 @@ from algorithm.core.errors import UsageError
 from algorithm.env.lanes.contract import TensorEnv
 from algorithm.env.objects import EnvMaker, EnvObject, EnvSource, source_of
 from algorithm.env.registry import find_recipe
-from algorithm.run.requests import env_request
+from algorithm.run.experience.requests import env_request
 
 _Name: TypeAlias = str | os.PathLike[str]
 

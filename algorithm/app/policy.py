@@ -30,7 +30,7 @@ from algorithm.env.outputs import bad_number, held
 from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.registry import find_recipe, make_vec_env
 from algorithm.nn.process import others_modes, own_modes
-from algorithm.run.requests import Purpose, env_request
+from algorithm.run.experience.requests import Purpose, env_request
 
 
 @dataclass(frozen=True, repr=False)

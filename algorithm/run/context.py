@@ -36,7 +36,7 @@ from algorithm.replay.buffer import ReplayBuffer
 from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.goals import make_relabel
 from algorithm.run.experience.non_finite import Drop, OnNonFinite, Stop
-from algorithm.run.requests import Purpose, env_request
+from algorithm.run.experience.requests import Purpose, env_request
 from algorithm.run.user_code import nn_file, own_classes, refuse_own_code, use_modules
 from algorithm.store.checkpoints.checkpoint import Checkpoint
 from algorithm.store.names import behaviour_file

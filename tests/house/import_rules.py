@@ -50,7 +50,6 @@ ORDER = (
     "algorithm.demos",
     "algorithm.config",
     "algorithm.store",
-    "algorithm.run.requests",
     "algorithm.run.experience",
     "algorithm.run.evaluation",
     "algorithm.run",

@@ -9,6 +9,7 @@ from algorithm.config import load_config
 from algorithm.core.errors import UserError
 from algorithm.env.gym import GymEnv
 from algorithm.env.registry import find_recipe
+from algorithm.env.request import EnvRequest
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import UniformSampler
 from algorithm.run.experience.goals import make_relabel
@@ -38,7 +39,7 @@ def messages() -> Iterator[tuple[str, str]]:
 
 def _said(env_name: str, overrides: tuple[str, ...]) -> str:
     loaded = load_config(env_name, overrides=overrides, seed=1)
-    recipe = find_recipe("GYM", env_name, folder=None, env_args={}, options=None, wrappers=())
+    recipe = find_recipe(EnvRequest("GYM", env_name, seed_of=lambda index, episode: 0))
     spec = GymEnv(recipe.make_gym_env()).spec
     with ExitStack() as stack:
         try:

@@ -24,7 +24,7 @@ from algorithm.extras.check.context import CheckConfig, CheckLimits, LearningKey
 from algorithm.extras.check.finding import CheckResult, Finding, Level
 from algorithm.extras.check.printer import CheckPrinter
 from algorithm.extras.check.process import CheckRequest, check_in_process
-from algorithm.run.requests import env_request
+from algorithm.run.experience.requests import env_request
 from algorithm.run.user_code import own_classes
 
 

@@ -13,7 +13,7 @@ from algorithm.env.registry import make_vec_env
 from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.check.finding import CheckResult, Finding, error, ok, refusal, warning
 from algorithm.extras.simulators.proof import Ledger, Proof, prove
-from algorithm.run.requests import env_request
+from algorithm.run.experience.requests import env_request
 
 _TRANSITIONS = 1_000_000
 

@@ -21,7 +21,7 @@ from algorithm.env.config import opponents
 from algorithm.env.registry import make_vec_env
 from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.check.finding import CheckResult, Finding, error, note, ok, refusal, warning
-from algorithm.run.requests import env_request
+from algorithm.run.experience.requests import env_request
 
 _FEW = 20  # questions of a behaviour from which nothing follows
 

@@ -29,7 +29,7 @@ from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.registry import find_recipe
 from algorithm.nn.process import others_modes
 from algorithm.replay.relabel import ACHIEVED, DESIRED, GoalTask, Hindsight, Relabel
-from algorithm.run.requests import env_request
+from algorithm.run.experience.requests import env_request
 
 OF_GOALS = frozenset({ACHIEVED, DESIRED})
 """Names by which an environment with goals is known."""

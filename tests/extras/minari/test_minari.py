@@ -23,6 +23,7 @@ from algorithm.demos.spaces import flat_actions, in_space
 from algorithm.env.actions import Actions
 from algorithm.env.observations import Observations
 from algorithm.env.registry import find_recipe
+from algorithm.env.request import EnvRequest
 from algorithm.extras.minari.reading import read_minari
 from algorithm.extras.minari.writing import MinariWriter
 from algorithm.keys.demonstrations import DemoConfig
@@ -42,7 +43,7 @@ def minari(tmp_path, monkeypatch):
 
 
 def made(env_name):
-    recipe = find_recipe("GYM", env_name, folder=None, env_args=None, options=None, wrappers=())
+    recipe = find_recipe(EnvRequest("GYM", env_name, seed_of=lambda index, episode: 0))
     return recipe.make_gym_env()
 
 
