@@ -133,8 +133,8 @@ class Chart:
     @property
     def label(self) -> str:
         """The chart in words, for those who do not see it."""
-        said = [*map(str, self.named), *(band.label for band in self.bands)]
-        return f"{self.title}: {'; '.join(said) or 'nothing was measured'}"
+        curves = "; ".join([*map(str, self.named), *(band.label for band in self.bands)])
+        return f"{self.title}: {curves or 'nothing was measured'}"
 
     @property
     def drawings(self) -> list[Drawing]:

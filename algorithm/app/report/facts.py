@@ -190,9 +190,8 @@ class Facts:
 
     def best_evaluation(self, behaviour: str) -> Score | None:
         """Return the evaluation with the largest mean, the first of equals; None without one."""
-        return self._result_score("best_eval", behaviour) or max(
-            self.evaluations(behaviour), key=lambda score: score.mean, default=None
-        )
+        measured = max(self.evaluations(behaviour), key=lambda score: score.mean, default=None)
+        return self._result_score("best_eval", behaviour) or measured
 
     def evaluations(self, behaviour: str) -> list[Score]:
         """Return all evaluations in the metrics, in their order."""
@@ -220,10 +219,10 @@ class Facts:
         if not self.ended:
             return None
         path = (which,) if behaviour == DEFAULT_BEHAVIOUR else ("behaviours", behaviour, which)
-        mean, step = number(self.result, *path, "mean"), number(self.result, *path, "step")
+        names = ("mean", "step", "episodes", "ci95")
+        mean, step, episodes, half = (number(self.result, *path, name) for name in names)
         if mean is None or step is None:
             return None
-        episodes, half = (number(self.result, *path, name) for name in ("episodes", "ci95"))
         known = math.nan if half is None else half  # null for a single episode
         return Score(mean, known, int(step), None if episodes is None else int(episodes))
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import sqlite3
 import warnings
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -54,7 +54,8 @@ class Optimiser:
 
     database: file of SQLite, which a kill leaves whole; it is made if it is not there
     length:   steps of a run, 0 without a limit; first: of them those without pruning
-    Raises StorageError for a damaged database, and UsageError where optuna is not installed.
+    Every method raises StorageError for a database that is damaged or cannot be written. Raises UsageError
+    where optuna is not installed.
     """
 
     def __init__(
@@ -62,7 +63,6 @@ class Optimiser:
     ) -> None:
         require_optimiser()
         import optuna
-        from sqlalchemy.exc import SQLAlchemyError
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -75,7 +75,8 @@ class Optimiser:
             path: {inline(choice): choice for choice in parameter.choices}
             for path, parameter in space.items()
         }
-        try:
+        self._database = database
+        with self._stored(LookupError, TypeError, ValueError):  # what damaged rows lead to
             # A creator, for the address of a file cannot hold every name of one.
             creator = partial(sqlite3.connect, database)
             self._storage = optuna.storages.RDBStorage("sqlite://", {"creator": creator})
@@ -90,19 +91,6 @@ class Optimiser:
                 if len(one.params) < len(space):
                     self._storage.set_trial_user_attr(self._id(one.number), _WHY, _TORN)
                     self._study.tell(one.number, state=self._states.FAIL)
-        except (
-            SQLAlchemyError,
-            optuna.exceptions.OptunaError,
-            LookupError,
-            RuntimeError,
-            ValueError,
-        ) as error:
-            raise StorageError(
-                "the database of a study is damaged",
-                where=database,
-                why=described(error).partition("\n")[0],
-                fix="restore a copy of it, or start another study; the runs of its trials are intact",
-            ) from error
 
     @property
     def trials(self) -> list[TrialRecord]:
@@ -120,14 +108,16 @@ class Optimiser:
                 row = rows[number - 1].items()
                 self._study.enqueue_trial({k: inline(v) if self._space[k].choices else v for k, v in row})
         self._study.sampler = self._sampler(number)
-        self._study.ask(self._distributions)
+        with self._stored():
+            self._study.ask(self._distributions)
         return self.trials[-1]
 
     def report(self, number: int, step: int, value: float) -> None:
         """Note what a trial has come to at a step; the first time counts."""
         trial = self._whole()[number - 1]
         if math.isfinite(value) and step not in trial.intermediate_values:
-            self._storage.set_trial_intermediate_value(self._id(trial.number), step, value)
+            with self._stored():
+                self._storage.set_trial_intermediate_value(self._id(trial.number), step, value)
 
     def is_hopeless(self, number: int) -> bool:
         """Return whether the pruner would end a trial with the reports so far."""
@@ -148,10 +138,11 @@ class Optimiser:
         """
         index = self._whole()[number - 1].number
         noted = {_WHY: why} if math.isnan(cost) else {_COST: cost, _WHY: why}
-        for name, value in noted.items():
-            self._storage.set_trial_user_attr(self._id(index), name, value)
         values = [score, cost][: len(self._study.directions)] if state == "complete" else None
-        self._study.tell(index, values, state=self._states[_NAMES[state]])
+        with self._stored():
+            for name, value in noted.items():
+                self._storage.set_trial_user_attr(self._id(index), name, value)
+            self._study.tell(index, values, state=self._states[_NAMES[state]])
 
     def importances(self) -> dict[str, float]:
         """Return parameter -> share in what makes the best trials, by PED-ANOVA; empty for few trials."""
@@ -161,6 +152,24 @@ class Optimiser:
             warnings.simplefilter("ignore")  # few trials
             return get_param_importances(self._study)
         return {}
+
+    @contextmanager
+    def _stored(self, *others: type[Exception]) -> Iterator[None]:
+        """Raise what the storage raises for a database, and ``others``, as StorageError."""
+        from optuna.exceptions import StorageInternalError
+        from sqlalchemy.exc import SQLAlchemyError
+
+        kinds: tuple[type[Exception], ...] = (SQLAlchemyError, StorageInternalError, *others)
+        try:
+            yield
+        except kinds as error:
+            raise StorageError(
+                "the database of a study cannot be used",
+                where=self._database,
+                why=described(error.__cause__ or error).partition("\n")[0],
+                fix="if the disk is full, make room and resume; if it is damaged, restore a copy of it, or "
+                "start another study; the runs of its trials are intact",
+            ) from error
 
     def _whole(self) -> list[FrozenTrial]:
         """Return the trials of optuna whose draws are whole."""

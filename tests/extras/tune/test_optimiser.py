@@ -152,9 +152,24 @@ def test_a_damaged_database_is_named(made: Make) -> None:
     whole = database.read_bytes()
     for damaged in (b"no database", whole[:4096] + bytes(4096) + whole[8192:], whole[: len(whole) // 2]):
         database.write_bytes(damaged)
-        with pytest.raises(StorageError, match="the database of a study is damaged") as caught:
+        with pytest.raises(StorageError, match="the database of a study cannot be used") as caught:
             study.optimiser()
         assert caught.value.where == str(database) and caught.value.why and caught.value.fix
+
+
+def test_a_full_disk_is_named(made: Make) -> None:
+    optimiser = made().optimiser()
+    record = optimiser.ask()
+    assert record is not None
+    with optimiser._storage.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")  # no page more than there are
+    with pytest.raises(StorageError, match="the database of a study cannot be used") as caught:
+        for step in range(2000):
+            optimiser.report(1, step, 1.0)
+    assert "full" in caught.value.why and caught.value.exit_code == 6
+    with pytest.raises(StorageError):
+        for _ in range(500):
+            optimiser.ask()
 
 
 def test_importances_are_shares(made: Make) -> None:
