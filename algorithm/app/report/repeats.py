@@ -51,8 +51,11 @@ def _over_runs(values: Sequence[float | None]) -> dict[str, object]:
     if not known:
         return {"values": list(values), "mean": None, "ci95": None}
     interval = mean_interval(known)
-    half = interval.half_width if len(known) > 1 else None
-    return {"values": list(values), "mean": interval.mean, "ci95": half}
+    return {
+        "values": list(values),
+        "mean": interval.mean,
+        "ci95": interval.half_width if len(known) > 1 else None,
+    }
 
 
 def _shown(mean: float | None) -> str:
