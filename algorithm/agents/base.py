@@ -27,9 +27,9 @@ from algorithm.agents.roles import (
     SamplingPolicy,
     Tensors,
 )
+from algorithm.core.console import Readout
 from algorithm.core.data import Int, State, StepBatch
 from algorithm.core.errors import RUN_BLOCK
-from algorithm.core.panels import Readout
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from algorithm.extensions.base import Extension

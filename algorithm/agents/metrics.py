@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from algorithm.core.panels import panel, readout
+from algorithm.core.console import panel, readout
 
 SIGNALS = ("curiosity", "rnd", "gail")
 """Signals that may have a horizon of their own, by their names in metrics."""

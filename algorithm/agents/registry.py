@@ -21,7 +21,7 @@ from algorithm.core.plugins import Group, find
 
 if TYPE_CHECKING:  # a configuration is read before numpy is loaded
     from algorithm.agents.base import Family
-    from algorithm.core.panels import Panel
+    from algorithm.core.console import Panel
     from algorithm.keys.behaviour import BehaviourConfig
 
 FAMILIES: dict[str, str] = {

@@ -1,4 +1,4 @@
-"""Console of a run: its interface, and the values that it shows."""
+"""Console of a run: its interface, the values that it shows, and metrics that are shown together."""
 
 from __future__ import annotations
 
@@ -10,11 +10,47 @@ from dataclasses import dataclass, field
 
 from typing_extensions import override
 
-from algorithm.core.panels import Readout
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import Rows
 
 Sections = Sequence[tuple[str, Rows]]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One small chart.
+
+    lines: metric -> its name in the chart
+    aims:  the same for targets of the lines, drawn dashed
+    log:   logarithmic where the values span enough
+    """
+
+    title: str
+    lines: Mapping[str, str]
+    aims: Mapping[str, str]
+    log: bool = False
+
+
+def panel(title: str, *, log: bool = False, aims: Mapping[str, str] | None = None, **lines: str) -> Panel:
+    """Return a panel; ``lines``: name in the chart -> metric."""
+    named = {metric: name.replace("_", " ") for name, metric in lines.items()}
+    return Panel(title, named, aims or {}, log)
+
+
+@dataclass(frozen=True)
+class Readout:
+    """One line of the live panel.
+
+    fields: metric -> its name there, at most four
+    """
+
+    title: str
+    fields: Mapping[str, str]
+
+
+def readout(title: str, **fields: str) -> Readout:
+    """Return a line; ``fields``: name there -> metric."""
+    return Readout(title, {metric: name for name, metric in fields.items()})
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ ORDER = (
     "algorithm.core.reading",
     "algorithm.core.wording",
     "algorithm.core.program",
-    "algorithm.core.panels",
     "algorithm.core.timing",
     "algorithm.core.seeding",
     "algorithm.core.spec",

@@ -36,9 +36,9 @@ from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.off_policy.values import with_values
 from algorithm.agents.roles import AgentInputs, DivergenceReport, Tensors
 from algorithm.agents.schedules import FifoUpdates, RatioUpdates, rate_factor
+from algorithm.core.console import Readout
 from algorithm.core.data import Int, State, StepBatch, UpdateResult
 from algorithm.core.errors import RUN_BLOCK, UsageError
-from algorithm.core.panels import Readout
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows

@@ -13,7 +13,7 @@ from functools import partial
 
 from algorithm.agents.health import RETURNS, SIGNALS, WINDOW, History, Rule, grows, told_apart
 from algorithm.agents.off_policy.config import OffPolicyConfig
-from algorithm.core.panels import panel
+from algorithm.core.console import panel
 from algorithm.core.wording import short
 from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.replay.config import ReplayConfig

@@ -13,8 +13,8 @@ from functools import partial
 
 from algorithm.agents.health import RETURNS, SIGNALS, History, Rule, grows, told_apart
 from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, PpoConfig, own_block
+from algorithm.core.console import panel, readout
 from algorithm.core.errors import RUN_BLOCK
-from algorithm.core.panels import panel, readout
 from algorithm.core.wording import short
 from algorithm.keys.behaviour import BehaviourConfig
 

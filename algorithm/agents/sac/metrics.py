@@ -13,7 +13,7 @@ from algorithm.agents.health import History, Rule, grows
 from algorithm.agents.off_policy import metrics
 from algorithm.agents.off_policy.metrics import critic_rules, stuck
 from algorithm.agents.sac.config import SacConfig, sac_keys
-from algorithm.core.panels import panel, readout
+from algorithm.core.console import panel, readout
 from algorithm.core.wording import short
 from algorithm.keys.behaviour import BehaviourConfig
 

@@ -9,7 +9,7 @@ from algorithm.agents.off_policy.metrics import WATCHED, critic_rules
 from algorithm.agents.off_policy.objective import AlgorithmSpec
 from algorithm.agents.td3.config import shared_keys, td3_block
 from algorithm.agents.td3.td3 import Deterministic, Td3Objective
-from algorithm.core.panels import readout
+from algorithm.core.console import readout
 from algorithm.core.spec import ActionSpec
 from algorithm.keys.behaviour import BehaviourConfig
 

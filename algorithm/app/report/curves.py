@@ -12,8 +12,8 @@ from algorithm.agents import registry as families
 from algorithm.app.report.bands import Band
 from algorithm.app.report.charts import Chart, Line, write_picture
 from algorithm.app.report.facts import Columns
+from algorithm.core.console import panel
 from algorithm.core.data import Double
-from algorithm.core.panels import panel
 from algorithm.core.wording import info_name
 from algorithm.run.evaluation.statistics import INTERVAL, mean_interval
 from algorithm.store.logs.metrics import read_metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from algorithm.core.panels import panel, readout
+from algorithm.core.console import panel, readout
 
 METRICS: Mapping[str, str] = {
     "acer/ratio": "mean truncated importance weight",
