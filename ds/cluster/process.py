@@ -31,7 +31,7 @@ POINTLESS = {
 KILLED = 128 + KILL
 """Exit code of a process that has died without one."""
 
-_AWAY = "this program is not on the node that Ray chose, at the same path as here"
+_AWAY = "this program may not be on the node that Ray chose, at the same path and the same as here"
 _SILENT_S = 60.0  # without a report: the node is gone, and Ray has no other one yet
 _SHOWN_EVERY_S = 10.0
 _DONE_S = 30.0  # until a process that has ended well is started again, if it is still needed then
@@ -55,7 +55,7 @@ class RestartRule:
 class ManagedProcess:
     """Process of a learner or an actor: one life of it after the other, each for an order.
 
-    actor:    handle of the Ray actor.
+    place_actor: makes a Ray actor, and returns its handle.
     place:    key, folder and run as :class:`ds.cluster.member.Life` has them.
     make_order: for a life that reports to be ready; None: nothing can be started yet.
     on_line:  called with each line that it prints.
@@ -65,7 +65,7 @@ class ManagedProcess:
         self,
         crew: Crew,
         name: str,
-        actor: Any,  # noqa: ANN401 - a handle of Ray
+        place_actor: Callable[[], Any],
         place: tuple[str, str, str],
         make_order: Callable[[ProcessReport], Order | None],
         on_line: Callable[[str], None],
@@ -79,7 +79,7 @@ class ManagedProcess:
         self.why = ""
         self.output: deque[str] = deque(maxlen=12)  # its last lines, shown with its end
         self._crew = crew
-        self.actor = actor
+        self._place_actor = place_actor
         self._place = (crew.board, *place, sys.argv)
         self._stop = signal.SIGINT if place[2] else signal.SIGTERM  # a learner saves
         self._make_order = make_order
@@ -87,7 +87,8 @@ class ManagedProcess:
         self._failures = 0  # in a row
         self._heard = self._since = self._until = 0.0
         self.left_at: float | None = None  # it was told to leave
-        self.ref = actor.live.remote(*self._place)
+        self.ref: Any = None
+        self._call_new_actor()
 
     @property
     def over(self) -> bool:
@@ -140,9 +141,22 @@ class ManagedProcess:
             self._crew.ray.get(self.ref)
         except errors.ActorUnavailableError:  # Ray starts it again, or the network is down
             self.ref = self.actor.live.remote(*self._place)
-        except (errors.RayTaskError, errors.RayActorError) as error:
-            why = _AWAY if "failed to import" in str(error) else getattr(error, "cause", error)
-            self.code, self.why = EnvError.exit_code, f"{self.node or 'a node'} cannot start it: {why}"
+        except errors.RayTaskError as error:
+            self._fail(str(error.cause))
+        except errors.RayActorError as error:
+            if self._heard > self._placed_at:  # it has been started as often as Ray starts one
+                self._call_new_actor()
+            else:
+                self._fail(f"{_AWAY}\n{error}")
+
+    def _call_new_actor(self) -> None:
+        self._placed_at = time.monotonic()
+        self.actor = self._place_actor()
+        self.ref = self.actor.live.remote(*self._place)
+
+    def _fail(self, why: str) -> None:
+        """Give up: no node can start it, and another try would not change that."""
+        self.code, self.why = EnvError.exit_code, f"{self.node or 'a node'} cannot start it: {why}"
 
     def start_anew(self) -> None:
         """Start it after its end for another part of its work, with the whole budget of restarts."""
@@ -253,8 +267,8 @@ class Crew:
         """
         key = f"sac-{secrets.token_hex(8)}"
         # Without arguments: what they refer to might be gone when Ray starts it again.
-        actor = self.ray.remote(ProcessActor).options(max_restarts=-1, **options).remote()
-        self._processes[key] = ManagedProcess(self, name, actor, (key, *place), make_order, on_line)
+        member = self.ray.remote(ProcessActor).options(max_restarts=self.rule.budget, **options)
+        self._processes[key] = ManagedProcess(self, name, member.remote, (key, *place), make_order, on_line)
         return self._processes[key]
 
     def step(self, number: int = 0) -> int:

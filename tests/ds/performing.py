@@ -56,7 +56,8 @@ def _wait(others: list[str]) -> int:
     Path("up").touch()
     while not got:
         signal.pause()
-    return 128 + got[0]
+    time.sleep(1.5)  # for the order to be seen again
+    return 128 + got[0] + len(got) - 1
 
 
 def _spawn(others: list[str]) -> int:

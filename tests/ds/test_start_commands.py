@@ -25,7 +25,7 @@ from ds.cluster.plan import ClusterPlan, CommandRoles, MakeSecrets, plan_from_ar
 from ds.cluster.process import ManagedProcess, RestartRule
 from ds.evolver.generations import MemberStart
 from ds.evolver.members import GenerationPart, MemberRoles
-from tests.ds.fake_ray import FakeRay
+from tests.ds.fake_ray import ActorError, FakeRay
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 NOTHING = ProcessReport(life="a", address=HERE)
@@ -164,7 +164,7 @@ def test_restarts_wait_longer_and_longer_until_the_budget_is_spent(monkeypatch: 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     crew: Any = Crew()
     actor: Any = SimpleNamespace(live=SimpleNamespace(remote=lambda *place: None), kill=lambda restart: None)
-    process = ManagedProcess(crew, "a", actor, ("key", "/w", ""), order_for, lambda line: None)
+    process = ManagedProcess(crew, "a", lambda: actor, ("key", "/w", ""), order_for, lambda line: None)
 
     def live(seconds: float) -> str:
         """Live so long; what comes of it."""
@@ -187,7 +187,7 @@ def test_the_life_that_was_killed_to_be_moved_gets_no_order() -> None:
     """It may report once more before it is gone."""
     crew: Any = Crew()
     actor: Any = SimpleNamespace(live=SimpleNamespace(remote=lambda *place: None), kill=lambda restart: None)
-    process = ManagedProcess(crew, "a", actor, ("key", "/w", ""), order_for, lambda line: None)
+    process = ManagedProcess(crew, "a", lambda: actor, ("key", "/w", ""), order_for, lambda line: None)
     process.hear(NOTHING)
     process.hear(replace(NOTHING, pid=1))
     assert process.state == "running"
@@ -196,6 +196,29 @@ def test_the_life_that_was_killed_to_be_moved_gets_no_order() -> None:
     assert process.order is None
     process.hear(replace(NOTHING, life="b"))
     assert process.state == "running" and not process.restarts
+
+
+def test_an_actor_that_ray_starts_no_more_is_placed_anew_unless_none_has_ever_reported() -> None:
+    crew: Any = Crew()
+    placed: list[object] = []
+
+    def place() -> object:
+        placed.append(0)
+        return SimpleNamespace(live=SimpleNamespace(remote=lambda *place: dead))
+
+    dead: Any = SimpleNamespace()
+    crew.ray.get = lambda ref: raise_(ActorError("died"))
+    process = ManagedProcess(crew, "a", place, ("key", "/w", ""), order_for, lambda line: None)
+    process.hear(NOTHING)
+    process.recall()
+    assert (len(placed), process.code) == (2, None)
+    process.recall()
+    assert (len(placed), process.code) == (2, 4)
+    assert "at the same path" in process.why
+
+
+def raise_(error: Exception) -> None:
+    raise error
 
 
 def managed(name: str, node: str, state: str, restarts: int) -> ManagedProcess:
