@@ -16,9 +16,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.core.data import Double, Float
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import ActionSpec
+from algorithm.core.steps import Double, Float
 from algorithm.env.spaces import Leaf, Space, branches_of, is_leaf, leaves
 
 Choices = NDArray[np.int64]

@@ -13,8 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.core.data import Array, Bool, Double, Float, Int, State
+from algorithm.core.data import State
 from algorithm.core.spec import AgentSpec
+from algorithm.core.steps import Array, Bool, Double, Float, Int
 
 EpisodeSeed = Callable[[int, int], int]
 """(environment index, episode number) -> seed of that reset, so that any episode can be replayed."""

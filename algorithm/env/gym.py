@@ -13,9 +13,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.core.data import Double, Float
 from algorithm.core.errors import EnvError, UserError, described
 from algorithm.core.spec import AgentSpec
+from algorithm.core.steps import Double, Float
 from algorithm.core.system.display import has_display
 from algorithm.env.actions import Actions
 from algorithm.env.base import Picture

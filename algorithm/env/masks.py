@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from algorithm.core.data import Array, Bool
+from algorithm.core.steps import Array, Bool
 from algorithm.env.actions import Actions, branches
 from algorithm.env.outputs import SpaceMismatchError, info_of, observation_of
 from algorithm.env.spaces import Space, branches_of, is_leaf

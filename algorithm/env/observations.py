@@ -22,9 +22,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.core.data import Array
 from algorithm.core.errors import described
 from algorithm.core.spec import BYTES, ObsSpec, Range, image_order
+from algorithm.core.steps import Array
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.spaces import Leaf, Space, leaves
 

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from algorithm.core.data import Array, Bool, Int, State
+from algorithm.core.data import State
 from algorithm.core.errors import EnvError, UserError, described
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.steps import Array, Bool, Int
 from algorithm.env.base import EpisodeSeed, Fault, Observation, OnFault, ResetResult, VecEnv
 from algorithm.env.env_id import advice
 from algorithm.env.gym import Adapter

@@ -20,8 +20,8 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from typing_extensions import override
 
-from algorithm.core.data import Bool, Float, Int
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.steps import Bool, Float, Int
 from algorithm.env.base import (
     EpisodeSeed,
     Observation,

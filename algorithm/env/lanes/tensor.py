@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from algorithm.core.data import Array, Bool, Float, Int, State
+from algorithm.core.data import State
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.steps import Array, Bool, Float, Int
 from algorithm.env.base import Observation, StepResult
 from algorithm.env.env_id import import_source, resolve_env_id
 from algorithm.env.gym import Adapter

@@ -15,10 +15,10 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from typing_extensions import override
 
-from algorithm.core.data import Double
 from algorithm.core.errors import UsageError
 from algorithm.core.plugins import accepts
 from algorithm.core.seeding import stream
+from algorithm.core.steps import Double
 from algorithm.env.parameters.config import KEY
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.wrappers import wrappers_around

@@ -9,9 +9,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from algorithm.core.data import Double, Episode, State
+from algorithm.core.data import Episode, State
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream_seed
+from algorithm.core.steps import Double
 from algorithm.env.config import without_team
 from algorithm.env.parameters.config import (
     KEY,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithm.core.data import Float
 from algorithm.core.errors import EnvError, UsageError, UserError, described
 from algorithm.core.spec import AgentSpec
+from algorithm.core.steps import Float
 from algorithm.env.base import Fault, OnFault, Picture
 from algorithm.env.gym import GymEnv
 from algorithm.env.outputs import SpaceMismatchError, TimeStep

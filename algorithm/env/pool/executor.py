@@ -13,8 +13,8 @@ from typing import Protocol, cast
 
 from typing_extensions import override
 
-from algorithm.core.data import Float
 from algorithm.core.errors import EnvError
+from algorithm.core.steps import Float
 from algorithm.core.system.processes import start_resource_tracker
 from algorithm.env.base import Picture
 from algorithm.env.pool.child_process import POLL_S, ChildProcess, WorkerLostError, ignore_text

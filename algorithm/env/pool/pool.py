@@ -8,8 +8,9 @@ from itertools import chain
 import numpy as np
 from typing_extensions import override
 
-from algorithm.core.data import Array, Bool, Float, Int, State
+from algorithm.core.data import State
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.core.steps import Array, Bool, Float, Int
 from algorithm.env.base import (
     EpisodeSeed,
     Observation,

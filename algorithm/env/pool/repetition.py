@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.core.data import Array, Bool, Double, Float, State
+from algorithm.core.data import State
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.steps import Array, Bool, Double, Float
 from algorithm.env.pool.step_buffers import StepBuffers
 
 _BLOCK_STEPS = 512  # steps that are recorded before they are divided among the episodes

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.core.data import Array, Bool, Double, Float, Int
 from algorithm.core.spec import AgentSpec
+from algorithm.core.steps import Array, Bool, Double, Float, Int
 
 _ALIGNMENT = 64  # bytes: each column starts on its own cache line
 

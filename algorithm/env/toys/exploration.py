@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from algorithm.core.data import Bool, Double, Float
+from algorithm.core.steps import Bool, Double, Float
 from algorithm.env.toys.basic import Toy
 
 

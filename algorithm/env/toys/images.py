@@ -10,7 +10,7 @@ from gymnasium.core import ObsType
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from algorithm.core.data import Double
+from algorithm.core.steps import Double
 from algorithm.env.toys.basic import Rounds, Toy
 
 GreyImage = NDArray[np.uint8]
