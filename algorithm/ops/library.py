@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 
 def of(x: Tensor | NDArray[Any]) -> Any:  # noqa: ANN401  # a namespace of functions
-    """Return the library that computes with x."""
+    """Return the library that computes with x: numpy for its arrays, else torch. Source: numpy, torch."""
     return NUMPY if isinstance(x, np.ndarray) else TORCH
 
 
@@ -49,6 +49,7 @@ _ZERO = np.float32(0.0)
 TORCH = SimpleNamespace(
     exp=torch.exp,
     log=torch.log,
+    log1p=torch.log1p,
     tanh=torch.tanh,
     square=torch.square,
     rsqrt=torch.rsqrt,
@@ -74,6 +75,7 @@ TORCH = SimpleNamespace(
 NUMPY = SimpleNamespace(
     exp=np.exp,
     log=np.log,
+    log1p=np.log1p,
     tanh=np.tanh,
     square=np.square,
     rsqrt=lambda x: 1 / np.sqrt(x),

@@ -20,6 +20,7 @@ from algorithm.core.data import Float
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import Z_LIMIT, ActionSpec
 from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.ops import library
 from algorithm.ops.densities import normal_logp
 
 _LARGEST = math.tanh(Z_LIMIT)
@@ -43,12 +44,13 @@ class Deterministic:
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
         """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of its u before it is clipped."""
         mean = continuous_part(policy).mean
-        part = noise.widen(TanhNormal(mean.tanh(), torch.zeros_like(mean) + self._log_std))
+        lib = library.of(mean)
+        part = noise.widen(TanhNormal(lib.tanh(mean), 0 * mean + self._log_std))
         if normal is None or not self._exploring:
-            z, u = mean.clamp(-Z_LIMIT, Z_LIMIT), part.mean
+            z, u = lib.clip(mean, -Z_LIMIT, Z_LIMIT), part.mean
         else:
-            u = (part.mean + part.log_std.exp() * normal).clamp(-_LARGEST, _LARGEST)
-            z = 0.5 * (u.log1p() - (-u).log1p())  # artanh
+            u = lib.clip(part.mean + lib.exp(part.log_std) * normal, -_LARGEST, _LARGEST)
+            z = 0.5 * (lib.log1p(u) - lib.log1p(-u))  # artanh
         return z, normal_logp(u, part.mean, part.log_std)
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
