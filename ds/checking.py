@@ -161,6 +161,8 @@ def _check_chains(where: str, steps: StepBatch, agents: Int | None) -> None:
     open_ = ~steps.ended
     if steps.follows is not None:
         open_[steps.follows[steps.follows >= 0]] = False
+    if not open_.any():
+        return
     there = np.isin(steps.streams, steps.streams[:0] if agents is None else agents)
     _refuse(f"{where}, streams", steps.streams, open_ & ~there, "it is open, and its agent is not there")
 

@@ -126,6 +126,33 @@ class StepBatch(Sized):
         before, after = self.again
         return self.follows is not None and bool(((self.follows[after] < 0) & ~self.ended[before]).any())
 
+    @property
+    def one_chain(self) -> bool:
+        """Each row follows the one before."""
+        follows = self.follows
+        return len(self) == 1 or (
+            follows is not None and bool((follows == np.arange(-1, len(self) - 1)).all())
+        )
+
+    def chain(self) -> Segment:
+        """Return the rows, each of which follows the one before, as one segment."""
+        after = self.columns()
+        both = {
+            name: np.concatenate((value, after[f"next_{name}"]))
+            for name, value in after.items()
+            if f"next_{name}" in after
+        }
+        rest = ("action", "z", "behaviour_logp", "reward", "terminated", "truncated")
+        return Segment(
+            stream=self.streams.item(0),
+            start_step=self.start_steps.item(0),
+            obs={name: both[f"obs/{name}"] for name in self.obs},
+            action_mask=both["action_mask"].view(np.bool_),
+            carry=both["carry"].view(np.float32),
+            lag=self.lag,
+            **{name: getattr(self, name) for name in rest},
+        )
+
     def acted_on(self, own: NDArray[Scalar], after: NDArray[Scalar]) -> NDArray[Scalar]:
         """Return what each row acted on [N, ...].
 

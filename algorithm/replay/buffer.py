@@ -111,6 +111,8 @@ class ReplayBuffer(SavedReplay):
 
         Rows and results are those of :meth:`add` for each of their segments. Raises ValueError likewise.
         """
+        if len(steps) > 1 and steps.one_chain:
+            return self._add(steps.chain())
         added = self._writer.add_steps(steps)
         if added is None:
             return np.concatenate([self._add(segment) for segment in steps.segments()])

@@ -89,6 +89,16 @@ def test_several_steps_are_stored_without_a_step_in_python(monkeypatch):
     assert buffer.num_transitions == 15 and len(buffer) == 15 + 3 + 2, "a row more for each chain"
 
 
+def test_a_chain_of_one_stream_is_stored_as_step_by_step():
+    at_once, one_by_one = (ReplayBuffer(MIXED, capacity=40, batch_size=1, carry_shape=(2,)) for _ in "ab")
+    moment, segments = [0, 0], list[Segment]()
+    for events in (["go on"] * 4, ["go on", "terminated"], ["go on"] * 3):
+        segments += [of((MIXED, (2,)), 3, moment, event) for event in events]
+        assert step_batch(segments).one_chain
+        store(segments, at_once, one_by_one)
+    assert at_once.num_transitions == 9
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
