@@ -23,7 +23,12 @@ ROLLOUTS = {
     "pendulum": "Pendulum, PPO with the defaults of both",
     "cheetah": "HalfCheetahBullet, PPO with the defaults of both",
 }
-SEGMENTS = {"vectors": "500 × 27 floats", "images": "100 × 84×84×1 bytes", "short": "20 × 4 floats"}
+SEGMENTS = {
+    "vectors": "500 × 27 floats",
+    "images": "100 × 84×84×1 bytes",
+    "short": "20 × 4 floats",
+    "lanes": "a step of 1,024 agents, 27 floats each",
+}
 
 
 def updates(results: Results) -> str:
