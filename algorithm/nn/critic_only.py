@@ -37,7 +37,8 @@ class CriticRep(Rep):
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor]:
         state, carry = self.rep(without(obs, self._hidden), prev_action, carry, valid)
-        return library.of(state).cat([state, *(obs[name] for name in self._hidden)]), carry
+        hidden = [obs[name].reshape(*state.shape[:-1], -1) for name in self._hidden]
+        return library.of(state).cat([state, *hidden]), carry
 
 
 class BlindPolicy(nn.Module):
