@@ -162,16 +162,15 @@ class RunContext:
         """
         loaded, memory = self.loaded, memory or MemoryBudget()
         check_behaviours(loaded, specs)
-        agents: dict[str, Agent] = {}
-        device = self._device(loaded, specs)
-        goals = self.given.train if self.given else None
+        agents, device = dict[str, Agent](), self._device(loaded, specs)
+        source = self.given.train if self.given else None
         for name, spec in specs.items():
             config = loaded.for_behaviour(name)
             file = nn_file(config, networks)
             demos = relabel = None
             if learning:
                 demos = load_demonstrations(config.demonstrations, spec, name, loaded.env_dir, specs)
-                relabel = make_relabel(loaded, name, spec, self.stack, goals)
+                relabel = make_relabel(loaded, name, spec, self.stack, source)
             if isinstance(file, Path):  # a learner may have made no environment
                 extend_path(loaded.env_dir)
             inputs = AgentInputs(

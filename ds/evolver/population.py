@@ -147,17 +147,7 @@ def next_generation(
         for member in population.members
     ]
     if not best:
-        drawn = [
-            replace(
-                member,
-                genes=_first_draw(genes, seed, generation, member.number),
-                origin="again",
-                parents=(member.number,),
-                since=generation,
-            )
-            for member in members
-        ]
-        return Population(generation, tuple(drawn))
+        return _begun_again(members, generation, seed, genes)
     of_elites = [members[number - 1].genes for number in best]
     fits = {
         path: fitted(first, [own[path] for own in of_elites]) for path, first in genes.distributions.items()
@@ -179,6 +169,21 @@ def next_generation(
         return replace(member, genes=own, origin=origin, parents=parents)
 
     return Population(generation, tuple(follow(member) for member in members))
+
+
+def _begun_again(members: Iterable[Member], generation: int, seed: int, genes: Genes) -> Population:
+    """Return a generation of first draws."""
+    drawn = (
+        replace(
+            member,
+            genes=_first_draw(genes, seed, generation, member.number),
+            origin="again",
+            parents=(member.number,),
+            since=generation,
+        )
+        for member in members
+    )
+    return Population(generation, tuple(drawn))
 
 
 def generation_end(

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -72,11 +73,8 @@ def dry_run(
         loaded, config = context.loaded, context.loaded.config
         agents = _agents(context, env, greedy=options.disable_sample)
         console.start(start_screen(loaded, _folder(options, loaded), EnvInfo.of(env), agents))
-        for notice in notices(options, config):
+        for notice in chain(notices(options, config), *(agent.notices for agent in agents.values())):
             console.warn(notice)
-        for agent in agents.values():
-            for notice in agent.notices:
-                console.warn(notice)
         console.message("measuring 200 steps and 20 updates")
         speed = measure(env, agents, config)
         steps = planned_steps(config, speed.length or env.time_limit)

@@ -174,11 +174,20 @@ def _kinds(path: KeyPath) -> set[object]:
 
 def limits(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
     """Yield what a study cannot do with this space and these runs."""
-    config, tune, base = loaded.config, loaded.config.tune_config, loaded.config.base_config
+    rules = (*_of_space(loaded, space), *_of_pruning(loaded))
+    yield from (Problem(*text) for holds, *text in rules if holds)
+    yield from _idle(loaded, space)
+
+
+StudyRule = tuple[bool, str, str, str, str]
+"""Whether a problem is there, and the texts of it."""
+
+
+def _of_space(loaded: LoadedConfig, space: SearchSpace) -> tuple[StudyRule, ...]:
+    tune, base = loaded.config.tune_config, loaded.config.base_config
     endless = [path for path, parameter in space.items() if parameter.values is None]
     close = did_you_mean(tune.metric, METRICS) or "eval/return_mean"
-    judged = tune.pruning in ("median", "hyperband")
-    rules = (
+    return (
         (
             not tune.params,
             "there is nothing to search",
@@ -207,6 +216,13 @@ def limits(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
             "it is not a metric",
             f"did you mean `{close}`? docs/metrics.md lists all",
         ),
+    )
+
+
+def _of_pruning(loaded: LoadedConfig) -> tuple[StudyRule, ...]:
+    config, tune, base = loaded.config, loaded.config.tune_config, loaded.config.base_config
+    judged = tune.pruning in ("median", "hyperband")
+    return (
         (
             judged and tune.metric.startswith("eval/") and config.eval_config.per_step == -1,
             "no trial can be pruned",
@@ -222,8 +238,6 @@ def limits(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
             "lower tune_config.prune_after, or set pruner: none",
         ),
     )
-    yield from (Problem(*text) for holds, *text in rules if holds)
-    yield from _idle(loaded, space)
 
 
 def _idle(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
