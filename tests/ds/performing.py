@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 from algorithm.app.cli.ds import DistributedOptions
-from algorithm.core.system.processes import spawn
-from algorithm.env.pool.monitor_process import exit_now
+from algorithm.core.system.processes import exit_now, spawn
 
 
 def perform(options: DistributedOptions) -> int:

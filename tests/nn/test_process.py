@@ -116,7 +116,7 @@ def test_a_run_has_the_precision_of_its_configuration_and_keeps_the_threads_that
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(process, "medium_is_single", lambda: True)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    monkeypatch.setattr("algorithm.run.run.measure_threads", lambda: {1: 0.010, 2: 0.005})
+    monkeypatch.setattr("algorithm.run.inputs.measure_threads", lambda: {1: 0.010, 2: 0.005})
     set_to = ["-o", "sac_config.matmul_precision=medium", "-o", "sac_config.threads=auto"]
     try:
         assert main([*WORDS, "--max_step=20", *set_to]) == 0
@@ -125,7 +125,7 @@ def test_a_run_has_the_precision_of_its_configuration_and_keeps_the_threads_that
         assert "in medium precision, bfloat16 in compiled updates" in said
         assert "threads: 2, measured: 10.0 ms with 1, 5.0 ms with 2" in said
         assert "threads: 2" in (tmp_path / "models/toy/identity/run/config.yaml").read_text()
-        monkeypatch.setattr("algorithm.run.run.measure_threads", dict)  # not asked again
+        monkeypatch.setattr("algorithm.run.inputs.measure_threads", dict)  # not asked again
         assert main(["toy/identity", "-n", "run", "--resume", "--max_step=30", "--device=cpu"]) == 0
     finally:
         torch.set_num_threads(1)
