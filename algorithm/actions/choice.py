@@ -123,7 +123,7 @@ class ActionChoice:
         Its log-probability is that of the policy: the effect of the choice on it has no closed form.
         """
         lib = library.of(state)
-        action = [torch.as_tensor(lib.cat([one.onehot, lib.tanh(one.z)])) for one in drawn]
+        action = [torch.as_tensor(lib.cat([one.onehot, lib.tanh(one.z)], -1)) for one in drawn]
         seen = torch.as_tensor(state), torch.stack(action, 1)
         scores = sum(scorer.score_actions(*seen) for scorer in self.scorers)
         assert isinstance(scores, Tensor)

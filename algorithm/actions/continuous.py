@@ -91,7 +91,7 @@ class RecordedNormal(ClippedNormal):
         part = continuous_part(policy)
         lib = library.of(part.mean)
         z = part.mean if normal is None else part.mean + lib.exp(part.log_std) * normal
-        return z, lib.cat([part.mean, part.log_std])
+        return z, lib.cat([part.mean, part.log_std], -1)
 
 
 class NoContinuous:

@@ -38,7 +38,7 @@ class CriticRep(Rep):
     ) -> tuple[Tensor, Tensor]:
         state, carry = self.rep(without(obs, self._hidden), prev_action, carry, valid)
         hidden = [obs[name].reshape(*state.shape[:-1], -1) for name in self._hidden]
-        return library.of(state).cat([state, *hidden]), carry
+        return library.of(state).cat([state, *hidden], -1), carry
 
 
 class BlindPolicy(nn.Module):

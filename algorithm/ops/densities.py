@@ -21,7 +21,7 @@ def log_tanh_jacobian(z: Tensor) -> Tensor:
     z: any shape. Returns the same shape.
     """
     lib, w = library.of(z), -2.0 * z
-    jacobian: Tensor = lib.add(w, lib.softplus(w), -2.0) + LOG_4
+    jacobian: Tensor = lib.add(w, lib.softplus(w), alpha=-2.0) + LOG_4
     return jacobian
 
 

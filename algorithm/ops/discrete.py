@@ -136,5 +136,5 @@ def _each(x: Tensor, branches: Sequence[int], fn: Callable[[Tensor], Tensor]) ->
     if len(branches) == 1:
         return fn(x)
     lib = library.of(x)
-    joined: Tensor = lib.cat([fn(part) for part in lib.split(x, branches)])
+    joined: Tensor = lib.cat([fn(part) for part in lib.split(x, branches, -1)], -1)
     return joined

@@ -110,7 +110,7 @@ class VectorEncoder(nn.Module):
         if not self.names:
             raise ValueError("VectorEncoder: there is no observation to encode")
         parts = [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)]
-        joined: Tensor = parts[0] if len(parts) == 1 else library.of(parts[0]).cat(parts)
+        joined: Tensor = parts[0] if len(parts) == 1 else library.of(parts[0]).cat(parts, -1)
         return joined
 
 

@@ -238,7 +238,7 @@ class ActionHead(nn.Module):
         if self.continuous is not None:
             lib, mean = library.of(features), self.continuous(features)
             if log_std is None:
-                mean, log_std = lib.split(mean, self.sizes)
+                mean, log_std = lib.split(mean, self.sizes, -1)
             else:
                 log_std = lib.expand(log_std, mean)
             part = TanhNormal(mean, lib.clip(log_std, *LOG_STD_RANGE) if self.clamps else _squashed(log_std))

@@ -84,7 +84,7 @@ class ModelRep(Rep):
             return self.net(obs[self.only_vector]), carry
         parts = [self.vectors(obs)] if self.has_vectors else []
         parts += [encoder(obs[name]) for name, encoder in zip(self.image_names, self.images, strict=True)]
-        return self.net(parts[0] if len(parts) == 1 else library.of(parts[0]).cat(parts)), carry
+        return self.net(parts[0] if len(parts) == 1 else library.of(parts[0]).cat(parts, -1)), carry
 
 
 CELLS = {"gru": GRU, "lstm": LSTM}
@@ -112,8 +112,8 @@ class _RepWithMemory(Rep, ABC):
         """Return states and carries as in :meth:`Rep.forward`; a missing token has a state of zeros."""
         features, _ = self.features(obs, prev_action, carry, valid)
         lib = library.of(features)
-        remembered, after = self.remember(lib.cat([features, prev_action]), carry, valid)
-        state = lib.cat([features, remembered])
+        remembered, after = self.remember(lib.cat([features, prev_action], -1), carry, valid)
+        state = lib.cat([features, remembered], -1)
         return lib.where(valid[..., None], state, 0.0), after
 
 
@@ -231,7 +231,7 @@ class ModelQ(nn.Module):
     @override
     def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
         """Return q [..., N] of state [..., S] and c_action [..., A_c]."""
-        q: Tensor = self.net(library.of(state).cat([state, c_action]))
+        q: Tensor = self.net(library.of(state).cat([state, c_action], -1))
         return q
 
 
