@@ -114,7 +114,7 @@ class ActionChoice:
             self.noise,
         )
         found = [x if x.ndim > 1 else x[:, None] for x in (d_logp, c_logp) if x is not None]
-        logp = lib.cat(found) if len(found) > 1 else found[0]
+        logp = lib.cat(found, -1) if len(found) > 1 else found[0]
         return DrawnAction(z=z, onehot=onehot, logp=logp)
 
     def _most_wanted(self, drawn: Sequence[DrawnAction], state: Tensor) -> DrawnAction:

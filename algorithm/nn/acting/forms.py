@@ -138,8 +138,8 @@ def _gru(own: GRU) -> NumpyForm:
     def form(x: Numbers, carry: Numbers, valid: Numbers) -> tuple[Numbers, Numbers]:
         x, after = x[:, 0], []
         for (w_x, w_h, b_x, b_h), h in zip(layers, np.moveaxis(carry, 1, 0), strict=True):
-            r_x, z_x, new_x = NUMPY.split(x @ w_x.T + b_x, [h.shape[-1]] * 3)
-            r_h, z_h, new_h = NUMPY.split(h @ w_h.T + b_h, [h.shape[-1]] * 3)
+            r_x, z_x, new_x = NUMPY.split(x @ w_x.T + b_x, [h.shape[-1]] * 3, -1)
+            r_h, z_h, new_h = NUMPY.split(h @ w_h.T + b_h, [h.shape[-1]] * 3, -1)
             new = np.tanh(new_x + new_h * _sigmoid(r_h + r_x))
             x = (h - new) * _sigmoid(z_h + z_x) + new
             after.append(x)
