@@ -140,7 +140,7 @@ def make_vec_env(request: EnvRequest) -> VecEnv:
     )
     if kind.registered and not altered and has_vector_class(recipe.env_id, n):
         return own_vector(partial(make_vector, recipe.env_id, n, recipe.env_args), request)
-    return _pool(recipe, request)
+    return make_pool(recipe, request)
 
 
 def _of_object(source: EnvSource, request: EnvRequest) -> VecEnv:
@@ -159,10 +159,10 @@ def _of_object(source: EnvSource, request: EnvRequest) -> VecEnv:
         return TensorVecEnv(lambda: source.tensors, request, lent=True)
     if isinstance(source, LentLanes):
         return own_vector(source.make, request)
-    return _pool(find_recipe(request), request)
+    return make_pool(find_recipe(request), request)
 
 
-def _pool(recipe: GymRecipe, request: EnvRequest) -> EnvPool:
+def make_pool(recipe: GymRecipe, request: EnvRequest) -> EnvPool:
     """Return single environments in this process or in workers. Raises EnvError if they cannot be built."""
     n, timeout, waiting = request.n, request.timeout, request.waiting
 

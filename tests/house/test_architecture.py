@@ -32,7 +32,7 @@ from tests.house.import_rules import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-MAX_LINES, MAX_FILES = 300, 15
+MAX_LINES, MAX_FILES, MAX_FUNCTION = 300, 15, 40
 LONGER = {
     "algorithm.agents.off_policy.agent",
 }
@@ -224,6 +224,27 @@ def test_files_and_packages_stay_small() -> None:
     assert {module.name for module in LIBRARY if module.source.count("\n") > MAX_LINES} == LONGER
     files = Counter(module.package for module in LIBRARY if not module.is_package)
     assert {package for package, number in files.items() if number > MAX_FILES} == LARGER
+
+
+def test_functions_stay_short() -> None:
+    long = [
+        f"{module.name}.{node.name}"
+        for module in LIBRARY
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef) and lines_of(node) > MAX_FUNCTION
+    ]
+    assert long == []
+
+
+def lines_of(function: ast.FunctionDef) -> int:
+    """Lines of a function without its docstrings."""
+    docs = [
+        node.body[0]
+        for node in ast.walk(function)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None
+    ]
+    ends = [(node.end_lineno or 0) - node.lineno + 1 for node in (function, *docs)]
+    return ends[0] - sum(ends[1:])
 
 
 def test_every_op_names_its_source() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from algorithm.core.errors import EditorStoppedError
 from algorithm.env.gym import GymRecipe
+from algorithm.env.registry import make_pool
 from algorithm.extras.unity import vec
 from algorithm.run.experience.collector import LocalCollector
 from main import main
@@ -34,7 +35,7 @@ def made(tmp_path, monkeypatch):
     def make(request):
         made.append(request.n)
         recipe = GymRecipe(env_id=request.env_name, env_args={})
-        return request.pool.make(recipe, n=request.n, seed_of=request.seed_of)
+        return make_pool(recipe, request)
 
     monkeypatch.setattr(vec, "UnityVecEnv", make)
     monkeypatch.chdir(tmp_path)
