@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from algorithm.actions.choice import MODE, ActionChoice, Candidate, DrawnAction, TensorOrArray
 from algorithm.actions.continuous import Noise, NoNoise
@@ -66,6 +67,11 @@ class Actor:
         layers = [model.rep, model.policy, *(member for q in critics for member in q.members)]
         self._layer_noise = LayerNoise(layers, on=exploring)
         self._generator = torch.Generator(device).manual_seed(seed)
+
+    @override
+    def __getstate__(self) -> dict[str, object]:
+        """Return all but the forms of numpy, which are made anew where it is unpickled."""
+        return {**vars(self), "by_numpy": None}
 
     @property
     def stored_carry_shape(self) -> tuple[int, ...]:

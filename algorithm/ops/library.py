@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 
 def of(x: Tensor | NDArray[Any]) -> Any:  # noqa: ANN401  # a namespace of functions
-    """Return the library that computes with x: numpy for its arrays, else torch. Source: numpy, torch."""
+    """Return the library that computes with x: numpy for its arrays, else torch."""
     return NUMPY if isinstance(x, np.ndarray) else TORCH
 
 

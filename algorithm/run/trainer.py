@@ -114,7 +114,10 @@ class Trainer:
         try:
             self._begin()
             while not (self._stop or self._ends()):
-                self._step()
+                try:
+                    self._step()
+                except EditorStoppedError as end:
+                    self._stop.set(end.what, interrupted=True)
                 self._report()
                 self._watch.lap("other")
                 self._profile.step(self._training.updates)
@@ -210,9 +213,6 @@ class Trainer:
         counters, collector = self._counters, self._training.collector
         try:
             episodes = collector.step()
-        except EditorStoppedError as end:
-            self._stop.set(end.what, interrupted=True)
-            return
         finally:  # a reset that fails comes after its steps
             counters.step = collector.steps
         updates = self._training.updates

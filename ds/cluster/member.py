@@ -8,7 +8,6 @@ import itertools
 import os
 import secrets
 import shutil
-import signal
 import sys
 import tempfile
 import threading
@@ -22,7 +21,7 @@ from typing import Any
 from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_json
 from algorithm.core.system.files import rename
-from algorithm.core.system.processes import before_exit, send_signal
+from algorithm.core.system.processes import before_exit, send_signal, unblock_signals
 from algorithm.core.system.streams import mend_streams
 from algorithm.store.lock import holder_of, lock_files
 
@@ -236,10 +235,7 @@ def _become_program(output: Path) -> None:
         if name.startswith("RAY_") or name == "PYTHONBREAKPOINT":
             del os.environ[name]
     vars(sys.modules["__main__"]).pop("__file__", None)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    unblock_signals()
 
 
 def _newest(run: Path) -> int:

