@@ -33,10 +33,6 @@ from tests.house.import_rules import (
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_LINES, MAX_FILES, MAX_FUNCTION = 300, 15, 40
-LONGER = {
-    "algorithm.agents.off_policy.agent",
-}
-"""Files from before the limit of 300 lines; none may be added."""
 
 LARGER = {"algorithm.env"}
 """Package from before the limit of 15 files; none may be added."""
@@ -221,7 +217,7 @@ def test_classes_and_aliases_of_types_are_seen() -> None:
 
 
 def test_files_and_packages_stay_small() -> None:
-    assert {module.name for module in LIBRARY if module.source.count("\n") > MAX_LINES} == LONGER
+    assert not [module.name for module in LIBRARY if module.source.count("\n") > MAX_LINES]
     files = Counter(module.package for module in LIBRARY if not module.is_package)
     assert {package for package, number in files.items() if number > MAX_FILES} == LARGER
 

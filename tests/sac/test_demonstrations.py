@@ -12,6 +12,7 @@ import torch
 from algorithm.actions.parts import Categorical, NoBranches
 from algorithm.agents.imitation.batches import MixedBatches
 from algorithm.agents.imitation.cloning import Constraint, cloning_loss
+from algorithm.agents.off_policy.setup import take_back
 from algorithm.agents.registry import family
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
@@ -214,7 +215,7 @@ def test_priorities_and_ages_are_those_of_the_agents_own_windows():
     before = tree.leaves.copy()
     batch = agent._batches.sample()
     result = agent.learner.update(batch)
-    assert len(result.priority) == B and agent._take_back(result, agent._batches.own)
+    assert len(result.priority) == B and take_back(agent.replay, result, agent._batches.own)
     changed = set(np.flatnonzero(tree.leaves != before))
     assert changed <= set(result.anchor_ids[:8].tolist()) and len(changed) > 1
     agent._recent.add(batch, result, agent._batches.own)

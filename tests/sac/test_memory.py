@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.off_policy.experience_setup import staleness
+from algorithm.agents.off_policy.setup import staleness
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from algorithm.agents.off_policy.experience_setup import staleness
+from algorithm.agents.off_policy.setup import staleness
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.layers.norm import BatchNorm

@@ -14,36 +14,37 @@ from algorithm.actions.actor import Actor
 from algorithm.agents.base import Agent, Family
 from algorithm.agents.health import Rule
 from algorithm.agents.imitation.batches import Batches
-from algorithm.agents.imitation.cloning import Constraint, Pretraining
+from algorithm.agents.imitation.cloning import Pretraining
 from algorithm.agents.metrics_window import MetricsWindow
-from algorithm.agents.networks import extensions_of, make_networks
+from algorithm.agents.networks import make_networks
 from algorithm.agents.off_policy.acting import acting_parts, behaviour_policy, make_acting, new_actor
-from algorithm.agents.off_policy.compiled_update import CompiledUpdate, reason_against
-from algorithm.agents.off_policy.description import describe, notices, too_short
-from algorithm.agents.off_policy.experience_setup import (
+from algorithm.agents.off_policy.compiled_update import CompiledUpdate, compile_steps
+from algorithm.agents.off_policy.description import all_notices, describe
+from algorithm.agents.off_policy.model import NETWORKS
+from algorithm.agents.off_policy.objective import AlgorithmSpec
+from algorithm.agents.off_policy.setup import (
     OwnTdError,
+    check_can_fill,
+    make_learner,
     make_replay,
+    make_schedule,
     make_sources,
     make_store,
     prioritised,
     show,
     staleness_in,
+    take_back,
 )
-from algorithm.agents.off_policy.model import NETWORKS
-from algorithm.agents.off_policy.objective import AlgorithmSpec
-from algorithm.agents.off_policy.rules import EAGER_FIRST
 from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.off_policy.values import with_values
 from algorithm.agents.roles import AgentInputs, DivergenceReport, Tensors
-from algorithm.agents.schedules import FifoUpdates, RatioUpdates, rate_factor
+from algorithm.agents.schedules import rate_factor
 from algorithm.core.console import Readout
-from algorithm.core.data import Int, State, StepBatch, UpdateResult
-from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.data import Int, State, StepBatch
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from algorithm.keys.behaviour import BehaviourConfig
-from algorithm.nn.return_scale import FirstReturnScale
 from algorithm.replay.buffer import ReplayBuffer
 
 
@@ -54,33 +55,16 @@ class OffPolicyAgent(Agent):
     replay: ReplayBuffer
 
     def __init__(self, algorithm: AlgorithmSpec, inputs: AgentInputs) -> None:
-        config, spec, device = inputs.config, inputs.spec, inputs.device
+        config, spec = inputs.config, inputs.spec
         self._algorithm = algorithm
         self._keys = keys = algorithm.keys(config)
-        networks = make_networks(replace(inputs, spec=with_values(inputs.spec, keys)), NETWORKS)
+        networks = make_networks(replace(inputs, spec=with_values(spec, keys)), NETWORKS)
         self.replay = make_replay(inputs, keys, networks)
         shown = make_store(inputs, keys, networks)
-        self._offline = config.demonstrations.offline  # which needs the policy to be held near what was shown
-        extensions = extensions_of(inputs, networks, shown)
+        self._offline = config.demonstrations.offline
+        learner = make_learner(algorithm, inputs, keys, networks, shown)
         images, last = any(len(shape) == 3 for shape in spec.obs.shapes), config.base_config.max_step
-        self._not_compiled = reason_against(keys, device, max_step=last, images=images)
-        objective = algorithm.make_objective(spec.action, config)
-        learner = OffPolicyLearner(
-            spec,
-            networks,
-            keys,
-            objective,
-            device=device,
-            seed=stream_seed(inputs.seed, "learner", inputs.behaviour),
-            extensions=extensions,
-            constraint=Constraint(objective.parts.discrete, config.demonstrations.value_weight)
-            if self._offline
-            else None,
-        )
-        self._compiled: CompiledUpdate | None = None
-        if self._not_compiled is None:
-            self._compiled = CompiledUpdate(learner, EAGER_FIRST if keys.compile == "auto" else 0)
-            learner.compiled = self._compiled
+        self._compiled = compile_steps(learner, last, images=images)
         if shown:
             show(shown, learner, config, keys)
         super().__init__(
@@ -99,9 +83,7 @@ class OffPolicyAgent(Agent):
             updates=config.demonstrations.pretrain,
         )
         self.warm_up_steps = config.demonstrations.warm_up_policy or keys.start_step
-        self._schedule = RatioUpdates(keys.replay_ratio, self.warm_up_steps)
-        if not keys.use_replay_buffer:
-            self._schedule = FifoUpdates(lambda: self.replay.ready, keys.batch_size, self.warm_up_steps)
+        self._schedule = make_schedule(keys, self.replay, self.warm_up_steps)
         self._own_priority = OwnTdError(self.replay, learner) if keys.use_add_with_td else None
         # Otherwise beta grows with each batch or, without an end, never.
         anneals = config.replay_config.beta_increment_per_sampling is None and last >= 0
@@ -111,8 +93,7 @@ class OffPolicyAgent(Agent):
     @override
     def updates_per_step(self) -> float:
         """Gradient updates due for an environment step; without a replay every window is used once."""
-        keys = self._keys
-        return keys.replay_ratio if keys.use_replay_buffer else 1 / keys.batch_size
+        return self._schedule.ratio
 
     @override
     def update_ratio(self, step: int) -> float:
@@ -153,7 +134,7 @@ class OffPolicyAgent(Agent):
         """Go back to what ``restore`` returns when training diverges."""
         super().attach(restore=restore, report=report)
         self.learner.return_scale.on_message = report.told
-        if self._compiled:
+        if isinstance(self._compiled, CompiledUpdate):
             self._compiled.on_message = report.told
 
     @override
@@ -206,7 +187,7 @@ class OffPolicyAgent(Agent):
         result = self.learner.update(batch.to(self.learner.device))
         if self.learner.cloning:
             result.metrics.update(self._clone(self.learner.cloning.updates))
-        finite = self._take_back(result, batches.own)
+        finite = take_back(self.replay, result, batches.own)
         if self._guard.passes(batch, step, finite=finite):
             if result.carry is not None:
                 self.replay.refresh_carry(result)
@@ -218,7 +199,7 @@ class OffPolicyAgent(Agent):
     @property
     def _graphs(self) -> int:
         """Number of graphs compiled so far."""
-        return self._compiled.graphs if self._compiled else 0
+        return self._compiled.graphs if isinstance(self._compiled, CompiledUpdate) else 0
 
     def _clone(self, n: int) -> dict[str, Tensor]:
         assert self.learner.cloning, "the configuration asks for it"
@@ -232,33 +213,12 @@ class OffPolicyAgent(Agent):
         updated = self._pretraining.updates > before
         return {**cloned, **(self._recent.metrics(self.replay.next_id) if updated else {})}
 
-    def _take_back(self, result: UpdateResult, own: int) -> bool:
-        """Store new priorities; return False, and keep the old ones, if a TD error is not finite.
-
-        own: windows of the replay
-        """
-        if not own:  # a sampler would take the largest of no priorities for a new largest one
-            return bool(result.priority.isfinite().all())
-        try:
-            self.replay.feedback(result)
-        except FloatingPointError:
-            return False
-        return True
-
     def _wait_for_a_batch(self, step: int, owed: int) -> None:
         """Defer the updates until there is a batch; raise UsageError if the replay can never hold one."""
-        replay = self.replay
         if self.updates > self._pretraining.updates:  # short episodes pushed transitions out for a while
             self._schedule.carry_over(owed)
             return
-        if len(replay) == replay.capacity:
-            raise UsageError(
-                f"the replay is full and holds only {replay.num_transitions} transitions, "
-                f"fewer than a batch of {replay.batch_size}",
-                where="replay_config.capacity",
-                why=f"each episode takes one row more than it has transitions, of {replay.capacity} in all",
-                fix=f"raise replay_config.capacity or lower {RUN_BLOCK}.batch_size",
-            )
+        check_can_fill(self.replay)
         self._schedule.defer(step)
 
     @override
@@ -280,17 +240,7 @@ class OffPolicyAgent(Agent):
     @override
     def own_notices(self) -> list[str]:
         """Return lines on keys that are set and have no effect, or less than expected."""
-        has_encoder = any(True for _ in self.learner.model.rep.parameters())
-        base, objective = self.config.base_config, self.learner.objective
-        lines = notices(self.spec, self._keys, objective, has_encoder=has_encoder, n_envs=base.n_envs)
-        if not (self.config.behavioral_cloning.pretrain or self.config.demonstrations.pretrain):
-            lines = [*too_short(self._keys, self.config.demonstrations, base.max_step), *lines]
-        lines += filter(None, [self.replay.relabel.notice])
-        if self.config.replay_config.on_device and self.inputs.device.type == "cpu":
-            lines.append("replay_config.on_device has no effect: the learner computes on the CPU")
-        if self._keys.compile == "on" and self._not_compiled is not None:
-            lines.append(f"{RUN_BLOCK}.compile has no effect: {self._not_compiled}")
-        return lines
+        return all_notices(self.inputs, self._keys, self.learner, self.replay, self._compiled)
 
     @override
     def own_state(self) -> dict[str, State]:
@@ -312,26 +262,15 @@ class OffPolicyAgent(Agent):
     @override
     def num_parameters(self) -> dict[str, int]:
         """Return the numbers of trained parameters: encoder, all critics, policy."""
-        model = self.learner.model
-        parts = {"encoder": [model.rep], "critics": model.critics, "policy": [model.policy]}
-        return {
-            name: sum(p.numel() for one in part for p in one.parameters()) for name, part in parts.items()
-        }
+        return self.learner.model.num_parameters()
 
     @override
     def own_rows(self) -> Rows:
         """Return lines on memory, replay and algorithm, and on what computes actions and updates."""
-        keys = self._keys
         acting = self._new_actor("acting", exploring=True).way(self.config.base_config.n_envs)
-        lines = describe(self.spec, keys, self.learner.objective, self.replay, offline=self._offline)
-        rows = [*lines, ("acting", acting)]
-        if isinstance(self.learner.return_scale, FirstReturnScale):
-            rows.append(("rewards", str(self.learner.return_scale)))
-        if keys.compile != "off":
-            late = f", after the first {EAGER_FIRST:,}" if keys.compile == "auto" else ""
-            why = self._not_compiled
-            rows.append(("updates", f"compiled{late}" if why is None else f"not compiled: {why}"))
-        return rows
+        return describe(
+            self.inputs, self._keys, self.learner, self.replay, acting=acting, compiled=self._compiled
+        )
 
 
 def off_policy_family(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model
 from algorithm.agents.off_policy.records import CriticResult, Draws
-from algorithm.agents.off_policy.rules import WORTH, planned_updates
+from algorithm.agents.off_policy.rules import EAGER_FIRST, WORTH, planned_updates
 from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.core.data import SequenceBatch
 from algorithm.nn.ensemble import Ensemble
@@ -83,6 +83,18 @@ class CompiledUpdate:
             self._fails = True
             self.on_message(f"the update cannot be compiled, training continues without that: {error}")
             return step(batch, *arguments)
+
+
+def compile_steps(learner: OffPolicyLearner, max_step: int, *, images: bool) -> CompiledUpdate | str:
+    """Let a learner take compiled steps where they pay; return these, or why it takes them as written.
+
+    Arguments are those of :func:`reason_against`.
+    """
+    reason = reason_against(learner.keys, learner.device, max_step=max_step, images=images)
+    if reason is not None:
+        return reason
+    learner.compiled = CompiledUpdate(learner, EAGER_FIRST if learner.keys.compile == "auto" else 0)
+    return learner.compiled
 
 
 def functional_of(

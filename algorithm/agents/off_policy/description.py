@@ -1,30 +1,52 @@
-"""Description of an agent for the start screen."""
+"""Description of an agent for the start screen, and notices on its keys."""
 
 from __future__ import annotations
 
 import psutil
 
+from algorithm.agents.off_policy.compiled_update import CompiledUpdate
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.objective import Objective
+from algorithm.agents.off_policy.rules import EAGER_FIRST
+from algorithm.agents.off_policy.update import OffPolicyLearner
+from algorithm.agents.roles import AgentInputs
 from algorithm.core.errors import RUN_BLOCK
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.keys.demonstrations import DemoConfig
 from algorithm.nn.layers.augment import Augmentation
 from algorithm.nn.normalise import normalised_names
+from algorithm.nn.return_scale import FirstReturnScale
 from algorithm.replay.buffer import ReplayBuffer
 
 
 def describe(
-    spec: AgentSpec, keys: OffPolicyConfig, objective: Objective, replay: ReplayBuffer, *, offline: bool
+    inputs: AgentInputs,
+    keys: OffPolicyConfig,
+    learner: OffPolicyLearner,
+    replay: ReplayBuffer,
+    *,
+    acting: str,
+    compiled: CompiledUpdate | str,
 ) -> Rows:
-    """Return lines on memory, replay and algorithm."""
+    """Return lines on memory, replay and algorithm, and on what computes actions and updates.
+
+    compiled: of the learner, or why it is not
+    """
     free = psutil.virtual_memory().available
     size = f"{replay.capacity:,} rows, {replay.nbytes / 2**20:,.0f} MB when full, {free / 2**20:,.0f} MB free"
-    if offline:
+    if inputs.config.demonstrations.offline:
         size = "none: nothing is stored offline"
     goals = [("goals", replay.relabel.text)] if replay.relabel.text else []
-    return [*_memory(keys), ("replay", size), *goals, ("algorithm", _algorithm(keys, spec, objective))]
+    algorithm = _algorithm(keys, inputs.spec, learner.objective)
+    rows = [*_memory(keys), ("replay", size), *goals, ("algorithm", algorithm), ("acting", acting)]
+    if isinstance(learner.return_scale, FirstReturnScale):
+        rows.append(("rewards", str(learner.return_scale)))
+    if keys.compile != "off":
+        late = f", after the first {EAGER_FIRST:,}" if keys.compile == "auto" else ""
+        how = f"not compiled: {compiled}" if isinstance(compiled, str) else f"compiled{late}"
+        rows.append(("updates", how))
+    return rows
 
 
 def _memory(keys: OffPolicyConfig) -> Rows:
@@ -72,6 +94,27 @@ def _critics(keys: OffPolicyConfig) -> str:
 
 
 _DEFAULT = OffPolicyConfig.model_fields
+
+
+def all_notices(
+    inputs: AgentInputs,
+    keys: OffPolicyConfig,
+    learner: OffPolicyLearner,
+    replay: ReplayBuffer,
+    compiled: CompiledUpdate | str,
+) -> list[str]:
+    """Return lines on keys that are set and have no effect, or less than expected; as :func:`describe`."""
+    config, base = inputs.config, inputs.config.base_config
+    has_encoder = any(True for _ in learner.model.rep.parameters())
+    lines = notices(inputs.spec, keys, learner.objective, has_encoder=has_encoder, n_envs=base.n_envs)
+    if not (config.behavioral_cloning.pretrain or config.demonstrations.pretrain):
+        lines = [*too_short(keys, config.demonstrations, base.max_step), *lines]
+    lines += filter(None, [replay.relabel.notice])
+    if config.replay_config.on_device and inputs.device.type == "cpu":
+        lines.append("replay_config.on_device has no effect: the learner computes on the CPU")
+    if keys.compile == "on" and isinstance(compiled, str):
+        lines.append(f"{RUN_BLOCK}.compile has no effect: {compiled}")
+    return lines
 
 
 def too_short(keys: OffPolicyConfig, shown: DemoConfig, max_step: int) -> list[str]:

@@ -95,6 +95,13 @@ class Model(ActingModel):
         (self.target_policy,) = self.policy_target.modules
         vars(self)["next_policy"] = self.target_policy
 
+    def num_parameters(self) -> dict[str, int]:
+        """Return the numbers of trained parameters: encoder, all critics, policy."""
+        parts = {"encoder": [self.rep], "critics": self.critics, "policy": [self.policy]}
+        return {
+            name: sum(p.numel() for one in part for p in one.parameters()) for name, part in parts.items()
+        }
+
 
 def check_norms(model: Model, config: OffPolicyConfig) -> None:
     """Raise ModelError for batch norm where it cannot be, and for what needs it where it is not."""

@@ -1,4 +1,4 @@
-"""Stored experience on its way into updates: replay, demonstrations, new priorities, old carries."""
+"""Parts that an off-policy agent is made of: learner, replay, demonstrations, batches and their schedule."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from torch import Tensor
 
 from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.imitation.batches import Batches, MixedBatches, OwnBatches, ShownBatches
-from algorithm.agents.imitation.cloning import Cloning
+from algorithm.agents.imitation.cloning import Cloning, Constraint
+from algorithm.agents.networks import extensions_of
 from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.objective import AlgorithmSpec
 from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.roles import AgentInputs
+from algorithm.agents.schedules import FifoUpdates, RatioUpdates
 from algorithm.core.data import Int, SequenceBatch, UpdateResult
+from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.plugins import SAMPLERS, find
 from algorithm.core.seeding import stream_seed
 from algorithm.keys.behaviour import BehaviourConfig
@@ -107,6 +111,29 @@ def make_store(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -
     )
 
 
+def make_learner(
+    algorithm: AlgorithmSpec,
+    inputs: AgentInputs,
+    keys: OffPolicyConfig,
+    networks: Networks,
+    store: DemoStore | None,
+) -> OffPolicyLearner:
+    """Return the learner; offline its policy is held near what was shown."""
+    config, shown = inputs.config, inputs.config.demonstrations
+    extensions = extensions_of(inputs, networks, store)
+    objective = algorithm.make_objective(inputs.spec.action, config)
+    return OffPolicyLearner(
+        inputs.spec,
+        networks,
+        keys,
+        objective,
+        device=inputs.device,
+        seed=stream_seed(inputs.seed, "learner", inputs.behaviour),
+        extensions=extensions,
+        constraint=Constraint(objective.parts.discrete, shown.value_weight) if shown.offline else None,
+    )
+
+
 def show(store: DemoStore, learner: OffPolicyLearner, config: BehaviourConfig, keys: OffPolicyConfig) -> None:
     """Take demonstrations into the running statistics, and begin cloning if that is wanted."""
     cloning, model = config.behavioral_cloning, learner.model
@@ -145,6 +172,40 @@ def make_sources(
     if shown.offline:
         return alone, alone
     return alone, MixedBatches(replay, draw, shown) if shown.mixed else own
+
+
+def take_back(replay: ReplayBuffer, result: UpdateResult, own: int) -> bool:
+    """Store new priorities; return False, and keep the old ones, if a TD error is not finite.
+
+    own: windows of the replay
+    """
+    if not own:  # a sampler would take the largest of no priorities for a new largest one
+        return bool(result.priority.isfinite().all())
+    try:
+        replay.feedback(result)
+    except FloatingPointError:
+        return False
+    return True
+
+
+def check_can_fill(replay: ReplayBuffer) -> None:
+    """Raise UsageError if the replay is full and has no batch, so that it can never have one."""
+    if len(replay) < replay.capacity:
+        return
+    raise UsageError(
+        f"the replay is full and holds only {replay.num_transitions} transitions, "
+        f"fewer than a batch of {replay.batch_size}",
+        where="replay_config.capacity",
+        why=f"each episode takes one row more than it has transitions, of {replay.capacity} in all",
+        fix=f"raise replay_config.capacity or lower {RUN_BLOCK}.batch_size",
+    )
+
+
+def make_schedule(keys: OffPolicyConfig, replay: ReplayBuffer, start_step: int) -> RatioUpdates:
+    """Return the schedule of updates from this environment step on."""
+    if keys.use_replay_buffer:
+        return RatioUpdates(keys.replay_ratio, start_step)
+    return FifoUpdates(lambda: replay.ready, keys.batch_size, start_step)
 
 
 class OwnTdError:
