@@ -175,27 +175,8 @@ class Agent(ABC):
         """Return stored experience by name, for checkpoints; "" for an only one. May be empty."""
         return {} if self.replay is None else {"": self.replay}
 
-    def tensors(self) -> Tensors:
-        """Return what training continues from, by file of a checkpoint; ``model`` holds all networks."""
-        return self.learner.tensors()
-
-    def trained(self) -> frozenset[str]:
-        """Return the names of the tensors in ``model`` that an optimiser trains."""
-        return self.learner.trained()
-
-    def load_tensors(self, tensors: Tensors, updates: int) -> bool:
-        """Take over what :meth:`tensors` returned; returns whether random numbers continue too.
-
-        Raises ValueError if networks differ in name or shape.
-        """
-        return self.learner.load_tensors(tensors, updates)
-
-    def load_model(self, model: Mapping[str, Tensor]) -> None:
-        """Load networks alone, for inference. Raises ValueError as :meth:`load_tensors`."""
-        self.learner.load_model(model)
-
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
-        """Begin with other networks, targets equal to them. Raises ValueError as :meth:`load_tensors`.
+        """Begin with other networks, targets equal to them. Raises ValueError as ``learner.load_tensors``.
 
         optim: file of a checkpoint with the optimisers' moments; None: they begin anew
         """

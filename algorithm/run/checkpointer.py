@@ -104,7 +104,7 @@ class Checkpointer:
         if self._manager.latest is None or self._manager.has(self._since):
             return None
         saved = load_checkpoint(self._manager.latest).tensors
-        files = self._training.agents[behaviour].tensors()
+        files = self._training.agents[behaviour].learner.tensors()
         return {file: saved[behaviour_file(behaviour, file)] for file in files}
 
     def _write(self) -> None:

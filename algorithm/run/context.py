@@ -201,7 +201,7 @@ class RunContext:
         agents = self.agents(specs, networks, memory=MemoryBudget(free=sys.maxsize), learning=False)
         for name, agent in agents.items():
             try:
-                agent.load_model(saved.tensors[behaviour_file(name, "model")])
+                agent.learner.load_model(saved.tensors[behaviour_file(name, "model")])
             except (KeyError, ValueError) as error:
                 raise StorageError(
                     "the checkpoint does not fit this agent",

@@ -185,7 +185,7 @@ def begin_with_networks(
         parts, level = _prefixes(agent, foreign.parts), partial(behaviour_file, name)
         if level("model") not in found.tensors:
             raise _misfit(foreign, f"there are none for {name!r}")
-        model = _merged(agent.tensors()["model"], found.tensors[level("model")], parts, foreign)
+        model = _merged(agent.learner.tensors()["model"], found.tensors[level("model")], parts, foreign)
         try:
             agent.begin_with(model, moments.tensors.get(level("optim")) if moments else None)
         except (KeyError, ValueError) as error:

@@ -122,7 +122,7 @@ class TrainState:
         )
         tensors: dict[str, Mapping[str, Tensor | Array]] = {"run": state.arrays}
         for name, agent in self.agents.items():
-            for file, named in agent.tensors().items():
+            for file, named in agent.learner.tensors().items():
                 tensors[behaviour_file(name, file)] = named
         seconds = dict[str, float](self.watch.seconds.items(), cpu=self.cpu_seconds)
         return Snapshot(
@@ -139,7 +139,9 @@ class TrainState:
                 for name, agent in self.agents.items()
                 for store, replay in agent.stores().items()
             },
-            trained={behaviour_file(name, "model"): agent.trained() for name, agent in self.agents.items()},
+            trained={
+                behaviour_file(name, "model"): agent.learner.trained() for name, agent in self.agents.items()
+            },
         )
 
     def restore(self, saved: Checkpoint) -> list[str]:
@@ -175,8 +177,8 @@ class TrainState:
     @staticmethod
     def _restore_agent(name: str, agent: Agent, saved: Checkpoint, state: State) -> list[str]:
         own = state.part("agents").part(_part(name))
-        draws_on = agent.load_tensors(
-            {file: saved.tensors[behaviour_file(name, file)] for file in agent.tensors()},
+        draws_on = agent.learner.load_tensors(
+            {file: saved.tensors[behaviour_file(name, file)] for file in agent.learner.tensors()},
             own.meta["own"]["updates"],
         )
         agent.load_state(own)

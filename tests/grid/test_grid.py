@@ -19,12 +19,16 @@ NIGHTLY = [row for seed in (1, 2) for row in covering_rows(seed)]
 
 def tensors(agent: Agent) -> dict[str, torch.Tensor]:
     """Every tensor of a checkpoint."""
-    return {f"{file}/{name}": value for file, part in agent.tensors().items() for name, value in part.items()}
+    return {
+        f"{file}/{name}": value
+        for file, part in agent.learner.tensors().items()
+        for name, value in part.items()
+    }
 
 
 def resume(agent: Agent, other: Agent) -> None:
     """Let the other go on from all that a checkpoint holds of an agent."""
-    other.load_tensors(copy.deepcopy(agent.tensors()), agent.updates)
+    other.learner.load_tensors(copy.deepcopy(agent.learner.tensors()), agent.updates)
     for name, store in agent.stores().items():
         other.stores()[name].load_state(store.state())
     other.load_state(copy.deepcopy(agent.state()))
@@ -44,9 +48,9 @@ def assert_alike(one: Agent, other: Agent, tolerance: float = 0.0) -> None:
 def assert_trained_is_what_an_optimiser_has(agent: Agent) -> None:
     """Targets, statistics and fixed networks are none of it."""
     stored = {one.flat.data.untyped_storage().data_ptr() for one in agent.learner.optimisers().values()}
-    model = agent.tensors()["model"]
+    model = agent.learner.tensors()["model"]
     owned = {name for name, value in model.items() if value.untyped_storage().data_ptr() in stored}
-    assert set(agent.trained()) == owned
+    assert set(agent.learner.trained()) == owned
 
 
 def assert_padding_means_nothing(one: Agent, other: Agent, words: dict[str, bool]) -> None:
@@ -80,12 +84,12 @@ def assert_a_policy_can_be_sent(agent: Agent) -> None:
 )
 def test_it_trains_acts_and_goes_on_exactly_where_it_was_saved(row: Row):
     straight, resumed = make_agent(row, 1), make_agent(row, 2)
-    before = copy.deepcopy(straight.tensors()["model"])
+    before = copy.deepcopy(straight.learner.tensors()["model"])
     play(straight, np.random.default_rng(0), 12)
     assert straight.updates >= 2 and straight.learner.skipped == 0
     assert_trained_is_what_an_optimiser_has(straight)
-    after = straight.tensors()["model"]
-    still = {name for name in straight.trained() if torch.equal(before[name], after[name])}
+    after = straight.learner.tensors()["model"]
+    still = {name for name in straight.learner.trained() if torch.equal(before[name], after[name])}
     assert all("head.discrete" in name and row["action"] == "greedy" for name in still), still
     fixed = {name for name in after if ".fixed." in name}
     assert all(torch.equal(before[name], after[name]) for name in fixed)

@@ -86,4 +86,4 @@ def fill(agent: OnPolicyAgent, collector: LocalCollector) -> SequenceBatch:
 
 def weights(agent: OnPolicyAgent) -> dict[str, torch.Tensor]:
     """Return copies of all networks' tensors."""
-    return {name: value.clone() for name, value in agent.tensors()["model"].items()}
+    return {name: value.clone() for name, value in agent.learner.tensors()["model"].items()}

@@ -136,7 +136,7 @@ def record(env_name: str, *, n: int = 4, steps: int = 32) -> UpdateRecord:
         recorded=recorded,
         place=place,
         weights=named_weights(agent),
-        before=copy.deepcopy(agent.tensors()),
+        before=copy.deepcopy(agent.learner.tensors()),
     )
 
 

@@ -282,7 +282,7 @@ def test_what_is_refused():
 
 def test_other_networks_begin_with_averages_equal_to_them():
     agent, other = played(), make_agent(PLAIN, 2)
-    model = {name: value.clone() for name, value in agent.tensors()["model"].items()}
+    model = {name: value.clone() for name, value in agent.learner.tensors()["model"].items()}
     other.begin_with(model, None)
     averaged = other.learner._average.flat.data
     assert torch.equal(averaged, other.learner._optimiser.flat.data[: len(averaged)])

@@ -223,7 +223,7 @@ def test_cloning_beside_the_updates_leaves_their_ratios_alone(tmp_path, memory, 
         **MEMORIES[memory],
     )
     train(agent, collector, 160)
-    assert agent.tensors()["optim"]["cloning.step"] == agent.updates > 0
+    assert agent.learner.tensors()["optim"]["cloning.step"] == agent.updates > 0
     assert agent.metrics(160)["loss/cloning"] > 0
 
 
@@ -253,7 +253,7 @@ def test_pretraining_stops_when_it_is_asked_to_and_goes_on(tmp_path):
     stopped.pretrain(lambda: next(asked))
     assert stopped.state().part("pretraining").meta["steps"] == 100
     resumed, _ = make(PENDULUM, blocks=cloning(pretrain=250), demonstrations=found)
-    resumed.load_tensors(copy.deepcopy(stopped.tensors()), 0)
+    resumed.learner.load_tensors(copy.deepcopy(stopped.learner.tensors()), 0)
     resumed.load_state(stopped.state())
     assert resumed.weights_version == 1
     resumed.pretrain(NEVER)

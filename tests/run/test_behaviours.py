@@ -167,7 +167,7 @@ def test_each_behaviour_is_trained_evaluated_and_saved_by_itself(trained):
         for key, value in agent.learner.tensors()["model"].items():
             assert np.array_equal(value.numpy(), saved.tensors[f"{name}/model"][key].numpy())
         with safe_open(path / f"{name}/model.safetensors", "pt") as file:
-            assert file.metadata() == {"trained": json.dumps(sorted(agent.trained()))}
+            assert file.metadata() == {"trained": json.dumps(sorted(agent.learner.trained()))}
 
 
 @pytest.mark.parametrize("alone", ["walker", "runner"])

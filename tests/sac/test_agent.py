@@ -88,7 +88,7 @@ def test_a_step_of_all_agents_is_stored_and_counted_as_their_segments_one_by_one
         for agent in (at_once, one_by_one):
             agent.learner.model.normaliser.settle()
     assert digest(at_once.replay) == digest(one_by_one.replay)
-    pairs = zip(at_once.tensors().values(), one_by_one.tensors().values(), strict=True)
+    pairs = zip(at_once.learner.tensors().values(), one_by_one.learner.tensors().values(), strict=True)
     assert all(torch.equal(one[name], other[name]) for one, other in pairs for name in one)
     assert at_once.learner.model.normaliser.count > 150 and at_once.learner.return_scale.count > 150
 

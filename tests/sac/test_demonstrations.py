@@ -70,7 +70,9 @@ def make(
 
 
 def tensors(agent) -> dict[str, torch.Tensor]:
-    return {f"{file}.{k}": v.clone() for file, part in agent.tensors().items() for k, v in part.items()}
+    return {
+        f"{file}.{k}": v.clone() for file, part in agent.learner.tensors().items() for k, v in part.items()
+    }
 
 
 def moved(before, after) -> set[str]:
@@ -238,7 +240,7 @@ def test_updates_before_the_first_step_go_on_exactly_and_belong_to_no_step():
     asked = iter([False] * 4 + [True])
     stopped.pretrain(lambda: next(asked))
     assert stopped._pretraining.state() == {"steps": 150, "updates": 3}
-    resumed.load_tensors(copy.deepcopy(stopped.tensors()), stopped.updates)
+    resumed.learner.load_tensors(copy.deepcopy(stopped.learner.tensors()), stopped.updates)
     resumed.load_state(copy.deepcopy(stopped.state()))
     resumed.pretrain(NEVER)
     assert moved(tensors(straight), tensors(resumed)) == set()
