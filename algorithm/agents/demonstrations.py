@@ -53,15 +53,8 @@ class DemoStore:
         behaviour: str,
     ) -> None:
         self._found, self._learn, self._reward_scale = found, learn, np.float32(reward_scale)
-        lacking = sum(episode.behaviour_logp is None for episode in found.episodes)
-        if corrects and lacking:
-            raise UsageError(
-                "the demonstrations lack the probabilities of their actions",
-                where="demonstrations.path",
-                why=f"V-trace corrects n-step targets with these, and {lacking} of {len(found.episodes)} "
-                "episodes lack them, or have those of another algorithm family",
-                fix="set sac_config.use_n_step_is: false, or n_step: 1",
-            )
+        if corrects:
+            _check_probabilities(found)
         self.notices = found.notices
         self.learned = slice(burn_in, burn_in + learn)
         steps = sum(episode.length for episode in found.episodes)
@@ -82,11 +75,7 @@ class DemoStore:
             known = episode if corrects else replace(episode, z=None, behaviour_logp=None)
             self._replay.add(_segment(stream, known, spec, carry_shape, self._reward_scale))
         self._ids = self._replay.spread(steps)
-        continuous = [episode.action[:, spec.action.discrete :] for episode in found.episodes]
-        self._at_bounds = 0.0
-        if spec.action.continuous and spec.action.squash == "tanh":
-            at_bounds = np.abs(np.concatenate(continuous)) >= np.tanh(np.float32(Z_LIMIT))
-            self._at_bounds = float(at_bounds.mean())
+        self._at_bounds = _share_at_bounds(found, spec)
 
     def draw(self, n: int, generator: torch.Generator) -> SequenceBatch:
         """Return n windows on the CPU, drawn in proportion to their learned transitions.
@@ -150,6 +139,28 @@ class DemoStore:
             why="; ".join(f"{what}: {', '.join(names)}" for what, names in facts.items() if names),
             fix="put the files back as they were, or train a new run",
         )
+
+
+def _check_probabilities(found: Demonstrations) -> None:
+    """Raise UsageError if an episode lacks the probabilities of whoever acted."""
+    lacking = sum(episode.behaviour_logp is None for episode in found.episodes)
+    if not lacking:
+        return
+    raise UsageError(
+        "the demonstrations lack the probabilities of their actions",
+        where="demonstrations.path",
+        why=f"V-trace corrects n-step targets with these, and {lacking} of {len(found.episodes)} "
+        "episodes lack them, or have those of another algorithm family",
+        fix="set sac_config.use_n_step_is: false, or n_step: 1",
+    )
+
+
+def _share_at_bounds(found: Demonstrations, spec: AgentSpec) -> float:
+    """Return the share of continuous actions at a bound; 0 where they have none."""
+    if not spec.action.continuous or spec.action.squash != "tanh":
+        return 0.0
+    continuous = np.concatenate([episode.action[:, spec.action.discrete :] for episode in found.episodes])
+    return float((np.abs(continuous) >= np.tanh(np.float32(Z_LIMIT))).mean())
 
 
 def signal_rows(config: BehaviourConfig) -> Rows:

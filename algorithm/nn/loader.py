@@ -87,14 +87,12 @@ def load_networks(
     returns a wrong shape or has another memory.
     """
     known = ("ModelRep", *classes)
-    names = tuple(dict.fromkeys((*known, *OF_FAMILIES, *OPTIONAL)))
-    module = _with_known_names(import_networks(file), names) if file else None
+    module = _with_known_names(import_networks(file), known) if file else None
     place = str(nn_place(file)) if file else "default"
     default_rep = defaults.REPS_WITH_MEMORY[seq_encoder] if seq_encoder else defaults.ModelRep
     fallback = {"ModelRep": default_rep, **{name: one.default for name, one in classes.items()}}
     types = {name: _pick(module, name, fallback[name]) for name in known}
     where = {name: place if hasattr(module, name) else "default" for name in known}
-
     blocks = {"ModelRep": "rep", **{name: one.options for name, one in classes.items()}}
     options["rep"] = _with_context(options.get("rep") or {}, seq_encoder, context)
 
@@ -117,9 +115,13 @@ def load_networks(
     for name, one in classes.items():
         built[name] = make(name)
         one.check(built[name], spec, state_size, where[name])
+    return Networks(cast(Rep, rep), state_size, built, make, _sources(file, where))
+
+
+def _sources(file: NnFile | None, where: Mapping[str, str]) -> dict[str, str]:
+    """Return where each class comes from: a plug-in's module by its name, ``nn.py`` or ``default``."""
     ours = file.__name__ if isinstance(file, ModuleType) else "nn.py"
-    sources = {name: ours if source != "default" else "default" for name, source in where.items()}
-    return Networks(cast(Rep, rep), state_size, built, make, sources)
+    return {name: ours if source != "default" else "default" for name, source in where.items()}
 
 
 def _with_context(given: Mapping[str, Any], seq_encoder: Memory | None, context: int) -> Mapping[str, Any]:
@@ -222,8 +224,9 @@ def import_networks(file: NnFile) -> ModuleType:
     return module
 
 
-def _with_known_names(module: ModuleType, known: Sequence[str]) -> ModuleType:
+def _with_known_names(module: ModuleType, of_family: Sequence[str]) -> ModuleType:
     """Return the module; raise for an unknown ``Model…`` class, which a default would silently replace."""
+    known = tuple(dict.fromkeys((*of_family, *OF_FAMILIES, *OPTIONAL)))
     for name, value in vars(module).items():
         own = inspect.isclass(value) and value.__module__ == module.__name__
         if not own or not name.startswith("Model") or name in known:

@@ -12,6 +12,32 @@ _NO_EPISODES = "there are no demonstrations to learn from"
 _NAME_SOME = "set demonstrations.path to a recording of --record"
 
 
+_NOT_STEPPED = "no environment is stepped"
+_AGAINST_OFFLINE = {
+    "sac_config.start_step": (f"{_NOT_STEPPED}, so there are no random actions", "set start_step: 0"),
+    f"{_KEY}.share": ("every batch is already all demonstrations", "leave share out"),
+    f"{_KEY}.warm_up_policy": (
+        f"{_NOT_STEPPED}, so there is no replay to fill",
+        "leave warm_up_policy out; it is for the run that continues from this one",
+    ),
+    "sac_config.use_replay_buffer": (
+        f"{_NOT_STEPPED}, so there is no new data to use once",
+        "set use_replay_buffer: true",
+    ),
+    "sac_config.discrete_dqn_like": (
+        "nothing would keep greedy choices close to the demonstrated ones",
+        "set discrete_dqn_like: false",
+    ),
+    "reward_signals.gail.strength": (
+        "there are no transitions of the agent for the discriminator",
+        "set the strength to 0",
+    ),
+    "base_config.max_iter": (f"{_NOT_STEPPED}, so no iteration ends", "set base_config.max_step"),
+    "base_config.unity_args.editor": ("evaluations need a separate player", "set build_path"),
+}
+"""Key that offline training excludes -> why, and what to do."""
+
+
 def contradictions(config: AnyConfig, *, clones: bool, mixes: bool) -> Iterator[Contradiction]:
     """Yield signals and uses of demonstrations that cannot be; keys are dotted from the top level.
 
@@ -161,53 +187,17 @@ def _of_updates(config: AnyConfig) -> Iterator[Contradiction]:
 
 
 def _offline(config: AnyConfig, *, random: bool, greedy: bool) -> Iterator[Contradiction]:
-    base, shown, keys = config.base_config, config.demonstrations, config.run
-    stepped = "no environment is stepped"
-    rules = (
-        (random, "sac_config.start_step", f"{stepped}, so there are no random actions", "set start_step: 0"),
-        (
-            shown.mixed,
-            f"{_KEY}.share",
-            "every batch is already all demonstrations",
-            "leave share out",
-        ),
-        (
-            shown.warm_up_policy > 0,
-            f"{_KEY}.warm_up_policy",
-            f"{stepped}, so there is no replay to fill",
-            "leave warm_up_policy out; it is for the run that continues from this one",
-        ),
-        (
-            not keys.use_replay_buffer,
-            "sac_config.use_replay_buffer",
-            f"{stepped}, so there is no new data to use once",
-            "set use_replay_buffer: true",
-        ),
-        (
-            greedy,
-            "sac_config.discrete_dqn_like",
-            "nothing would keep greedy choices close to the demonstrated ones",
-            "set discrete_dqn_like: false",
-        ),
-        (
-            config.reward_signals.gail.strength > 0,
-            "reward_signals.gail.strength",
-            "there are no transitions of the agent for the discriminator",
-            "set the strength to 0",
-        ),
-        (
-            base.max_iter > 0,
-            "base_config.max_iter",
-            f"{stepped}, so no iteration ends",
-            "set base_config.max_step",
-        ),
-        (
-            base.in_editor,
-            "base_config.unity_args.editor",
-            "evaluations need a separate player",
-            "set build_path",
-        ),
-    )
-    for holds, key, why, fix in rules:
-        if holds:
+    keys, shown = config.run, config.demonstrations
+    holds = {
+        "sac_config.start_step": random,
+        f"{_KEY}.share": shown.mixed,
+        f"{_KEY}.warm_up_policy": shown.warm_up_policy > 0,
+        "sac_config.use_replay_buffer": not keys.use_replay_buffer,
+        "sac_config.discrete_dqn_like": greedy,
+        "reward_signals.gail.strength": config.reward_signals.gail.strength > 0,
+        "base_config.max_iter": config.base_config.max_iter > 0,
+        "base_config.unity_args.editor": config.base_config.in_editor,
+    }
+    for key, (why, fix) in _AGAINST_OFFLINE.items():
+        if holds[key]:
             yield Contradiction((f"{_KEY}.offline", key), why, fix)

@@ -164,7 +164,6 @@ class Functional(nn.Module):
             for number, step in zip(numbers, optimisers, strict=True)
             for part in step.flat.parts
         }
-
         idle: Sequence[FlatOptimiser] = ()
 
         def losses_of(
@@ -183,24 +182,38 @@ class Functional(nn.Module):
                 return [loss.value if loss.free is None else loss.value + loss.free], (result, written)
             return [one for one in (loss.value, loss.gated, loss.free) if one is not None], (result, written)
 
-        values, pull, auxiliary = vjp(losses_of, pieces, has_aux=True)  # type: ignore[misc]  # two without
-        result, written = auxiliary
+        values, pull, (result, written) = vjp(losses_of, pieces, has_aux=True)  # type: ignore[misc]
         gradients = [pull([torch.full_like(one, float(one is loss)) for one in values])[0] for loss in values]
         for number, x in written.items():
             self._flats[number].copy_(x)
         norms = []
         for number, optimiser in zip(numbers, optimisers, strict=True):
-            if optimiser in idle:
-                continue
-            first, *more = (
-                torch.cat([gradient[number, part.start] for part in optimiser.flat.parts])
-                for gradient in gradients
-            )
-            if more and optimiser is optimisers[0]:
-                agrees = torch.dot(first[self._gate], more[0][self._gate]) > 0.0
-                more[0][self._gate].mul_(agrees)
-            norms.append(optimiser.step_along(sum(more, start=first)))
+            if optimiser not in idle:
+                gradient = self._joined(number, optimiser, gradients, gated=optimiser is optimisers[0])
+                norms.append(optimiser.step_along(gradient))
         return result, norms
+
+    def _joined(
+        self,
+        number: int,
+        optimiser: FlatOptimiser,
+        gradients: Sequence[Mapping[tuple[int, int], Tensor]],
+        *,
+        gated: bool,
+    ) -> Tensor:
+        """Return the sum of the losses' gradients by an optimiser's parameters.
+
+        number:    of the optimiser · gradients: of each loss, by piece
+        gated:     the second loss has a part in the gate only where it agrees with the first
+        """
+        first, *more = (
+            torch.cat([gradient[number, part.start] for part in optimiser.flat.parts])
+            for gradient in gradients
+        )
+        if more and gated:
+            agrees = torch.dot(first[self._gate], more[0][self._gate]) > 0.0
+            more[0][self._gate].mul_(agrees)
+        return sum(more, start=first)
 
     def _view(
         self, span: _Span, pieces: Mapping[tuple[int, int], Tensor], written: Mapping[int, Tensor]

@@ -79,6 +79,9 @@ class AcerLearner(RolloutLearner):
         self._average = Target(actor, self._optimiser.flat.data[:size])
         self._training_mode = TrainingMode([*actor, *critics], never=(RandomShift,))
         self._encoding = make_encoding(self.model.rep)
+        self._check_horizons()
+
+    def _check_horizons(self) -> None:
         if len(self._bonuses.by_horizon) > 1:
             raise UsageError(
                 "ACER has one horizon for all rewards",
