@@ -6,15 +6,16 @@ that neither a broken actor nor a forged message reaches the learner's loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from algorithm.core.data import Array, Int, StepBatch
-from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
+from algorithm.core.data import Array, Bool, Int, StepBatch
+from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec
 from algorithm.env.outputs import held
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
 from ds.net.protocol import BadMessage, Beat, Episodes, Hello, StepMessage
@@ -42,6 +43,51 @@ _MAX_REWARD = float(np.finfo(np.float32).max)
 
 Shape = tuple[int, ...]
 
+_INT, _FLOAT, _DOUBLE, _BOOL = map(np.dtype, ("int64", "float32", "float64", "bool"))
+
+
+class Column(NamedTuple):
+    """What one array of transitions must be.
+
+    name:  as in ``StepBatch.columns``
+    tail:  shape of a row
+    own:   it has rows for those transitions only that follow none
+    limit: largest integer; None for any
+    why:   what is wrong with one that is larger or negative
+    """
+
+    name: str
+    tail: Shape
+    dtype: np.dtype[Any]
+    own: bool = False
+    limit: Any = None  # int or an array of them
+    why: str = "there is no such choice"
+
+
+def _columns(spec: AgentSpec, carry: Shape) -> Sequence[Column]:
+    """Return all columns; those with a row for each transition first. ``carry``: shape of one."""
+    action, obs = spec.action, spec.obs
+    limits = [
+        np.array(counts, np.uint64).reshape(shape) - np.uint64(1) if counts else None
+        for counts, shape in zip(obs.categories, obs.shapes, strict=True)
+    ]
+    columns = [
+        Column("streams", (), _INT, limit=MAX_AGENT, why="no agent"),
+        Column("start_steps", (), _INT, limit=MAX_STEP - 2, why="there is no such step"),
+        Column("action", (action.size,), _FLOAT),
+        Column("z", (action.continuous,), _FLOAT),
+        Column("behaviour_logp", (action.record_size,), _FLOAT),
+        Column("reward", (), _FLOAT),
+        Column("terminated", (), _BOOL),
+        Column("truncated", (), _BOOL),
+    ]
+    for prefix, own in (("next_", False), ("", True)):
+        for (name, shape, dtype), limit in zip(obs.items(), limits, strict=True):
+            columns.append(Column(f"{prefix}obs/{name}", shape, np.dtype(dtype), own, limit))
+        columns.append(Column(f"{prefix}action_mask", (action.discrete,), _BOOL, own))
+        columns.append(Column(f"{prefix}carry", carry, _FLOAT, own))
+    return columns
+
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
@@ -62,6 +108,11 @@ class Terms:
     max_message: int
     synchronous: bool
     room_timeout: float
+
+    @cached_property
+    def columns(self) -> Mapping[str, Sequence[Column]]:
+        """Columns of each behaviour's transitions, laid out once for all messages."""
+        return {name: _columns(spec, self.carry_shapes[name]) for name, spec in self.specs.items()}
 
 
 def check_hello(hello: Hello) -> None:
@@ -93,10 +144,11 @@ def check_steps(message: StepMessage, terms: Terms, *, version: int = MAX_TOTAL)
         _within(f"number of {what}", sum(map(len, of_all.values())), 0, MAX_ENVIRONMENTS)
     for behaviour, steps in message.steps.items():
         where = _where("steps", behaviour, terms)
-        _check_transitions(
-            where, steps, terms.specs[behaviour], terms.carry_shapes[behaviour], terms.most[behaviour]
-        )
+        what = f"{where}: number of transitions (base_config.max_episode_length)"
+        _within(what, steps.reward.size, 1, terms.most[behaviour])
+        _check_columns(where, steps, terms, behaviour)
         _check_chains(where, steps, message.agents.get(behaviour))
+        _check_actions(where, steps, terms.specs[behaviour].action)
     for behaviour, episodes in message.episodes.items():
         _check_episodes(_where("episodes", behaviour, terms), episodes)
 
@@ -108,136 +160,104 @@ def _where(what: str, behaviour: str, terms: Terms) -> str:
     return f"{what} of {behaviour!r}"
 
 
+def _within(what: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise BadMessage(f"{what} is {value} and must be in {low} … {high}")
+
+
 def _check_agents(where: str, agents: Int) -> None:
-    _check_column(where, agents, (agents.size,), "int64")
-    _refuse(where, agents, (agents < 0) | (agents > MAX_AGENT), f"an agent is 0 … {MAX_AGENT}")
+    _check_kind(where, agents, (agents.size,), _INT)
+    _refuse(where, agents, _outside(agents, MAX_AGENT), f"an agent is 0 … {MAX_AGENT}")
 
 
 def _check_episodes(where: str, episodes: Episodes) -> None:
     agents, returns, lengths = episodes.agents, episodes.returns, episodes.lengths
     _check_agents(where, agents)
     _within(f"{where}: number", len(agents), 0, MAX_ENVIRONMENTS)
-    _check_column(f"{where}, lengths", lengths, agents.shape, "int64")
-    _check_column(f"{where}, returns", returns, agents.shape, "float64", finite=False)
-    _refuse(f"{where}, lengths", lengths, (lengths < 1) | (lengths > MAX_COUNT), f"it is 1 … {MAX_COUNT}")
+    _check_kind(where, lengths, agents.shape, _INT, "lengths")
+    _check_kind(where, returns, agents.shape, _DOUBLE, "returns")
+    wrong = (lengths == 0) | _outside(lengths, MAX_COUNT)
+    _refuse(where, lengths, wrong, f"it is 1 … {MAX_COUNT}", "lengths")
     sums = np.abs(returns) <= lengths * _MAX_REWARD  # nor is NaN
-    _refuse(f"{where}, returns", returns, ~sums, "it is not the sum of so many rewards")
+    _refuse(where, returns, ~sums, "it is not the sum of so many rewards", "returns")
 
 
-def _within(what: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise BadMessage(f"{what} is {value} and must be in {low} … {high}")
-
-
-def _check_transitions(where: str, steps: StepBatch, spec: AgentSpec, carry: Shape, most: int) -> None:
-    n = steps.reward.size
-    _within(f"{where}: number of transitions (base_config.max_episode_length)", n, 1, most)
-    names = set(spec.obs.names)
+def _check_columns(where: str, steps: StepBatch, terms: Terms, behaviour: str) -> None:
+    """Check shapes, dtypes and numbers; those columns first that tell which transitions follow none."""
+    names = set(terms.specs[behaviour].obs.names)
     if steps.obs.keys() != names or steps.next_obs.keys() != names:
         seen = sorted(steps.obs.keys() | steps.next_obs.keys())
         raise BadMessage(f"{where}: its observations are {seen}, not {sorted(names)}")
-    for name, (tail, dtype) in _columns(spec.action).items():
-        _check_column(f"{where}, {name}", getattr(steps, name), (n, *tail), dtype)
-    _refuse(f"{where}, streams", steps.streams, (steps.streams < 0) | (steps.streams > MAX_AGENT), "no agent")
-    starts = steps.start_steps
-    _refuse(f"{where}, start_steps", starts, (starts < 0) | (starts > MAX_STEP - 2), "there is no such step")
-    own = n if steps.follows is None else int(np.count_nonzero(steps.follows < 0))
-    for prefix, rows in (("", own), ("next_", n)):
-        for name, (tail, dtype) in _observed(spec, carry).items():
-            kind, _, key = name.partition("/")
-            value = getattr(steps, f"{prefix}{kind}")
-            _check_column(f"{where}, {prefix}{name}", value[key] if key else value, (rows, *tail), dtype)
-        _check_choices(f"{where}, {prefix}obs", getattr(steps, f"{prefix}obs"), spec.obs)
-    if spec.action.branches:
-        _check_discrete(where, steps, spec)
-    if spec.action.continuous:
-        _check_continuous(where, steps, spec)
+    values, n = steps.columns(), steps.reward.size
+    for column in terms.columns[behaviour]:
+        value, rows = values[column.name], steps.num_own if column.own else n
+        _check_kind(where, value, (rows, *column.tail), column.dtype, column.name)
+        if column.limit is not None:
+            _refuse(where, value, _outside(value, column.limit), column.why, column.name)
+        elif column.dtype.kind == "f" and value.size:
+            finite = np.isfinite(value) if column.dtype == _FLOAT else held(value)
+            if np.count_nonzero(finite) != value.size:
+                _refuse(where, value, ~finite, "it must be finite", column.name)
 
 
 def _check_chains(where: str, steps: StepBatch, agents: Int | None) -> None:
     """Check that every episode goes on, ends, or is that of an agent that is there afterwards."""
     if steps.torn:
         raise BadMessage(f"{where}: an episode breaks off without an end")
+    if np.count_nonzero(steps.ended) == steps.num_own:  # as many ends as beginnings
+        return
     open_ = ~steps.ended
     if steps.follows is not None:
         open_[steps.follows[steps.follows >= 0]] = False
-    if not open_.any():
-        return
-    there = np.isin(steps.streams, steps.streams[:0] if agents is None else agents)
-    _refuse(f"{where}, streams", steps.streams, open_ & ~there, "it is open, and its agent is not there")
+    there = set() if agents is None else set(agents.tolist())
+    if not there.issuperset(steps.streams[open_].tolist()):
+        gone = open_ & ~np.isin(steps.streams, list(there))
+        _refuse(where, steps.streams, gone, "it is open, and its agent is not there", "streams")
 
 
-def _columns(action: ActionSpec) -> Mapping[str, tuple[Shape, str]]:
-    """Return name → (shape of a row, dtype) of the columns with a row for each transition."""
-    return {
-        "streams": ((), "int64"),
-        "start_steps": ((), "int64"),
-        "action": ((action.size,), "float32"),
-        "z": ((action.continuous,), "float32"),
-        "behaviour_logp": ((action.record_size,), "float32"),
-        "reward": ((), "float32"),
-        "terminated": ((), "bool"),
-        "truncated": ((), "bool"),
-    }
+def _check_actions(where: str, steps: StepBatch, action: ActionSpec) -> None:
+    if action.branches:
+        _check_discrete(where, steps, action)
+    if action.continuous:
+        u = steps.action[:, action.discrete :]
+        if action.squash == "tanh":
+            _refuse(where, steps.z, np.abs(steps.z) > Z_LIMIT, f"its limit is ±{Z_LIMIT}", "z")
+        far = np.abs(action.squashed(steps.z) - u) > SQUASH_TOLERANCE
+        _refuse(where, u, far, f"it must be {action.squash}(z)", "action, continuous part")
 
 
-def _observed(spec: AgentSpec, carry: Shape) -> Mapping[str, tuple[Shape, str]]:
-    """Return likewise the columns with one for each observation; ``carry``: shape of one."""
-    return {
-        **{f"obs/{name}": (shape, dtype) for name, shape, dtype in spec.obs.items()},
-        "action_mask": ((spec.action.discrete,), "bool"),
-        "carry": (carry, "float32"),
-    }
-
-
-def _check_column(
-    where: str, value: Array, shape: tuple[int, ...], dtype: str, *, finite: bool = True
-) -> None:
-    if value.shape != shape:
-        raise BadMessage(f"{where}: expected shape {shape}, got {value.shape}")
-    if value.dtype != dtype:
-        raise BadMessage(f"{where}: expected {dtype}, got {value.dtype}")
-    if finite and value.dtype.kind == "f" and not held(value).all():
-        _refuse(where, value, ~held(value), "it must be finite")
-
-
-def _check_choices(where: str, seen: Mapping[str, Array], obs: ObsSpec) -> None:
-    """Check that choices are in range; an encoder would index a one-hot outside its width."""
-    for name, shape, counts in zip(obs.names, obs.shapes, obs.categories, strict=True):
-        if counts:
-            limit = np.array(counts).reshape(shape)
-            outside = np.less(seen[name], 0) | np.greater_equal(seen[name], limit)
-            _refuse(f"{where}/{name}", seen[name], outside, "there is no such choice")
-
-
-def _check_discrete(where: str, steps: StepBatch, spec: AgentSpec) -> None:
-    onehot = steps.action[:, : spec.action.discrete]
+def _check_discrete(where: str, steps: StepBatch, action: ActionSpec) -> None:
+    onehot = steps.action[:, : action.discrete]
     mask = steps.acted_on(steps.action_mask, steps.next_action_mask)
-    _refuse(f"{where}, action", onehot, (onehot != 0.0) & (onehot != 1.0), "a one-hot has only 0 and 1")
-    _refuse(f"{where}, action", onehot, (onehot == 1.0) & ~mask, "action_mask does not allow that")
-    for i, branch in enumerate(spec.action.branch_slices):
+    _refuse(where, onehot, (onehot != 0.0) & (onehot != 1.0), "a one-hot has only 0 and 1", "action")
+    _refuse(where, onehot, (onehot == 1.0) & ~mask, "action_mask does not allow that", "action")
+    for i, branch in enumerate(action.branch_slices):
         chosen = onehot[:, branch].sum(1)
-        _refuse(f"{where}, action, branch {i}", chosen, chosen != 1.0, "exactly one choice must be made")
+        _refuse(where, chosen, chosen != 1.0, "exactly one choice must be made", f"action, branch {i}")
         for name, allowed in (("action_mask", mask), ("next_action_mask", steps.next_action_mask)):
             left = allowed[:, branch].sum(1)
-            _refuse(f"{where}, {name}, branch {i}", left, left == 0, "a choice must be allowed")
+            _refuse(where, left, left == 0, "a choice must be allowed", f"{name}, branch {i}")
 
 
-def _check_continuous(where: str, steps: StepBatch, spec: AgentSpec) -> None:
-    u = steps.action[:, spec.action.discrete :]
-    action = spec.action
-    if action.squash == "tanh":
-        _refuse(f"{where}, z", steps.z, np.abs(steps.z) > Z_LIMIT, f"its limit is ±{Z_LIMIT}")
-    far = np.abs(action.squashed(steps.z) - u) > SQUASH_TOLERANCE
-    _refuse(f"{where}, action, continuous part", u, far, f"it must be {action.squash}(z)")
+def _check_kind(where: str, value: Array, shape: Shape, dtype: np.dtype[Any], name: str = "") -> None:
+    if value.shape != shape:
+        raise BadMessage(f"{where}{name and ', '}{name}: expected shape {shape}, got {value.shape}")
+    if value.dtype != dtype:
+        raise BadMessage(f"{where}{name and ', '}{name}: expected {dtype}, got {value.dtype}")
 
 
-def _refuse(where: str, value: Array, bad: Array, why: str) -> None:
+def _outside(value: Array, limit: int | Int) -> Bool:
+    """Return which integers are not in 0 … ``limit``: a negative one is a large one without a sign."""
+    outside: Bool = value.view(f"u{value.itemsize}") > limit
+    return outside
+
+
+def _refuse(where: str, value: Array, bad: Bool, why: str, name: str = "") -> None:
     """Raise BadMessage with the first element that is ``bad``."""
-    if bad.any():
+    if np.count_nonzero(bad):  # several times as fast as any() where there are few
         index = np.unravel_index(int(bad.argmax()), bad.shape)
         place = ", ".join(str(int(i)) for i in index)
-        raise BadMessage(f"{where} [{place}] is {value[index]}: {why}")
+        raise BadMessage(f"{where}{name and ', '}{name} [{place}] is {value[index]}: {why}")
 
 
 STRUCTURE = 2**22
@@ -269,5 +289,4 @@ def message_limit(
 
 def _row_bytes(spec: AgentSpec, carry: Shape) -> int:
     """Return the bytes of a transition with both of its observations."""
-    columns = [*_columns(spec.action).values(), *2 * [*_observed(spec, carry).values()]]
-    return sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in columns)
+    return sum(prod(column.tail) * column.dtype.itemsize for column in _columns(spec, carry))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -172,7 +171,9 @@ class RemoteCollector:
         self._watch.lap("store")
 
     def _store(self, number: int, message: StepMessage) -> None:
-        source = self._sources.setdefault(number, _Source(number, message.number - 1, {}))
+        source = self._sources.get(number)
+        if source is None:
+            source = self._sources[number] = _Source(number, message.number - 1, {})
         if message.number != source.stored + 1:
             self._close(source)  # something of them is lost
         source.stored = message.number
@@ -185,7 +186,7 @@ class RemoteCollector:
             if most is not None and lag > most:
                 source.close({behaviour: np.unique(steps.streams)}, self._recorders)
             else:
-                recorder.add_steps(replace(steps, streams=steps.streams + source.first, lag=lag))
+                recorder.add_steps(steps.moved(source.first, lag))
                 taken[behaviour] = len(steps)
         if source.change(message.agents, self._recorders):
             self._agents = None
@@ -235,9 +236,10 @@ class _Source:
 
         Returns whether any has come or gone.
         """
-        before, self._agents = self._agents, {name: of_one.copy() for name, of_one in agents.items()}
-        if before.keys() == agents.keys() and all(np.array_equal(before[k], agents[k]) for k in agents):
+        before = self._agents
+        if before.keys() == agents.keys() and all(before[k].tobytes() == agents[k].tobytes() for k in agents):
             return False
+        self._agents = {name: of_one.copy() for name, of_one in agents.items()}
         gone = {name: np.setdiff1d(old, agents.get(name, old[:0])) for name, old in before.items()}
         self.close(gone, recorders)
         return True

@@ -97,6 +97,9 @@ class StepBatch(Sized):
     @cached_property
     def again(self) -> tuple[Int, Int]:
         """Rows [k] whose streams come again, and of each the next row of its stream [k]."""
+        if self.one_chain:
+            rows = np.arange(len(self))
+            return rows[:-1], rows[1:]
         if len(set(self.streams.tolist())) == len(self):
             return _NONE, _NONE
         order = np.argsort(self.streams, kind="stable")
@@ -112,6 +115,8 @@ class StepBatch(Sized):
     @cached_property
     def follows(self) -> Int | None:
         """Row [N] that each one follows, −1 for none; None where each stream is there once."""
+        if self.one_chain and len(self) > 1:
+            return np.arange(-1, len(self) - 1)
         before, after = self.again
         if not len(after):
             return None
@@ -120,38 +125,43 @@ class StepBatch(Sized):
         follows[after[goes_on]] = before[goes_on]
         return follows
 
+    @cached_property
+    def num_own(self) -> int:
+        """M, the number of rows that follow none."""
+        return len(self) if self.follows is None else int(np.count_nonzero(self.follows < 0))
+
     @property
     def torn(self) -> bool:
         """An episode breaks off among the rows: another one of its stream begins, and it has no end."""
+        if self.one_chain or self.follows is None:
+            return False
         before, after = self.again
-        return self.follows is not None and bool(((self.follows[after] < 0) & ~self.ended[before]).any())
+        return bool(((self.follows[after] < 0) & ~self.ended[before]).any())
 
-    @property
+    @cached_property
     def one_chain(self) -> bool:
-        """Each row follows the one before."""
-        follows = self.follows
-        return len(self) == 1 or (
-            follows is not None and bool((follows == np.arange(-1, len(self) - 1)).all())
-        )
+        """Each row follows the one before; also of one row."""
+        streams, steps = self.streams, self.start_steps
+        breaks = (streams[1:] != streams[:-1]) | (steps[1:] - steps[:-1] != 1) | self.ended[:-1]
+        return not np.count_nonzero(breaks)
 
     def chain(self) -> Segment:
         """Return the rows, each of which follows the one before, as one segment."""
-        after = self.columns()
-        both = {
-            name: np.concatenate((value, after[f"next_{name}"]))
-            for name, value in after.items()
-            if f"next_{name}" in after
-        }
-        rest = ("action", "z", "behaviour_logp", "reward", "terminated", "truncated")
+        rest = ("action", "z", "behaviour_logp", "reward", "terminated", "truncated", "lag")
         return Segment(
             stream=self.streams.item(0),
             start_step=self.start_steps.item(0),
-            obs={name: both[f"obs/{name}"] for name in self.obs},
-            action_mask=both["action_mask"].view(np.bool_),
-            carry=both["carry"].view(np.float32),
-            lag=self.lag,
+            obs={name: np.concatenate((value, self.next_obs[name])) for name, value in self.obs.items()},
+            action_mask=np.concatenate((self.action_mask, self.next_action_mask)),
+            carry=np.concatenate((self.carry, self.next_carry)),
             **{name: getattr(self, name) for name in rest},
         )
+
+    def moved(self, first: int, lag: int) -> StepBatch:
+        """Return the same rows, of streams that count from ``first``; their order stays known."""
+        other = object.__new__(StepBatch)  # replace() would forget it
+        vars(other).update(vars(self), streams=self.streams + first, lag=lag)
+        return other
 
     def acted_on(self, own: NDArray[Scalar], after: NDArray[Scalar]) -> NDArray[Scalar]:
         """Return what each row acted on [N, ...].
@@ -168,12 +178,12 @@ class StepBatch(Sized):
     def columns(self) -> dict[str, Array]:
         """Return all arrays by name; those of observations as ``obs/NAME`` and ``next_obs/NAME``."""
         found: dict[str, Array] = {}
-        for one in fields(self):
-            value = getattr(self, one.name)
+        for field in _ARRAYS:
+            value = getattr(self, field)
             if isinstance(value, dict):
-                found |= {f"{one.name}/{name}": array for name, array in value.items()}
-            elif isinstance(value, np.ndarray):
-                found[one.name] = value
+                found |= {f"{field}/{name}": array for name, array in value.items()}
+            else:
+                found[field] = value
         return found
 
     @classmethod
@@ -232,3 +242,7 @@ class StepBatch(Sized):
                 truncated=self.truncated[one].copy(),
                 lag=self.lag,
             )
+
+
+_ARRAYS = tuple(one.name for one in fields(StepBatch) if one.name != "lag")
+"""Fields with arrays."""

@@ -11,6 +11,8 @@ The length that a container announces allocates nothing.
 from __future__ import annotations
 
 import struct
+import threading
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -69,14 +71,20 @@ def decode(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a type or a union, 
     end = _HEAD + int.from_bytes(data[:_HEAD], "little")
     if not _HEAD < end <= len(data):
         raise WireError(f"its length is wrong: {end} of {len(data)} bytes")
-    arrays = _Arrays(data, end)
+    arrays = _reading.arrays = _Arrays(data, end)
     try:
-        message = Decoder(kind, ext_hook=arrays.next, dec_hook=_checked).decode(memoryview(data)[_HEAD:end])
+        message = _decoder(kind).decode(memoryview(data)[_HEAD:end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(" ".join(str(error).split())[:300] or type(error).__name__) from None
     if arrays.at != len(data):
         raise WireError(f"bytes that belong to no array, behind {arrays.at}")
     return message
+
+
+@lru_cache(maxsize=32)
+def _decoder(kind: Any) -> Decoder[Any]:  # noqa: ANN401
+    """Return the decoder of a type; it costs as much to make as to read a few arrays."""
+    return Decoder(kind, ext_hook=lambda *ext: _reading.arrays.next(*ext), dec_hook=_checked)
 
 
 class _Arrays:
@@ -89,19 +97,29 @@ class _Arrays:
         """Return the next array, which has this description."""
         if code != EXTENSION:
             raise WireError(f"extension {code} is not known")
-        self.at += -self.at % _ALIGNED
         self._count += 1
         if self._count > MAX_ARRAYS:
             raise WireError(f"more than {MAX_ARRAYS} arrays")
+        self.at += -self.at % _ALIGNED
         try:
-            shape = struct.unpack_from(f"<{(len(head) - 1) // 4}I", head, 1)
-            array: Array = np.ndarray(shape, DTYPES[head[0]], self._data, self.at)
+            dtype, shape = _described(bytes(head))
+            array: Array = np.ndarray(shape, dtype, self._data, self.at)
         except (IndexError, OverflowError, TypeError, ValueError, struct.error) as error:
             raise WireError(f"an array cannot be read: {error}") from None
-        if array.dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
+        if dtype.kind == "b" and np.count_nonzero(array.view(np.uint8) > 1):
             raise WireError("a bool is neither 0 nor 1")
         self.at += array.nbytes
         return array
+
+
+_reading = threading.local()
+"""Its ``arrays`` are those of the message that this thread decodes."""
+
+
+@lru_cache(maxsize=1024)  # an actor's messages repeat a few
+def _described(head: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return dtype and shape of an array."""
+    return DTYPES[head[0]], struct.unpack_from(f"<{(len(head) - 1) // 4}I", head, 1)
 
 
 def _checked(annotation: object, value: object) -> object:

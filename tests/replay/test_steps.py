@@ -94,7 +94,9 @@ def test_a_chain_of_one_stream_is_stored_as_step_by_step():
     moment, segments = [0, 0], list[Segment]()
     for events in (["go on"] * 4, ["go on", "terminated"], ["go on"] * 3):
         segments += [of((MIXED, (2,)), 3, moment, event) for event in events]
-        assert step_batch(segments).one_chain
+        steps = step_batch(segments)
+        assert steps.one_chain and steps.moved(7, 2).chain().stream == 10
+        assert steps.follows is steps.moved(7, 2).follows and steps.moved(7, 2).lag == 2
         store(segments, at_once, one_by_one)
     assert at_once.num_transitions == 9
 
