@@ -219,7 +219,7 @@ def exit_now(code: int) -> NoReturn:
 def unblock_signals() -> None:
     """Block no signal, and handle SIGTERM and SIGCHLD by default: another program began this process."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):
+    if sys.platform != "win32":  # which has neither
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
