@@ -46,7 +46,7 @@ Shape = tuple[int, ...]
 _INT, _FLOAT, _DOUBLE, _BOOL = map(np.dtype, ("int64", "float32", "float64", "bool"))
 
 
-class Column(NamedTuple):
+class MessageColumn(NamedTuple):
     """What one array of transitions must be.
 
     name:  as in ``StepBatch.columns``
@@ -64,7 +64,7 @@ class Column(NamedTuple):
     why: str = "there is no such choice"
 
 
-def _columns(spec: AgentSpec, carry: Shape) -> Sequence[Column]:
+def _columns(spec: AgentSpec, carry: Shape) -> Sequence[MessageColumn]:
     """Return all columns; those with a row for each transition first. ``carry``: shape of one."""
     action, obs = spec.action, spec.obs
     limits = [
@@ -72,20 +72,20 @@ def _columns(spec: AgentSpec, carry: Shape) -> Sequence[Column]:
         for counts, shape in zip(obs.categories, obs.shapes, strict=True)
     ]
     columns = [
-        Column("streams", (), _INT, limit=MAX_AGENT, why="no agent"),
-        Column("start_steps", (), _INT, limit=MAX_STEP - 2, why="there is no such step"),
-        Column("action", (action.size,), _FLOAT),
-        Column("z", (action.continuous,), _FLOAT),
-        Column("behaviour_logp", (action.record_size,), _FLOAT),
-        Column("reward", (), _FLOAT),
-        Column("terminated", (), _BOOL),
-        Column("truncated", (), _BOOL),
+        MessageColumn("streams", (), _INT, limit=MAX_AGENT, why="no agent"),
+        MessageColumn("start_steps", (), _INT, limit=MAX_STEP - 2, why="there is no such step"),
+        MessageColumn("action", (action.size,), _FLOAT),
+        MessageColumn("z", (action.continuous,), _FLOAT),
+        MessageColumn("behaviour_logp", (action.record_size,), _FLOAT),
+        MessageColumn("reward", (), _FLOAT),
+        MessageColumn("terminated", (), _BOOL),
+        MessageColumn("truncated", (), _BOOL),
     ]
     for prefix, own in (("next_", False), ("", True)):
         for (name, shape, dtype), limit in zip(obs.items(), limits, strict=True):
-            columns.append(Column(f"{prefix}obs/{name}", shape, np.dtype(dtype), own, limit))
-        columns.append(Column(f"{prefix}action_mask", (action.discrete,), _BOOL, own))
-        columns.append(Column(f"{prefix}carry", carry, _FLOAT, own))
+            columns.append(MessageColumn(f"{prefix}obs/{name}", shape, np.dtype(dtype), own, limit))
+        columns.append(MessageColumn(f"{prefix}action_mask", (action.discrete,), _BOOL, own))
+        columns.append(MessageColumn(f"{prefix}carry", carry, _FLOAT, own))
     return columns
 
 
@@ -110,7 +110,7 @@ class Terms:
     room_timeout: float
 
     @cached_property
-    def columns(self) -> Mapping[str, Sequence[Column]]:
+    def columns(self) -> Mapping[str, Sequence[MessageColumn]]:
         """Columns of each behaviour's transitions, laid out once for all messages."""
         return {name: _columns(spec, self.carry_shapes[name]) for name, spec in self.specs.items()}
 
