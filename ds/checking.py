@@ -7,7 +7,7 @@ that neither a broken actor nor a forged message reaches the learner's loop.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -99,6 +99,7 @@ class Terms:
     max_message:  bytes of the largest message
     synchronous:  a message is answered only when it has been learned from
     room_timeout: seconds that a message waits for room before its actor is asked to send it again
+    room:         by behaviour; rows of its replay, more than one agent may send at once
     """
 
     agreed: Mapping[str, Any]
@@ -108,6 +109,7 @@ class Terms:
     max_message: int
     synchronous: bool
     room_timeout: float
+    room: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> Mapping[str, Sequence[MessageColumn]]:
@@ -145,8 +147,13 @@ def check_steps(message: StepMessage, terms: Terms, *, version: int = MAX_TOTAL)
     for behaviour, steps in message.steps.items():
         where = _where("steps", behaviour, terms)
         what = f"{where}: number of transitions (base_config.max_episode_length)"
+        if steps.reward.ndim != 1:
+            raise BadMessage(f"{where}, reward: expected one dimension, got shape {steps.reward.shape}")
         _within(what, steps.reward.size, 1, terms.most[behaviour])
         _check_columns(where, steps, terms, behaviour)
+        if steps.reward.size >= terms.room.get(behaviour, MAX_TOTAL):
+            longest = int(np.unique(steps.streams, return_counts=True)[1].max())
+            _within(f"{where}: transitions of one agent", longest, 1, terms.room[behaviour] - 1)
         _check_chains(where, steps, message.agents.get(behaviour))
         _check_actions(where, steps, terms.specs[behaviour].action)
     for behaviour, episodes in message.episodes.items():

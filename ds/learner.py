@@ -210,6 +210,11 @@ class RemoteRuntime(Runtime):
             max_message=message_limit(specs, carries, most),
             synchronous=self._net.synchronous,
             room_timeout=self._net.heartbeat,
+            room={
+                name: min(replay.capacity for replay in replays)
+                for name, agent in self._agents.items()
+                if (replays := agent.stores().values())
+            },
         )
 
     def _replays(self) -> MakeReplay:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from algorithm.core.errors import described
 from ds.checking import AHEAD, Terms, check_beat, check_hello, check_steps
 from ds.compatibility import differences
 from ds.net.ingest import IngestQueue
@@ -201,6 +202,8 @@ class Service:
                 check()
         except BadMessage as error:
             return self._reject(message, error)
+        except Exception as error:  # of a form that the check has not foreseen: the actor is not kept waiting
+            return self._reject(message, BadMessage(f"it cannot be checked: {described(error)}"))
         number = self._actors.number(message.actor)
         came = number is not None and await self._queue.put(number, message, timeout=terms.room_timeout)
         if not came:

@@ -125,7 +125,8 @@ class ActionChoice:
         lib = library.of(state)
         action = [torch.as_tensor(lib.cat([one.onehot, lib.tanh(one.z)], -1)) for one in drawn]
         seen = torch.as_tensor(state), torch.stack(action, 1)
-        scores = sum(scorer.score_actions(*seen) for scorer in self.scorers)
+        with torch.no_grad():
+            scores = sum(scorer.score_actions(*seen) for scorer in self.scorers)
         assert isinstance(scores, Tensor)
         best = scores.argmax(1)
         rows = torch.arange(len(best), device=best.device)

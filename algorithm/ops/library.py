@@ -31,7 +31,9 @@ def _one_hot(scores: Tensor) -> Tensor:
 
 @lru_cache
 def _true(n: int) -> NDArray[np.bool_]:
-    return np.ones((n, 1), np.bool_)
+    result = np.ones((n, 1), np.bool_)
+    result.flags.writeable = False  # all actors have the same
+    return result
 
 
 def _log_softmax(x: NDArray[Any]) -> NDArray[Any]:

@@ -141,7 +141,7 @@ class RunContext:
             return Drop(self.faults, most=most)
         command = shlex.join([*program(), task, "--check", f"--seed={self.loaded.seed}"])
         again = said(command, f"asac.check({task!r})") if self.given is None else "asac.check(env)"
-        return Stop(f"{again}    (plays episodes of the same seeds with random actions)")
+        return Stop(f"{again}    (plays random actions; reset(seed=…) begins this very episode)")
 
     def agents(
         self,

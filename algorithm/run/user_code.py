@@ -15,7 +15,7 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import RUN_BLOCK, ModelError, UserError, described
 from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Plugin, find, installed, unknown
-from algorithm.env.env_id import resolve_env_id, source_file, use_folder
+from algorithm.env.env_id import extend_path, resolve_env_id, source_file, use_folder
 from algorithm.env.kinds import ENVS
 from algorithm.nn.loader import NnFile, import_networks
 from algorithm.nn.models import defaults
@@ -65,6 +65,8 @@ def own_classes(config: Config, folder: Path) -> set[str]:
     :func:`nn_file` and :func:`~algorithm.nn.loader.import_networks`.
     """
     file = nn_file(config, folder)
+    if isinstance(file, Path):
+        extend_path(folder)  # a task may import what lies beside it
     module = import_networks(file) if file else None
     classes = {name: getattr(module, name) for name in CLASSES.values() if hasattr(module, name)}
     return {name for name, made in classes.items() if made.__init__ is not getattr(defaults, name).__init__}

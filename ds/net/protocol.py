@@ -159,7 +159,7 @@ class StepMessage(Message, frozen=True, kw_only=True):
     @property
     def num_steps(self) -> int:
         """Number of transitions."""
-        return sum(map(len, self.steps.values()))
+        return sum(steps.reward.size for steps in self.steps.values())
 
 
 class Beat(Message, frozen=True, kw_only=True):

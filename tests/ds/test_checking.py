@@ -240,6 +240,19 @@ def test_transitions_have_a_limit():
     check(step_message(chunk(length=MAX_LENGTH - 2), chunk(agent=1, length=2)))
 
 
+def test_one_agent_sends_less_than_its_replay_holds():
+    """A chain is stored whole."""
+    room = terms(most=dict.fromkeys(SPECS, 99), room=dict.fromkeys(SPECS, 12))
+    check_steps(step_message(chunk(length=11), chunk(agent=1, length=11)), room)
+    with pytest.raises(BadMessage, match=r"transitions of one agent is 12 and must be in 1 … 11"):
+        check_steps(step_message(chunk(length=12)), room)
+
+
+def test_a_message_whose_rows_cannot_be_counted_is_refused():
+    with pytest.raises(BadMessage, match="reward: expected one dimension"):
+        check(step_message(with_column(chunk(), "reward", np.zeros((), np.float32))))
+
+
 @given(st.data())
 @settings(max_examples=100)
 def test_whatever_passes_can_be_stored(data):

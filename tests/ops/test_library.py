@@ -58,3 +58,5 @@ def test_the_names_are_the_same_and_the_library_is_that_of_the_numbers():
     assert NUMPY.to(MASK.numpy(), np.float32).dtype == np.float32
     assert TORCH.some(MASK) is MASK and NUMPY.some(MASK.numpy()).tolist() == MASK.tolist()
     assert NUMPY.some(np.ones((2, 3), np.bool_)) is None
+    with pytest.raises(ValueError, match="read-only"):  # all actors have the same
+        NUMPY.true(X.numpy())[0] = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ HEAD = "import torch\nfrom torch import nn\nimport algorithm.nn as m\n"
 def test_what_is_not_built_as_a_default_is_ones_own(tmp_path: Path, text: str, own: set[str]) -> None:
     (tmp_path / "nn.py").write_text(HEAD + text)
     assert own_classes(Config(), tmp_path) == own
+
+
+def test_a_file_may_import_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside_nn.py").write_text(f"{HEAD}class ModelQ(nn.Module): pass")
+    (tmp_path / "nn.py").write_text("from beside_nn import ModelQ")
+    assert own_classes(Config(), tmp_path) == {"ModelQ"}
 
 
 def test_a_file_that_cannot_be_imported_is_refused(tmp_path: Path) -> None:

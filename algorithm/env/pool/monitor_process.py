@@ -78,7 +78,7 @@ def _end(pid: int, name: str, silent: float) -> None:
     """End the process, which prints its stacks; in the format of :func:`algorithm.core.errors.explain`."""
     message = (
         f"error: {name} hangs and holds the interpreter's lock\n"
-        f"  where  process {pid}; its stacks follow\n"
+        f"  where  it, or other code of process {pid}; its stacks follow\n"
         f"  why    no answer for {silent:g} s, in which no thread could run, so nothing could be saved\n"
         "  to do  set base_config.workers: a worker that hangs is replaced; or raise env_timeout; "
         "--resume continues from the last checkpoint\n"

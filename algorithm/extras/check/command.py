@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -13,6 +13,8 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.config.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
+from algorithm.core.errors import ModelError
 from algorithm.core.extras import extra
 from algorithm.core.program import said
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
@@ -92,7 +94,13 @@ def check_single(
 
 
 def _learning_keys(loaded: LoadedConfig, spec: AgentSpec) -> LearningKeys:
-    """Return the keys that a training of these spaces would have."""
-    fitted = for_spaces(loaded, {DEFAULT_BEHAVIOUR: spec}, partial(own_classes, folder=loaded.env_dir))
+    """Return the keys that a training of these spaces would have; broken networks count as none."""
+
+    def own(config: Config) -> set[str]:
+        with suppress(ModelError):  # no fault of the environment; a training will tell
+            return own_classes(config, loaded.env_dir)
+        return set()
+
+    fitted = for_spaces(loaded, {DEFAULT_BEHAVIOUR: spec}, own)
     run = fitted.for_behaviour(DEFAULT_BEHAVIOUR).run
     return LearningKeys(use_normalization=run.use_normalization, reward_scaling=run.reward_scaling)

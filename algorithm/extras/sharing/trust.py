@@ -46,6 +46,12 @@ _ARGUMENT = re.compile(
 
 IsListed = Callable[[str], object]
 
+_PLACES = (
+    *("wandb_config.project", "wandb_config.entity", "wandb_config.group", "base_config.init_from"),
+    *("net_config.learner_host", "net_config.secrets", "demonstrations.record"),
+)
+"""Keys that a training would read or send something by; an export leaves them out."""
+
 
 def _of(group: Group) -> IsListed:
     """Return whether a name is built in, or registered by an installed package."""
@@ -63,6 +69,8 @@ _LISTED: Mapping[str, IsListed] = {
     "base_config.wrappers": _is_wrapper,
     "base_config.info_keys": _PATH.fullmatch,
     "base_config.callbacks": lambda name: False,
+    **dict.fromkeys(_PLACES, lambda name: False),
+    "demonstrations.path": lambda name: name == LEFT_OUT,
     "eval_config.wrappers": _is_wrapper,
     "replay_config.sampler": _of(SAMPLERS),
     f"{RUN_BLOCK}.nn": _of(NETWORKS),

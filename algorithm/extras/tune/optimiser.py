@@ -104,9 +104,10 @@ class Optimiser:
             rows = list(grid(self._space))
             if number > len(rows):
                 return None
-            if not self._study.get_trials(deepcopy=False, states=[self._states.WAITING]):
-                row = rows[number - 1].items()
-                self._study.enqueue_trial({k: inline(v) if self._space[k].choices else v for k, v in row})
+            row = rows[number - 1].items()
+            with self._stored():
+                if not self._study.get_trials(deepcopy=False, states=[self._states.WAITING]):
+                    self._study.enqueue_trial({k: inline(v) if self._space[k].choices else v for k, v in row})
         self._study.sampler = self._sampler(number)
         with self._stored():
             self._study.ask(self._distributions)
@@ -121,7 +122,8 @@ class Optimiser:
 
     def is_hopeless(self, number: int) -> bool:
         """Return whether the pruner would end a trial with the reports so far."""
-        return self._study.pruner.prune(self._study, self._whole()[number - 1])
+        with self._stored():
+            return self._study.pruner.prune(self._study, self._whole()[number - 1])
 
     def end(
         self,
@@ -173,8 +175,9 @@ class Optimiser:
 
     def _whole(self) -> list[FrozenTrial]:
         """Return the trials of optuna whose draws are whole."""
-        found = self._study.get_trials(deepcopy=False)
-        return [one for one in found if one.state.name in _STATES and one.user_attrs.get(_WHY) != _TORN]
+        with self._stored():
+            trials = self._study.get_trials(deepcopy=False)
+        return [one for one in trials if one.state.name in _STATES and one.user_attrs.get(_WHY) != _TORN]
 
     def _id(self, index: int) -> int:
         study = self._storage.get_study_id_from_name(_NAME)

@@ -40,7 +40,7 @@ class BadNumber:
     step: int  # of its episode; 0: its first observation
     action: Float  # [A] flat, the last one; without meaning at the beginning
     episode: str = ""  # its environment, number and seed, where these are known
-    taken: int | None = None  # steps of the run so far
+    taken: int | None = None  # steps that its collector has counted
 
     @property
     def error(self) -> NumericalError:
@@ -52,7 +52,7 @@ class BadNumber:
         else:
             where += ", at the beginning of its episode"
         where += f"; {self.episode}" if self.episode else ""
-        where += "" if self.taken is None else f"; {self.taken:,} steps into the run"
+        where += "" if self.taken is None else f"; after {self.taken:,} steps of these environments"
         what, fix = "the environment returned", _ADVICE
         if number.of_policy:
             what, fix = "the policy gave", "check for extreme observations, or lower learning_rate"

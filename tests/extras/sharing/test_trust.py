@@ -27,20 +27,12 @@ def shapes(text: str) -> Iterator[object]:
 
 
 PLAIN = {
-    "base_config.init_from",
     "base_config.name",
     "base_config.unity_args.build_path.darwin",
     "base_config.unity_args.build_path.linux",
     "base_config.unity_args.build_path.win32",
     "base_config.unity_args.side_channels",
-    "demonstrations.path",
-    "demonstrations.record",
-    "net_config.learner_host",
-    "net_config.secrets",
     "tune_config.metric",
-    "wandb_config.entity",
-    "wandb_config.group",
-    "wandb_config.project",
     "wandb_config.tags",
 }
 """Keys that may hold any plain word: playing an export reads none of them, or a player's alone.

@@ -134,7 +134,7 @@ def test_a_few_are_shown_the_others_counted():
         rollout.step()
     assert faults.non_finite == 20
     assert [shown for _, shown in faults.lines] == [True] * MAX_WARNINGS + [False] * (20 - MAX_WARNINGS)
-    assert "environment 0, episode 1, seed 1; 2 steps into the run" in faults.lines[1][0]
+    assert "environment 0, episode 1, seed 1; after 2 steps of these environments" in faults.lines[1][0]
 
 
 def test_where_a_few_are_survived_one_more_ends_the_run():
@@ -149,7 +149,7 @@ def test_where_a_few_are_survived_one_more_ends_the_run():
 
 @pytest.mark.parametrize(("event", "said"), [
     ((0, 2, "reward", "nan"), ["reward of 'default' agent 0, step 2 of its episode, after action ["]),
-    ((1, 3, "reward", "nan"), ["; environment 0, episode 1, seed 1; 7 steps into the run"]),
+    ((1, 3, "reward", "nan"), ["; environment 0, episode 1, seed 1; after 7 steps of these environments"]),
     ((0, 2, "reward", "-1e39"), ["reward of 'default' agent 0", "it is -1e+39, beyond float32"]),
     ((0, 2, "obs", "-inf"), ["observation 'obs'[1] of 'default' agent 0, step 2", "it is -inf"]),
     ((0, LENGTH, "obs", "inf"), ["observation 'obs'[1] of 'default' agent 0, step 5", "episode 0, seed 0"]),
