@@ -282,7 +282,7 @@ class NetConfig(Block):
         gt=0,
     )
     max_lag: Limit = option(
-        -1, "Drop segments whose weights are more than this many versions old. -1: keep all."
+        -1, "Drop messages whose oldest weights are more than this many versions old. -1: keep all."
     )
     spool_size: Whole = option(
         64, "Segments an actor keeps while the learner is away. When full, the oldest are dropped.", ge=1
