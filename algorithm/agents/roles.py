@@ -249,7 +249,7 @@ class Acting:
 class RemoteLimits:
     """Limits on what remote actors send for a behaviour.
 
-    max_length: transitions of a message, of all of an actor's agents; None: those of ``base_config.max_episode_length``
+    max_length: transitions of all agents in a message; None: as ``base_config.max_episode_length`` says
     max_lag:    versions that the weights of a stored segment may be behind; None: any
     """
 

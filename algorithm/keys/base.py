@@ -285,6 +285,6 @@ class NetConfig(Block):
         -1, "Drop messages whose oldest weights are more than this many versions old. -1: keep all."
     )
     spool_size: Whole = option(
-        64, "Segments an actor keeps while the learner is away. When full, the oldest are dropped.", ge=1
+        64, "Messages an actor keeps while the learner is away. When full, the oldest are dropped.", ge=1
     )
     patience: Limit = option(600, "Seconds an actor waits for the learner to start or return. -1: forever.")

@@ -109,8 +109,8 @@ class ReplayBuffer(SavedReplay):
     def add_steps(self, steps: StepBatch) -> Int:
         """Append N transitions, such as a step of N streams, and return their ids [N].
 
-        Rows and results are those of :meth:`add` for each of their segments, but what goes on by its step number
-        is not compared with the last observation. Raises ValueError likewise.
+        Rows and results are those of :meth:`add` for each of their segments; but a stream goes on by its step
+        number alone, and observations are not compared. Raises ValueError likewise.
         """
         if len(steps) > 1 and steps.one_chain:
             return self._add(steps.chain())
