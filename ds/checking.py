@@ -47,7 +47,7 @@ _INT, _FLOAT, _DOUBLE, _BOOL = map(np.dtype, ("int64", "float32", "float64", "bo
 
 
 class MessageColumn(NamedTuple):
-    """What one array of transitions must be.
+    """Requirements for one array of transitions.
 
     name:  as in ``StepBatch.columns``
     tail:  shape of a row

@@ -147,8 +147,8 @@ class Actor:
         if isinstance(reason := self._numpy_for(n), str):
             return f"torch: {reason}"
         networks = self.choice.model.rep, self.choice.model.policy
-        own = [type(one).__qualname__ for one in networks if not is_ours(one)]
-        return f"numpy, {' and '.join(own)} in torch" if own else "numpy"
+        in_torch = [type(network).__qualname__ for network in networks if not is_ours(network)]
+        return f"numpy, {' and '.join(in_torch)} in torch" if in_torch else "numpy"
 
     def renew(self) -> None:
         """Read attributes of the networks anew at the next action: forms of numpy hold them.

@@ -113,8 +113,8 @@ class ActionChoice:
             uniform,
             self.noise,
         )
-        found = [x if x.ndim > 1 else x[:, None] for x in (d_logp, c_logp) if x is not None]
-        logp = lib.cat(found, -1) if len(found) > 1 else found[0]
+        columns = [x if x.ndim > 1 else x[:, None] for x in (d_logp, c_logp) if x is not None]
+        logp = lib.cat(columns, -1) if len(columns) > 1 else columns[0]
         return DrawnAction(z=z, onehot=onehot, logp=logp)
 
     def _most_wanted(self, drawn: Sequence[DrawnAction], state: Tensor) -> DrawnAction:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # help and a mistyped flag are shown without pydantic
 
 
 Command = Callable[[], int]
-"""What a command line asks for, ready to begin; returns the exit code."""
+"""A loaded command, ready to begin; returns the exit code."""
 
 
 @dataclass

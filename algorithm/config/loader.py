@@ -156,9 +156,9 @@ def load_config(
     below, shipped = layered(choice, problems)
     edits = read_edits(overrides, flags, below, problems)
     off = _switched_off(below, edits.tree)
-    own, given = layers({**folder.defaults, **defaults}, "the defaults"), layers(folder.given, "command line")
+    low, typed = layers({**folder.defaults, **defaults}, "the defaults"), layers(folder.given, "command line")
     off_layers = layers(off or {}, "the defaults")
-    tree, preset = under_preset(lay(*own, below, *off_layers, *given, *edits.overrides, *edits.flags))
+    tree, preset = under_preset(lay(*low, below, *off_layers, *typed, *edits.overrides, *edits.flags))
     place = choice.place if require_runnable and not problems else None
     valid = validate(tree, seed, problems, runnable=place)
     section = choice.sections.children.get(choice.section, Node({}))

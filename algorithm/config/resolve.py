@@ -87,7 +87,7 @@ _UNCLEAR = ("alpha", "beta", "strength")
 
 @dataclass(frozen=True)
 class Edits:
-    """What a command line or a program changes, as one layer for each key; the last one wins.
+    """Changes by a command line or a program, as one layer for each key; the last one wins.
 
     texts: the overrides as ``a.b=value``, each key with its block
     """

@@ -1,4 +1,4 @@
-"""What a configuration is made into: environments and agents, for whoever trains, plays or measures."""
+"""Environments and agents of a configuration, for training, playing and measuring."""
 
 from __future__ import annotations
 

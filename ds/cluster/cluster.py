@@ -14,7 +14,7 @@ from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import Crew, ManagedProcess, RestartRule
 
 NAMESPACE, BOARDS = "sac", "board/"
-"""Of the names that Ray knows boards by."""
+"""Prefix of the names of boards in Ray."""
 
 _SINGLE = 20
 """Number of processes above which the actors of a node share a line."""

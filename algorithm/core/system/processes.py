@@ -215,9 +215,9 @@ def exit_now(code: int) -> NoReturn:
     Whoever is to be told gets two seconds: nothing keeps the process.
     """
     for call in _BEFORE_EXIT:
-        told = threading.Thread(target=call, args=(code,), daemon=True)
-        told.start()
-        told.join(2.0)
+        messenger = threading.Thread(target=call, args=(code,), daemon=True)
+        messenger.start()
+        messenger.join(2.0)
     os._exit(code)
 
 

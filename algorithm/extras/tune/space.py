@@ -180,7 +180,7 @@ def limits(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
 
 
 StudyRule = tuple[bool, str, str, str, str]
-"""Whether a problem is there, and the texts of it."""
+"""A problem of a study: true if it is there, and its texts."""
 
 
 def _of_space(loaded: LoadedConfig, space: SearchSpace) -> tuple[StudyRule, ...]:
