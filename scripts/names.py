@@ -28,7 +28,31 @@ PERSON = re.compile(
 )
 """Verbs of people, and the pronouns of people."""
 
-FILLERS = frozenset("a an the this that its it their them one of for to in on with by as is are be".split())
+FILLERS = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "this",
+        "that",
+        "its",
+        "it",
+        "their",
+        "them",
+        "one",
+        "of",
+        "for",
+        "to",
+        "in",
+        "on",
+        "with",
+        "by",
+        "as",
+        "is",
+        "are",
+        "be",
+    ]
+)
 """Words that say nothing of their own."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
