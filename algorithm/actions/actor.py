@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
@@ -14,7 +13,6 @@ from algorithm.actions.choice import MODE, ActionChoice, Candidate, DrawnAction,
 from algorithm.actions.continuous import Noise, NoNoise
 from algorithm.actions.parts import ActionParts
 from algorithm.core.data import ActorOutput, Array, Bool, Float
-from algorithm.core.seeding import restore_generator
 from algorithm.extensions.base import Extension
 from algorithm.nn.acting.forms import NoFormError, is_ours
 from algorithm.nn.acting.model import ActingModel
@@ -37,6 +35,7 @@ class Actor:
 
     choice: what chooses the actions, as a function of tensors alone
     by_numpy: the same of arrays, or why torch computes it; None: not known yet
+    rng:      random numbers of the actions, the same on every device
     """
 
     def __init__(
@@ -66,7 +65,8 @@ class Actor:
         self.by_numpy: ActionChoice | str | None = None
         layers = [model.rep, model.policy, *(member for q in critics for member in q.members)]
         self._layer_noise = LayerNoise(layers, on=exploring)
-        self._generator = torch.Generator(device).manual_seed(seed)
+        self._layer_generator = torch.Generator(device)
+        self.rng = np.random.default_rng(seed)
 
     @override
     def __getstate__(self) -> dict[str, object]:
@@ -98,7 +98,9 @@ class Actor:
         [N, ΣN], true where a discrete action is allowed; normal [N, A_c], noise of the continuous part, None:
         it is drawn.
         """
-        self._layer_noise.apply(self._generator)
+        if self._layer_noise:  # its layers draw on their own device
+            seed = int(self.rng.integers(2**63))
+            self._layer_noise.apply(self._layer_generator.manual_seed(seed))
         draws = [MODE] if greedy else self._draws(action_mask.shape, prev_action.shape[1], normal)
         drawn, after = self._chosen(obs, prev_action, carry, action_mask, draws)
         u = self._parts.continuous.squash(drawn.z)
@@ -163,17 +165,14 @@ class Actor:
         shape: N and ΣN; actions: A
         """
         n, discrete = shape
-        if normal is not None:
-            return [(normal, self._drawn(torch.rand, (n, discrete)))]
+        number = 1 if normal is not None else self._num_candidates
         return [
-            (self._drawn(torch.randn, (n, actions - discrete)), self._drawn(torch.rand, (n, discrete)))
-            for _ in range(self._num_candidates)
+            (
+                self.rng.standard_normal((n, actions - discrete), np.float32) if normal is None else normal,
+                self.rng.random((n, discrete), np.float32),
+            )
+            for _ in range(number)
         ]
-
-    def _drawn(self, make: Callable[..., Tensor], size: tuple[int, int]) -> Float:
-        if not size[1]:
-            return np.empty(size, np.float32)
-        return make(size, generator=self._generator, device=self._device).cpu().numpy()
 
     @torch.inference_mode()
     def remember(self, obs: Mapping[str, Array], prev_action: Float, carry: Float) -> Float:
@@ -183,14 +182,6 @@ class Actor:
         seen = {name: self._tensor(value) for name, value in obs.items()}
         _, _, after = self.choice.encode(seen, self._tensor(prev_action), self._tensor(carry))
         return after[0].cpu().numpy()
-
-    def random_state(self) -> NDArray[np.uint8]:
-        """Return the state of the generator, for a checkpoint."""
-        return self._generator.get_state().numpy()
-
-    def load_random_state(self, state: NDArray[np.uint8]) -> None:
-        """Restore the result of :meth:`random_state`; begin anew if that was on another kind of device."""
-        restore_generator(self._generator, torch.from_numpy(state))
 
     def _tensor(self, array: Array) -> Tensor:
         return torch.from_numpy(array if array.flags.writeable else array.copy()).to(self._device)

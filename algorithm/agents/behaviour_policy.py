@@ -159,12 +159,12 @@ class BehaviourPolicy:
     def state(self) -> State:
         """Return the state of its random numbers, and whether it is warming up; see :meth:`Actor.renew`."""
         self._actor.renew()
-        meta = {"warming_up": self.warming_up, "warm_up": self._rng.bit_generator.state}
-        return State({"actor": self._actor.random_state()}, meta)
+        rngs = {"actor": self._actor.rng.bit_generator.state, "warm_up": self._rng.bit_generator.state}
+        return State(meta={"warming_up": self.warming_up, **rngs})
 
     def load_state(self, state: State) -> None:
         """Continue from what :meth:`state` returned."""
-        self._actor.load_random_state(state.arrays["actor"].astype(np.uint8))
+        self._actor.rng.bit_generator.state = state.meta["actor"]
         self._rng.bit_generator.state = state.meta["warm_up"]
         self.warming_up = state.meta["warming_up"]
 

@@ -127,6 +127,7 @@ class _Counting:
     """Stands where the actor would: its carry counts the calls, and z is the noise that it gets."""
 
     stored_carry_shape = (1, 2)
+    rng = np.random.default_rng(0)
 
     def initial_carry(self, n):
         return np.zeros((n, 1, 2), np.float32)
@@ -138,12 +139,6 @@ class _Counting:
         return ActorOutput(action=prev_action, z=normal, behaviour_logp=prev_action[:, :2], carry=carry + 1.0)
 
     def renew(self):
-        pass
-
-    def random_state(self):
-        return np.zeros(1, np.uint8)
-
-    def load_random_state(self, state):
         pass
 
 

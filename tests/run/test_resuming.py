@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.actions.actor import Actor
 from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.config import load_config_file
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
@@ -315,7 +314,6 @@ def test_other_code_other_libraries_and_another_device_are_named(task, monkeypat
     helper.write_text("GRAVITY = 9.81")
     with monkeypatch.context() as patch:
         patch.setattr(OffPolicyLearner, "tensors", as_on_a_gpu)
-        patch.setattr(Actor, "random_state", lambda self: np.zeros(16, np.uint8))
         assert run("--seed=1", *QUIET, "--max_step=110") == 0
     helper.write_text("GRAVITY = 1.62")
     monkeypatch.setattr(provenance, "library_versions", lambda: {**now, "torch": "1.0.0"})

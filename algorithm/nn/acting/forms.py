@@ -23,7 +23,6 @@ from algorithm.nn.critic_only import BlindPolicy, CriticRep
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.encode import Flat, OneHot, VectorEncoder
-from algorithm.nn.layers.images import UNIT
 from algorithm.nn.layers.inverted import InvertedBlock
 from algorithm.nn.layers.mlp import ActionHead, ResidualBlock
 from algorithm.nn.layers.noisy import NoisyLinear
@@ -128,6 +127,16 @@ def _layer_norm(own: nn.LayerNorm) -> NumpyForm:
     return form
 
 
+def _batch_norm(layer: BatchNorm) -> NumpyForm:
+    weight, bias, mean, var = map(array_of, (layer.weight, layer.bias, layer.mean, layer.var))
+
+    def form(x: Numbers) -> Numbers:
+        factor = weight * (1.0 / np.sqrt(var + layer.epsilon))
+        return (bias - mean * factor) + x * factor
+
+    return form
+
+
 def _sigmoid(x: Numbers) -> Numbers:
     return 0.5 * np.tanh(0.5 * x) + 0.5
 
@@ -149,10 +158,14 @@ def _gru(own: GRU) -> NumpyForm:
 
 
 def _flat(own: Flat) -> NumpyForm:
+    rank, size = own.rank, own.out_size
+    low, high = own.span or BYTES
+
     def form(x: Numbers) -> Numbers:
-        low, high = (own.span or BYTES) if x.dtype == np.uint8 else UNIT
-        flat = x.reshape(*x.shape[: x.ndim - own.rank], own.out_size).astype(np.float32)
-        return flat if (low, high) == UNIT else (flat - low) * (1.0 / (high - low))
+        flat = x if rank == 1 else x.reshape(*x.shape[: x.ndim - rank], size)
+        if x.dtype != np.uint8:
+            return flat.astype(np.float32, copy=False)
+        return (flat.astype(np.float32) - low) * (1.0 / (high - low))
 
     return form
 
@@ -191,6 +204,7 @@ FORMS: Mapping[type[nn.Module], Callable[[Any], Any]] = {
     nn.Tanh: lambda own: np.tanh,
     nn.ELU: lambda own: lambda x: np.where(x > 0, x, own.alpha * np.expm1(np.minimum(x, 0))),
     nn.SiLU: lambda own: lambda x: x * _sigmoid(x),
+    BatchNorm: _batch_norm,
     GRU: _gru,
     Flat: _flat,
     OneHot: _one_hot,
@@ -200,7 +214,7 @@ FORMS: Mapping[type[nn.Module], Callable[[Any], Any]] = {
     Normaliser: _normaliser,
     Ensemble: _ensemble,
     ActingModel: lambda own: with_arrays(own, network_form),
-    **dict.fromkeys((NoisyLinear, BatchNorm, RmsNorm, ResidualBlock, InvertedBlock, ActionHead), _forward),
+    **dict.fromkeys((NoisyLinear, RmsNorm, ResidualBlock, InvertedBlock, ActionHead), _forward),
     **dict.fromkeys((VectorEncoder, ModelRep, RecurrentRep, CriticRep, ModelQ), _forward),
     **dict.fromkeys((ModelPolicy, TanhPolicy, BlindPolicy), _forward),
 }

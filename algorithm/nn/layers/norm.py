@@ -83,10 +83,8 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., size] of x [..., size]."""
         if not self.use.uses_batch:
-            lib = library.of(x)
-            factor = self.weight * lib.rsqrt(self.var + self.epsilon)
-            normalised: Tensor = lib.addcmul(self.bias - self.mean * factor, x, factor)
-            return normalised
+            factor = self.weight * torch.rsqrt(self.var + self.epsilon)
+            return torch.addcmul(self.bias - self.mean * factor, x, factor)
         if self.use.share is not None:
             return self._weighted(x, self.use.share)
         weight: Tensor = self.weight
