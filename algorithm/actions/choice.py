@@ -16,7 +16,7 @@ from algorithm.nn.acting.forms import NoFormError, form_of
 from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.distributions import HybridAction
 from algorithm.ops import library
-from algorithm.ops.shapes import added
+from algorithm.ops.shapes import total
 
 TensorOrArray = Any
 """A tensor or an array."""
@@ -109,7 +109,7 @@ class ActionChoice:
         onehot, d_logp = self.parts.discrete.act(
             policy,
             mask,
-            lambda: added(self.value_of(q.frozen(state, lib.tanh(z))).mean(0) for q in self.model.critics),
+            lambda: total(self.value_of(q.frozen(state, lib.tanh(z))).mean(0) for q in self.model.critics),
             uniform,
             self.noise,
         )

@@ -23,7 +23,7 @@ from algorithm.nn.models.extensions import (
 )
 from algorithm.nn.protocols import Obs
 from algorithm.ops.imitation import airl_reward, code_kl, discriminator_loss, gail_reward, gradient_penalty
-from algorithm.ops.shapes import added, window_mean
+from algorithm.ops.shapes import total, window_mean
 
 CODE_KL, BETA_STEP = 0.5, 5e-4
 """Nats that a code may hold without a price, and the step size of the price β (ML-Agents' values)."""
@@ -158,7 +158,7 @@ class Gail(Extension):
                 }
             )
         loss = mean(of_expert, there) + mean(of_own, here) + self._penalty * penalty
-        return {"gail": added([loss, *costs])}
+        return {"gail": total([loss, *costs])}
 
     def _judge(self, inputs: Mapping[str, Tensor], valid: Tensor, *noise: Tensor) -> tuple[Tensor, ...]:
         """Return logits [P] of transitions of which ``valid`` [B, T] exist, and further losses."""

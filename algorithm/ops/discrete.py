@@ -21,12 +21,11 @@ TINY = torch.finfo(torch.float32).tiny
 def branch_log_probs(logits: Tensor, mask: Tensor | None, branches: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return ``log π_b``, the log softmax over the allowed choices of branch b, and π_b.
 
-    The masking is that of arXiv 2006.14171, eq. 4.
-
-    A branch of which nothing is allowed stands in padding; there everything is, so that no NaN arises.
+    The masking is that of arXiv 2006.14171, eq. 4. Only padding has branches without an allowed choice;
+    there every choice counts as allowed, so that no NaN arises.
 
     logits: [..., ΣN]
-    mask:   [..., ΣN] bool, true where a choice is allowed; None: each one is
+    mask:   [..., ΣN] bool, true where a choice is allowed; None: all are
     Returns log π [..., ΣN], 0 where a choice is not allowed, and π [..., ΣN], exactly 0 there.
     """
     lib = library.of(logits)
@@ -45,7 +44,7 @@ def or_all(mask: Tensor, branches: Sequence[int]) -> Tensor:
 
     mask: [..., ΣN] bool. Returns the same shape.
     """
-    return _each(mask, branches, lambda part: part | ~part.any(-1)[..., None])
+    return _each(mask, branches, lambda branch: branch | ~branch.any(-1)[..., None])
 
 
 def mean_entropy(log_probs: Tensor, probs: Tensor, num_branches: int) -> Tensor:
@@ -61,8 +60,8 @@ def largest_entropy(mask: Tensor, branches: Sequence[int]) -> Tensor:
 
     mask: [..., ΣN] bool. Returns [...] in the default dtype.
     """
-    parts = torch.split(or_all(mask, branches), list(branches), -1)
-    return torch.stack([part.sum(-1).log() for part in parts]).mean(0)
+    allowed = torch.split(or_all(mask, branches), list(branches), -1)
+    return torch.stack([branch.sum(-1).log() for branch in allowed]).mean(0)
 
 
 def reduce_branches(q: Tensor, weight: Tensor, num_branches: int) -> Tensor:
@@ -75,12 +74,12 @@ def reduce_branches(q: Tensor, weight: Tensor, num_branches: int) -> Tensor:
 
 
 def branch_values(q: Tensor, probs: Tensor, branches: Sequence[int]) -> Tensor:
-    """Return ``v_b = Σ_a π_b(a) q_b(a)`` beside each choice of branch b.
+    """Return the value ``v_b = Σ_a π_b(a) q_b(a)`` of each branch, repeated for each of its choices.
 
     q, probs: [..., ΣN]. Returns the same shape.
     """
     check_shapes("branch_values", q.shape, {"probs": probs})
-    return _each(q * probs, branches, lambda part: part.sum(-1, keepdim=True).expand_as(part))
+    return _each(q * probs, branches, lambda branch: branch.sum(-1, keepdim=True).expand_as(branch))
 
 
 def greedy_probs(q: Tensor, mask: Tensor, branches: Sequence[int]) -> Tensor:
@@ -97,12 +96,12 @@ def greedy_probs(q: Tensor, mask: Tensor, branches: Sequence[int]) -> Tensor:
 
 
 def uniform_probs(mask: Tensor, branches: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Return ``1/n_b`` on the n_b allowed choices of each branch, 0 elsewhere.
+    """Return the uniform policy: ``1/n_b`` for each of the n_b allowed choices of a branch, else 0.
 
     mask: [..., ΣN] bool. Returns [..., ΣN].
     """
     allowed = library.of(mask).to(or_all(mask, branches), dtype)
-    return _each(allowed, branches, lambda part: part / part.sum(-1)[..., None])
+    return _each(allowed, branches, lambda branch: branch / branch.sum(-1)[..., None])
 
 
 def sample_branches(probs: Tensor, branches: Sequence[int], uniform: Tensor) -> Tensor:
@@ -132,9 +131,9 @@ def discrete_policy_loss(
 
 
 def _each(x: Tensor, branches: Sequence[int], fn: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply ``fn`` to each branch's part of the last dimension."""
+    """Apply ``fn`` to each branch's columns of the last dimension, and concatenate the results."""
     if len(branches) == 1:
         return fn(x)
     lib = library.of(x)
-    joined: Tensor = lib.cat([fn(part) for part in lib.split(x, branches, -1)], -1)
+    joined: Tensor = lib.cat([fn(branch) for branch in lib.split(x, branches, -1)], -1)
     return joined

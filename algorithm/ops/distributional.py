@@ -23,50 +23,53 @@ def midpoints(num: int, device: torch.device | None = None) -> Tensor:
 
 
 def truncated(z: Tensor, drop: int) -> Tensor:
-    """Return the atoms of M critics pooled and sorted, without the ``drop`` · M largest.
+    """Return the quantiles of M critics pooled and sorted, without the ``drop`` · M largest.
 
     The truncated mixture of TQC (arXiv 2005.04269, eq. 8).
 
-    z: [M, K, P]. Returns [M·(K − drop), P], ascending. ``drop`` is below K.
+    z: [M, K, P]; drop: below K. Returns the atoms [M·(K − drop), P], ascending.
     """
     kept = z.shape[0] * (z.shape[1] - drop)
     return z.flatten(0, 1).sort(0).values[:kept]
 
 
 class _QuantileHuber(torch.autograd.Function):
-    """Quantile Huber loss with its gradient computed beside it: one pass over all pairs instead of three."""
+    """Quantile Huber loss whose forward computes the gradient too: one pass over all pairs, not three."""
 
     @staticmethod
     @override
     def forward(theta: Tensor, atoms: Tensor, level: Tensor, kappa: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Return the loss [E, P] of theta [E, K, P] against atoms [J, P], and its gradient; level [K]."""
+        """Return the loss [E, P] of theta [E, K, P] against atoms [J, P], and its gradient by theta.
+
+        level: [K] τ; kappa: κ > 0
+        """
         level, atoms = level.view(-1, 1), atoms.contiguous()
         turned = 1.0 - 2.0 * level
         # |τ − 1{δ<0}| x = τ x + (1 − 2τ) x 1{δ<0}, of the gradient, x = cut, and of H, x = cut (δ − cut/2).
         # A critic at a time: the pairs of one fit into a cache.
-        found = []
-        for one in theta.contiguous():
-            rest = atoms - one.unsqueeze(1)  # [K, J, P] δ
+        per_critic = []
+        for quantiles in theta.contiguous():
+            rest = atoms - quantiles.unsqueeze(1)  # [K, J, P] δ
             cut = rest.clamp(-kappa, kappa)
             below = cut.clamp(max=0.0)
             rest.sub_(cut, alpha=0.5)
             grad = level * cut.mean(1) + turned * below.mean(1)
             loss = level * cut.mul_(rest).mean(1) + turned * below.mul_(rest).mean(1)
-            found.append((loss.mean(0), grad))
-        loss, grad = (torch.stack(each) for each in zip(*found, strict=True))
+            per_critic.append((loss.mean(0), grad))
+        loss, grad = (torch.stack(each) for each in zip(*per_critic, strict=True))
         return loss / kappa, grad * (-1.0 / (kappa * theta.shape[1]))
 
     @staticmethod
     @override
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Keep the gradient."""
+        """Keep the gradient, the second output of forward, for the backward pass."""
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(output[1])
 
     @staticmethod
     @override
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        """Return the gradient of theta."""
+        """Return the gradient by theta [E, K, P] for that by the loss [E, P], ``grads[0]``."""
         (grad,) = ctx.saved_tensors
         return grads[0].unsqueeze(1) * grad, None, None, None
 
@@ -83,12 +86,12 @@ def quantile_huber(theta: Tensor, atoms: Tensor, level: Tensor, *, kappa: Tensor
     check_shapes("quantile_huber", theta.shape[2:], {"atoms": atoms[0]})
     check_shapes("quantile_huber", theta.shape[1:2], {"level": level})
     loss, _ = _QuantileHuber.apply(theta, atoms, level, kappa)  # type: ignore[no-untyped-call]
-    found: Tensor = loss
-    return found
+    huber: Tensor = loss
+    return huber
 
 
 def histogram(y: Tensor, edges: Tensor, *, sigma: float) -> Tensor:
-    """Return the mass of a normal around y in each bin: ``p_i = [Φ((e_{i+1} − y)/σ) − Φ((e_i − y)/σ)]/Z``.
+    """Return a normal's mass around y in each bin: ``p_i = [Φ((e_{i+1} − y)/σ) − Φ((e_i − y)/σ)]/Z``.
 
     y:     [P] within the edges
     edges: [K + 1] ascending

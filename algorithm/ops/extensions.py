@@ -29,7 +29,7 @@ def info_nce_loss(logits: Tensor, weight: Tensor) -> Tensor:
             is no pair, and neither row nor column has an effect
     Returns a scalar; log of the number of pairs where all fit equally well, 0 where there is no pair.
     """
-    logits = _of_pairs("info_nce_loss", logits, weight > 0)
+    logits = _without_missing("info_nce_loss", logits, weight > 0)
     return masked_mean(logits.logsumexp(-1) - logits.diagonal(), weight)  # logsumexp takes the maximum out
 
 
@@ -41,9 +41,9 @@ def info_nce_accuracy(logits: Tensor, valid: Tensor) -> Tensor:
     logits: as of :func:`info_nce_loss`
     valid:  [P] bool, pairs that exist
     """
-    logits = _of_pairs("info_nce_accuracy", logits, valid)
-    own = torch.arange(len(logits), device=logits.device)
-    return masked_mean((logits.argmax(-1) == own).to(logits.dtype), valid)
+    logits = _without_missing("info_nce_accuracy", logits, valid)
+    positive = torch.arange(len(logits), device=logits.device)
+    return masked_mean((logits.argmax(-1) == positive).to(logits.dtype), valid)
 
 
 def cosine_loss(prediction: Tensor, target: Tensor) -> Tensor:
@@ -73,8 +73,11 @@ def q_consistency_loss(q: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     return window_mean((q - target).square().mean(0), valid)
 
 
-def _of_pairs(function: str, logits: Tensor, valid: Tensor) -> Tensor:
-    """Return finite logits, with those of missing positives too low for a share in a softmax."""
+def _without_missing(function: str, logits: Tensor, valid: Tensor) -> Tensor:
+    """Return the logits [P, P] with the columns of missing pairs so low that a softmax gives them 0.
+
+    Raises ValueError, naming ``function``, for other shapes than [P, P] and [P].
+    """
     size = len(valid)
     check_shapes(function, (size,), {"valid": valid})
     check_shapes(function, (size, size), {"logits": logits})
@@ -106,7 +109,7 @@ def distillation_error(predicted: Tensor, features: Tensor) -> Tensor:
 def merge_moments(
     moments: tuple[Tensor, Tensor, Tensor], x: Tensor, valid: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return count, mean and sum of squared deviations, with more values in them.
+    """Return count, mean and sum of squared deviations after the valid values of ``x`` are added.
 
     Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances (1979):
     δ = mean_x − mean, mean += δ n/(N + n), square += square_x + δ² N n/(N + n). If a value is not finite,
@@ -120,15 +123,15 @@ def merge_moments(
     taken = valid & torch.isfinite(torch.where(valid, x, 0.0)).all()
     values = torch.where(taken, x, 0.0).to(mean.dtype)
     n = taken.sum()
-    own_mean = values.sum() / n.clamp(min=1)
-    own_square = torch.where(taken, values - own_mean, 0.0).square().sum()
-    delta, total = own_mean - mean, count + n
+    new_mean = values.sum() / n.clamp(min=1)
+    new_square = torch.where(taken, values - new_mean, 0.0).square().sum()
+    delta, total = new_mean - mean, count + n
     share = n / total.clamp(min=1.0)
-    return total, mean + delta * share, square + own_square + delta.square() * count * share
+    return total, mean + delta * share, square + new_square + delta.square() * count * share
 
 
 def standard_deviation(count: Tensor, square: Tensor) -> Tensor:
-    """Return ``σ = √(square / N)`` of :func:`merge_moments`; 1 while it is no more than rounding.
+    """Return ``σ = √(square / N)`` of :func:`merge_moments`; 1 while it is below :data:`LEAST_DEVIATION`.
 
     count, square: []
     Returns [].
@@ -138,7 +141,7 @@ def standard_deviation(count: Tensor, square: Tensor) -> Tensor:
 
 
 def bounded_std(raw: Tensor) -> Tensor:
-    """Return ``σ = 0.1 + 0.9 · sigmoid(raw)``: any number -> a standard deviation within ``STD_RANGE``.
+    """Return ``σ = 0.1 + 0.9 · sigmoid(raw)``, a standard deviation within :data:`STD_RANGE`.
 
     raw: any shape. Returns the same shape.
     """
@@ -170,7 +173,7 @@ def transition_loss(target: Tensor, mean: Tensor, std: Tensor, valid: Tensor, *,
     """Return ``L = mean_t −log N(s'_t; μ_t, σ_t²) + kl · KL(N(μ_t, σ_t²) ‖ N(0, 1))``, window by window.
 
     target:    [B, T, S] states that followed, without gradient
-    mean, std: [B, T, S] of the predicted ones
+    mean, std: [B, T, S] of the predicted states
     valid:     [B, T]
     Returns a scalar.
     """
@@ -180,7 +183,7 @@ def transition_loss(target: Tensor, mean: Tensor, std: Tensor, valid: Tensor, *,
 
 
 def squared_error(prediction: Tensor, target: Tensor) -> Tensor:
-    """Return ``ε = mean_i (x̂_i − x_i)²`` over all dimensions behind the second.
+    """Return ``ε = mean_i (x̂_i − x_i)²`` over all dimensions after the second.
 
     prediction, target: [B, T, ...]
     Returns [B, T].
@@ -200,8 +203,8 @@ def choice_error(logits: Tensor, chosen: Tensor, categories: Sequence[int]) -> T
     lead = chosen.shape[:2]
     check_shapes("choice_error", (*lead, sum(categories)), {"logits": logits})
     element = chosen.reshape(*lead, len(categories)).long()
-    parts = [
-        F.cross_entropy(part.flatten(0, 1), element[..., i].flatten(), reduction="none")
-        for i, part in enumerate(torch.split(logits, list(categories), -1))
+    errors = [
+        F.cross_entropy(scores.flatten(0, 1), element[..., i].flatten(), reduction="none")
+        for i, scores in enumerate(torch.split(logits, list(categories), -1))
     ]
-    return torch.stack(parts).mean(0).view(lead)
+    return torch.stack(errors).mean(0).view(lead)

@@ -14,10 +14,10 @@ from torch import Tensor
 from algorithm.ops.shapes import check_shapes
 
 SMALLEST = 1e-6
-"""Smallest probability that is divided by."""
+"""Lower bound of a probability by which something is divided."""
 
 LARGEST_LOG_RATIO = 20.0
-"""Logarithm from which on ratios are alike; of many actions at once it may be beyond what a float holds."""
+"""Upper bound of log ratios before ``exp``: that of an action with many parts may overflow a float."""
 
 
 def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
@@ -37,18 +37,22 @@ def value_error(value: Tensor, old: Tensor, target: Tensor, clip: float | None) 
     """Return ``(V − R)²`` per transition (arXiv 1707.06347, eq. 9).
 
     value, old, target: [M]
-    clip: c; the result is the larger of it and the same of V held within ±c of the old V
+    clip: c; the result is then the larger of this error and that of V clipped to ±c around the old V
+    Returns [M].
     """
     check_shapes("value_error", value.shape, {"old": old, "target": target})
     error = (value - target).square()
     if clip is None:
         return error
-    held = old + (value - old).clamp(-clip, clip)
-    return torch.maximum(error, (held - target).square())
+    clipped = old + (value - old).clamp(-clip, clip)
+    return torch.maximum(error, (clipped - target).square())
 
 
 def approximate_kl(log_ratio: Tensor) -> Tensor:
-    """Return ``k3 = (ρ − 1) − log ρ`` per transition, whose mean estimates KL(π_old ‖ π) (Schulman 2020)."""
+    """Return ``k3 = (ρ − 1) − log ρ`` per transition, whose mean estimates KL(π_old ‖ π) (Schulman 2020).
+
+    log_ratio: any shape, log π − log π_old. Returns the same shape.
+    """
     return log_ratio.clamp(max=LARGEST_LOG_RATIO).expm1() - log_ratio
 
 
@@ -65,15 +69,15 @@ def retrace(
     """Return the returns of Retrace (arXiv 1606.02647; arXiv 1611.01224, eq. 5).
 
     ``R_t = r_t + γ d_t [c_{t+1} (R_{t+1} − Q(s_{t+1}, a_{t+1})) + V(s_{t+1})]``; without a following
-    transition in the window c is 0, so that V alone stands for what comes.
+    transition in the window c is 0, so that V alone estimates the rest of the return.
 
     reward, terminated, valid: [B, T]
-    value: [B, T+1] V(s), of the state behind the window too
+    value: [B, T+1] V(s), of the state after the window too
     q, trace: [B, T] Q(s, a) and c of the actions taken
     Returns R [B, T].
     """
-    own = {"terminated": terminated, "valid": valid, "q": q, "trace": trace}
-    check_shapes("retrace", reward.shape, own)
+    same_shape = {"terminated": terminated, "valid": valid, "q": q, "trace": trace}
+    check_shapes("retrace", reward.shape, same_shape)
     discount = gamma * (~terminated).to(reward.dtype)
     following = (reward + discount * value[:, 1:]).unbind(1)
     decays, traces, qs = discount.unbind(1), (trace * valid).unbind(1), q.unbind(1)
@@ -101,6 +105,7 @@ def choice_gradient(
     probs, ratio: [..., ΣN] π(a) and ρ(a) = π(a)/μ(a)
     taken: [..., ΣN] one-hot; gain: [...] min(c, ρ) A of the return; advantages: [..., ΣN] of the critic
     ratio_max: c
+    Returns [..., ΣN].
     """
     check_shapes("choice_gradient", probs.shape, {"ratio": ratio, "taken": taken, "advantages": advantages})
     plain = taken * gain.unsqueeze(-1) / probs.clamp(min=SMALLEST)
@@ -117,7 +122,10 @@ def normal_gradient(mean: Tensor, log_std: Tensor, z: Tensor) -> Tensor:
 
 
 def choice_divergence(average: Tensor, probs: Tensor) -> Tensor:
-    """Return ``∂KL(f̄ ‖ π)/∂π = −f̄/π``, [..., ΣN]; f̄: ``average``. 0 where neither has a probability."""
+    """Return ``∂KL(f̄ ‖ π)/∂π = −f̄/π``; 0 where both probabilities are 0.
+
+    average, probs: [..., ΣN] f̄ and π. Returns [..., ΣN].
+    """
     return -average / probs.clamp(min=SMALLEST)
 
 
@@ -134,7 +142,8 @@ def normal_divergence(average: tuple[Tensor, Tensor], mean: Tensor, log_std: Ten
 def trust_region(gradient: Tensor, divergence: Tensor, limit: float) -> tuple[Tensor, Tensor]:
     """Return the step nearest to ``gradient`` along which the KL divergence grows by ``limit`` at most.
 
-    ``z = g − max(0, (k·g − δ)/‖k‖²) k`` (arXiv 1611.01224, eq. 12): of ``min ½‖g − z‖²`` with ``k·z ≤ δ``.
+    ``z = g − max(0, (k·g − δ)/‖k‖²) k`` (arXiv 1611.01224, eq. 12), which solves ``min ½‖g − z‖²`` under
+    ``k·z ≤ δ``.
 
     gradient, divergence: g and k [..., D]; limit: δ
     Returns z [..., D], and the mask [...] of the steps that were shortened.

@@ -28,7 +28,7 @@ def soft_n_step(
     is 0 if one of them terminated.
 
     reward, terminated, next_value, next_bonus: [B, L], L = T + n − 1
-    used: [B, T, n] bool, steps behind each learned position: first True, then False
+    used: [B, T, n] bool, the n steps from each learned position on: first True, then False
     Returns y [B, T]; 0 where no step is used.
     """
     check_shapes(
@@ -48,11 +48,11 @@ def soft_n_step(
     return (before * (uses * gained + is_last * bootstrap)).sum(-1)
 
 
-def used_until(valid: Tensor, follows: Tensor | None, n: int) -> Tensor:
-    """Return which of the n steps behind each learned position a target uses, [B, T, n] bool.
+def used_steps(valid: Tensor, follows: Tensor | None, n: int) -> Tensor:
+    """Return the mask of the steps a target uses, of the n from each learned position on: [B, T, n] bool.
 
-    valid:   [B, L] transitions that exist, L = T + n − 1, one run of True in each row
-    follows: [B, L − 1] whether a target that came as far as column 1 … L − 1 goes on there; None: it does
+    valid:   [B, L] transitions that exist, L = T + n − 1: one block of True in each row
+    follows: [B, L − 1] whether a target that reaches column 1 … L − 1 uses it too; None: always
     """
     used = valid.unfold(1, n, 1)
     if follows is None:
@@ -62,7 +62,7 @@ def used_until(valid: Tensor, follows: Tensor | None, n: int) -> Tensor:
 
 
 def last_used(used: Tensor) -> Tensor:
-    """Return the column of the last transition a target uses: ``t + k − 1`` (arXiv 1812.05905, eq. 2).
+    """Return the column of the last transition that a target uses, ``t + k − 1`` (arXiv 1812.05905, eq. 2).
 
     used: [B, T, n] bool. Returns [B, T] int64; the learned transition itself where nothing exists.
     """

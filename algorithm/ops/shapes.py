@@ -20,19 +20,18 @@ def check_shapes(function: str, shape: tuple[int, ...], tensors: Mapping[str, Te
             raise ValueError(f"{function}: {name} must have shape {tuple(shape)}, got {tuple(tensor.shape)}")
 
 
-def added(values: Iterable[Tensor]) -> Tensor:
-    """Return ``Σ_i x_i`` of tensors of one shape; of a single one itself."""
+def total(values: Iterable[Tensor]) -> Tensor:
+    """Return ``Σ_i x_i`` of tensors of one shape; a single tensor is returned as it is."""
     return reduce(operator.add, values)
 
 
 def valid_share(valid: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return weights of a mean over the valid entries of the last dimension: ``v_t / max(1, Σ_t v_t)``.
+    """Return the weights of a mean over the valid entries of the last dimension: ``v_t / max(1, Σ_t v_t)``.
 
-    Of weights they are shares: ``valid`` may hold any from 0 to 1.
+    ``(x * valid_share(valid)).sum(-1)`` is that mean. The weights have no gradient, so a loss needs two
+    kernels only.
 
-    The sum of the products with them is that mean. They have no gradient, so a loss stays two kernels long.
-
-    valid: [..., T] bool or 0/1
+    valid: [..., T] bool, or weights from 0 to 1
     Returns [..., T] in ``dtype``; all 0 where nothing is valid.
     """
     mask = valid.to(dtype)
@@ -59,10 +58,11 @@ def window_share(valid: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def window_mean(x: Tensor, valid: Tensor) -> Tensor:
-    """Return the mean of window means: ``1/B' Σ_b Σ_t v_bt x_bt / Σ_t v_bt`` over the B' not empty.
+    """Return the mean of window means: ``1/B' Σ_b Σ_t v_bt x_bt / Σ_t v_bt`` over the B' nonempty windows.
 
     A window is drawn in proportion to its valid positions (see ``algorithm/replay/buffer.py``). With this
-    mean every transition of an episode has the same weight; with one over all valid positions it has not.
+    mean every transition of an episode has the same weight, which a mean over all valid positions does not
+    give.
 
     x:     [B, T]
     valid: [B, T] bool or 0/1

@@ -15,7 +15,7 @@ from algorithm.ops.distributional import (
     quantile_huber,
     truncated,
 )
-from algorithm.ops.returns import last_used, n_step_discount, soft_n_step, used_until
+from algorithm.ops.returns import last_used, n_step_discount, soft_n_step, used_steps
 
 
 def test_a_truncated_target_by_hand():
@@ -78,7 +78,7 @@ def test_rows_and_discounts_of_n_steps_are_those_of_the_target(steps, n, ends):
     valid = ((time >= min(ends)) & (time < max(ends)))[None]
     terminated = (torch.rand(valid.shape) < 0.3) & valid
     zero, value = torch.zeros(valid.shape), torch.randn(valid.shape)
-    used = used_until(valid, None, n)
+    used = used_steps(valid, None, n)
     rows, factor = last_used(used), n_step_discount(terminated, used, gamma=0.9)
     y = soft_n_step(zero, terminated, used, value, zero, gamma=0.9)
     exists = valid[:, :steps]

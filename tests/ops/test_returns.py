@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.agents.off_policy.returns import OneStep
-from algorithm.ops.returns import last_used, soft_n_step, soft_vtrace, used_until
+from algorithm.ops.returns import last_used, soft_n_step, soft_vtrace, used_steps
 from tests import oracles
 
 
@@ -42,7 +42,7 @@ NUMBERS = row(1.0, 2.0, 4.0), row(40.0, 60.0, 80.0), row(10.0, 20.0, 99.0)
 ])  # fmt: skip
 def test_n_step_by_hand(terminated, valid, expected):
     reward, value, bonus = NUMBERS
-    used = used_until(flags(*valid), None, 3)
+    used = used_steps(flags(*valid), None, 3)
     y = soft_n_step(reward, flags(*terminated), used, value, bonus, gamma=0.5)
     assert y.tolist() == [[expected]]
 
@@ -89,7 +89,7 @@ def torches(arrays):
 def n_steps(arrays, follows, *, gamma, n):
     """Return the target of n steps, or of those until one does not follow."""
     reward, terminated, valid, value, bonus = torches(arrays)
-    return soft_n_step(reward, terminated, used_until(valid, follows, n), value, bonus, gamma=gamma)
+    return soft_n_step(reward, terminated, used_steps(valid, follows, n), value, bonus, gamma=gamma)
 
 
 @given(windows(), st.floats(0.0, 1.0))
@@ -137,7 +137,7 @@ def test_the_mean_over_coins_of_sampled_steps_is_vtrace(window, trace_decay):
     ((1, 1, 0, 0), (1, 1, 1), [[1, 1, 0], [1, 0, 0]], [1, 1]),  # the episode ends
 ])  # fmt: skip
 def test_steps_that_are_used_by_hand(valid, follows, used, last):
-    steps = used_until(flags(*valid), flags(*follows), 3)
+    steps = used_steps(flags(*valid), flags(*follows), 3)
     assert steps.int().tolist() == [used] and last_used(steps).tolist() == [last]
 
 

@@ -35,7 +35,7 @@ from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.protocols import Obs
 from algorithm.nn.return_scale import NoReturnScale, make_return_scale
-from algorithm.ops.shapes import added
+from algorithm.ops.shapes import total
 
 
 class OffPolicyNetworks(Learner):
@@ -210,7 +210,7 @@ class OffPolicyNetworks(Learner):
 
     def mean_q(self, state: Tensor, u: Tensor) -> Tensor:
         """Return the mean over critics [P, N] of continuous actions u [P, A_c] in states [P, S]."""
-        return added(self.values.point(q.frozen(state, u)).mean(0) for q in self.model.critics)
+        return total(self.values.point(q.frozen(state, u)).mean(0) for q in self.model.critics)
 
     @torch.no_grad()
     def policy(self, state: Tensor, obs: Obs) -> HybridAction:

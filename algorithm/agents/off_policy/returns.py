@@ -19,7 +19,7 @@ from algorithm.nn.layers.norm import has_batch_norm
 from algorithm.nn.norm_pass import NormPass
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.nn.value_range import ValueRange
-from algorithm.ops.returns import last_used, n_step_discount, soft_n_step, soft_vtrace, used_until
+from algorithm.ops.returns import last_used, n_step_discount, soft_n_step, soft_vtrace, used_steps
 from algorithm.ops.shapes import masked_mean
 
 
@@ -103,7 +103,7 @@ class NStep(Return):
     @override
     def steps(self, valid: Tensor, log_ratio: Tensor | None, coins: Tensor | None) -> Tensor:
         """Return those of the n steps that exist, [B, T, n] bool."""
-        return used_until(valid, None, self.n)
+        return used_steps(valid, None, self.n)
 
     @override
     def rows(self, steps: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class SampledVTrace(NStep):
     def steps(self, valid: Tensor, log_ratio: Tensor | None, coins: Tensor | None) -> Tensor:
         """Return the steps until a coin is larger than c, [B, T, n] bool."""
         assert log_ratio is not None and coins is not None
-        return used_until(valid, coins < self.trace_decay * log_ratio.exp(), self.n)
+        return used_steps(valid, coins < self.trace_decay * log_ratio.exp(), self.n)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from algorithm.extensions.base import Context, signal_metric
 from algorithm.nn.learning.gradients import Gradients, Loss
 from algorithm.nn.protocols import Obs
 from algorithm.ops.sac import sequence_priority
-from algorithm.ops.shapes import added, window_share
+from algorithm.ops.shapes import total, window_share
 
 
 class OffPolicyLearner(OffPolicyNetworks):
@@ -107,12 +107,12 @@ class OffPolicyLearner(OffPolicyNetworks):
         losses = [self.values.loss(q, target) for q, target in zip(taken, targets, strict=True)]
         means = [self.values.mean(q.detach()) for q in taken]
         metrics = self.critic_metrics(ahead, losses, taken, means, targets)
-        loss = Loss(added(losses))
+        loss = Loss(total(losses))
         if self.extensions:
             loss, of_extensions = self.own.join(loss.value, ctx)
             metrics |= of_extensions
         result: CriticResult = {
-            "td_error": added(q - target.y for q, target in zip(means, targets, strict=True)),
+            "td_error": total(q - target.y for q, target in zip(means, targets, strict=True)),
             "state": ctx.states.learned.detach(),
             "obs": {name: x[:, self.learned] for name, x in ctx.obs.items()},
             "metrics": metrics,
@@ -246,9 +246,9 @@ class OffPolicyLearner(OffPolicyNetworks):
         every_q = [
             self.values.point(critics.q.frozen(state, u, members=members)) for critics in self.horizons
         ]
-        q, choice = added(self.policy_reduce(q) for q in every_q), None
+        q, choice = total(self.policy_reduce(q) for q in every_q), None
         if self.branches:
-            mean_q = added(q.mean(0) for q in every_q) if self.parts.discrete.asks_critics else None
+            mean_q = total(q.mean(0) for q in every_q) if self.parts.discrete.asks_critics else None
             mask = batch.action_mask[:, self.learned].flatten(0, 1)
             choice = self.parts.discrete.distribution(policy, mask, mean_q)
         probs = None if choice is None else choice.probs.detach()
@@ -262,7 +262,7 @@ class OffPolicyLearner(OffPolicyNetworks):
             action, mask = (x.flatten(0, 1) for x in stored)
             losses["policy"] = losses["policy"] + self.constraint.cloning(policy, action, mask, share)
         metrics = {f"loss/{name}": loss.detach() for name, loss in losses.items()}
-        return Loss(added(losses.values())), metrics | self.objective.metrics(u, logp, choice)
+        return Loss(total(losses.values())), metrics | self.objective.metrics(u, logp, choice)
 
     @torch.no_grad()
     def td_error(self, batch: SequenceBatch) -> Tensor:
@@ -273,7 +273,7 @@ class OffPolicyLearner(OffPolicyNetworks):
         ahead = self.next_actions(ctx, noise, coins)
         taken, targets = self.predict_and_target(ctx, ahead, self.draw_subset(), in_batch=False)
         differences = (self.values.mean(q) - target.y for q, target in zip(taken, targets, strict=True))
-        return sequence_priority(added(differences), batch.valid[:, self.learned])
+        return sequence_priority(total(differences), batch.valid[:, self.learned])
 
     def critic_metrics(
         self,
@@ -292,7 +292,7 @@ class OffPolicyLearner(OffPolicyNetworks):
             metrics |= self.return_scale.metrics()
         metrics["value/target"] = targets[0].y / unit
         parts = [self.values.metrics(q.detach(), target) for q, target in zip(taken, targets, strict=True)]
-        metrics |= {name: added(part[name] for part in parts) / len(parts) for name in parts[0]}
+        metrics |= {name: total(part[name] for part in parts) / len(parts) for name in parts[0]}
         metrics |= {"loss/q": losses[0].detach(), "value/q_mean": means[0] / unit}
         for critics, loss, mean in zip(self.horizons[1:], losses[1:], means[1:], strict=True):
             metrics[signal_metric("loss/q", critics.extensions)] = loss.detach()

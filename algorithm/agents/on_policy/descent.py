@@ -12,7 +12,7 @@ from typing_extensions import override
 from algorithm.agents.on_policy.family_config import AcktrConfig, OwnConfig, PpoConfig
 from algorithm.nn.learning.kfac import FlatKfac
 from algorithm.nn.learning.optimiser import FlatAdam, FlatOptimiser, FlatRms
-from algorithm.ops.shapes import added
+from algorithm.ops.shapes import total
 
 EPSILON = 1e-5
 """Addend of the divisors of Adam and RMSprop (The 37 Implementation Details, 3)."""
@@ -106,5 +106,5 @@ def sampled_loss(log_prob: Tensor, values: Sequence[Tensor], noise: Sequence[Ten
 
     log_prob: [M] log π(a), or it and a constant; values: [M] V_g each; noise: [M] ξ_g ~ N(0, 1)
     """
-    of_values = added(0.5 * (v - (v + one).detach()).square() for v, one in zip(values, noise, strict=True))
+    of_values = total(0.5 * (v - (v + one).detach()).square() for v, one in zip(values, noise, strict=True))
     return (of_values - log_prob).sum()

@@ -16,7 +16,7 @@ from algorithm.core.data import Double
 from algorithm.core.spec import ActionSpec
 from algorithm.extensions.base import Extension, signal_metric
 from algorithm.ops.on_policy import LARGEST_LOG_RATIO
-from algorithm.ops.shapes import added
+from algorithm.ops.shapes import total
 
 Metric = TypeVar("Metric", float, Tensor)
 
@@ -72,7 +72,7 @@ def _step_metrics(
         "loss/policy": step.policy_loss,
         "loss/value": step.value_losses[0],
         **_named("loss/value", signals, step.value_losses[1:]),
-        "policy/entropy": added(step.entropies.values()),
+        "policy/entropy": total(step.entropies.values()),
         **_spread(step.entropies, action),
         "ppo/approx_kl": step.kl,
         "ppo/clip_fraction": (change.abs() > step.clip).float().mean(),

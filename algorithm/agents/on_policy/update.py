@@ -49,7 +49,7 @@ from algorithm.keys.signals import BehavioralCloning
 from algorithm.nn.learning.optimiser import FlatOptimiser
 from algorithm.nn.loader import Networks
 from algorithm.ops.on_policy import approximate_kl, surrogate, value_error
-from algorithm.ops.shapes import added
+from algorithm.ops.shapes import total
 
 
 class OnPolicyLearner(RolloutLearner):
@@ -174,8 +174,8 @@ class OnPolicyLearner(RolloutLearner):
         mean_entropies = {kind: entropy.mean() for kind, entropy in entropies.items()}
         loss = (
             policy_loss
-            + keys.value_coef * added(value_losses)
-            - keys.entropy_coef * added(mean_entropies.values())
+            + keys.value_coef * total(value_losses)
+            - keys.entropy_coef * total(mean_entropies.values())
         )
 
         grad_norm = self._descent.optimiser.step(loss)

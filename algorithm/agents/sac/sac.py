@@ -18,7 +18,7 @@ from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.ops import discrete as ops
 from algorithm.ops.sac import policy_loss, temperature_loss
-from algorithm.ops.shapes import added
+from algorithm.ops.shapes import total
 
 _SMALLEST = 1e-12
 """Smallest temperature that values are divided by."""
@@ -100,7 +100,7 @@ class SacObjective(Objective):
             assert choice is not None
             policy.append((self._discrete_loss(choice, q.detach()) * share).sum())
             temperature.append(self._discrete_temperature_loss(choice, q.detach(), share))
-        return {"policy": added(policy), "alpha": added(temperature)} if policy else {}
+        return {"policy": total(policy), "alpha": total(temperature)} if policy else {}
 
     def _discrete_loss(self, choice: DiscretePolicy, q: Tensor) -> Tensor:
         """Return :func:`algorithm.ops.discrete.discrete_policy_loss` [P] (arXiv 1910.07207, eq. 12)."""
