@@ -1,4 +1,4 @@
-"""Bytes of a replay without allocation, and the division of free memory among the replays of a process."""
+"""Memory of replays, computed before any is allocated, and its budget in one process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MemoryBudget:
     """
 
     def __init__(self, free: int | None = None) -> None:
-        """Set the free memory. free: bytes; None measures."""
+        """Set the free memory. free: bytes; None: as measured now."""
         self.free = free_memory() if free is None else free
         self._promised: dict[str, int] = {}
 
@@ -45,8 +45,8 @@ class MemoryBudget:
     ) -> None:
         """Reserve ``needed`` bytes for the replay of ``behaviour``, which has ``capacity`` rows.
 
-        key: of the configuration, that decides the capacity.
-        largest_capacity: the largest value of that key in a number of bytes, 0 for none.
+        key: configuration key that sets the capacity.
+        largest_capacity: function from a number of bytes to the largest value of that key that fits, or 0.
         Raises UsageError, with the value that would fit, if they exceed :attr:`left`.
         """
         fitting = _rounded_down(largest_capacity(self.left))
@@ -55,7 +55,9 @@ class MemoryBudget:
         self._reserve(behaviour, f"a replay of {capacity:,} rows needs", needed, f"{key}{whose}", advice)
 
     def reserve_demonstrations(self, behaviour: str, *, steps: int, needed: int) -> None:
-        """Reserve ``needed`` bytes for the demonstrations of ``behaviour``, which have so many steps.
+        """Reserve ``needed`` bytes for the demonstrations of ``behaviour``.
+
+        steps: number of their steps, for the error
 
         Raises UsageError if they exceed :attr:`left`.
         """
@@ -79,7 +81,7 @@ class MemoryBudget:
 
 
 def _rounded_down(n: int) -> int:
-    """Return the first three digits of ``n``: free memory is not measured more precisely."""
+    """Return ``n`` rounded down to three digits: free memory is not measured more precisely."""
     unit = int(10 ** max(0, len(str(n)) - 3))
     return n // unit * unit
 
@@ -90,7 +92,7 @@ def replay_bytes(
     """Return the bytes of a full replay of ``capacity`` rows, equal to its ``ReplayBuffer.nbytes``.
 
     carry_shape: of one stored carry; () or a shape with a 0 stores none.
-    prioritised: a sum tree is kept, whose share of each row depends on the capacity.
+    prioritised: a sum tree is kept, whose bytes per row depend on the capacity.
     """
     rows = Layout(spec, carry_shape).row_bytes * capacity
     return rows + tree_bytes(capacity) if prioritised else rows
@@ -99,7 +101,7 @@ def replay_bytes(
 def largest_capacity(
     spec: AgentSpec, nbytes: int, carry_shape: tuple[int, ...] = (), *, prioritised: bool
 ) -> int:
-    """Return the rows of the largest replay in ``nbytes``; 0 for fewer than the necessary two."""
+    """Return the rows of the largest replay that fits in ``nbytes``; 0 if that is less than two rows."""
     fitting = bisect_right(
         range(2, MAX_CAPACITY + 1),
         nbytes,

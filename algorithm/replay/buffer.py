@@ -1,4 +1,4 @@
-"""Replay of rows, with transitions as input, windows as output and priorities as feedback."""
+"""The replay buffer: transitions are added, windows are sampled, and priorities are fed back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing_extensions import override
 from algorithm.core.data import Bool, Float, Int, Segment, SequenceBatch, StepBatch, UpdateResult
 from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.core.spec import AgentSpec
-from algorithm.replay.relabel import Marks, Relabel
+from algorithm.replay.relabel import Relabel, Relabels
 from algorithm.replay.samplers import Sampler, UniformSampler
 from algorithm.replay.saving import SavedReplay
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, Storage
@@ -44,7 +44,7 @@ class ReplayBuffer(SavedReplay):
         sampler, relabel: used by this replay alone; by default windows are drawn uniformly, and stay as they
             were stored.
         seed: of the draws; a generator is used as it is.
-        device: where observations are kept as well, and come from.
+        device: keeps a copy of all observations, from which batches are read; None: no copy.
         Raises ValueError for sizes that make no sense, UsageError if the rows do not fit on the device.
         """
         _check_size(batch_size, capacity)
@@ -90,10 +90,11 @@ class ReplayBuffer(SavedReplay):
     def add(self, segment: Segment) -> Int:
         """Append transitions to their stream and return their ids [L].
 
-        The first observation is the stream's newest row if that stands at ``start_step`` and is the same one.
-        Else the stream's open chain ends as truncated, and a chain without a previous row begins.
-        Raises ValueError, naming the field, and changes nothing, for a segment that does not fit the spec.
-        The same holds for one longer than the ring, or with a continuous action that is not that of its z.
+        The segment continues its stream if the stream's newest row has the step ``start_step`` and the same
+        observation. Otherwise the stream's open chain of rows ends as truncated, and a new one begins.
+
+        Raises ValueError, naming the field, and changes nothing, for a segment that does not fit the spec, is
+        longer than the ring, or has a continuous action other than that of its z.
         """
         return self._add(segment)
 
@@ -136,10 +137,11 @@ class ReplayBuffer(SavedReplay):
 
         obs, next_obs: name -> array, or the array where there is one observation
         action: [A], one-hot of each discrete branch, then the continuous part in [-1, 1]
-        stream: of the environment, if there are several; each begins anew behind an end
+        stream: number of the environment, if there are several; after an end its next transition begins a
+            new episode
 
-        Every choice counts as allowed, and there is neither a carry nor a behaviour policy's density.
-        Raises ValueError for what does not fit the spec.
+        Every choice counts as allowed; no carry is stored, and the behaviour log-probability is 0.
+        Raises ValueError for a field that does not fit the spec.
         """
         rest = {"reward": reward, "terminated": terminated, "truncated": truncated}
         return int(self.add(self._writer.segment(stream, obs, action, next_obs, **rest))[0])
@@ -160,26 +162,26 @@ class ReplayBuffer(SavedReplay):
         return self._read(*self._draw())
 
     def chains(self, ids: Int) -> SequenceBatch:
-        """Return the transitions ``ids``, each once: windows of T learned steps along the chains.
+        """Return windows of T learned steps that cover each of the transitions ``ids`` once.
 
-        ids: [M] of living transitions, increasing; the windows are ordered by their first ones
+        ids: [M] of living transitions, increasing; the windows are ordered by their first transitions
         """
         ahead = self._storage.links[ids % self.capacity, NEXT] >> FLAG_BITS
         place = np.searchsorted(ids, ids + ahead).clip(max=len(ids) - 1)
         follows = ids[place] == ids + ahead
-        steps = np.zeros(len(ids), np.int64)  # behind the first of the chain that is among them
+        steps = np.zeros(len(ids), np.int64)  # since the first transition of its chain among ``ids``
         for i, after in zip(follows.nonzero()[0].tolist(), place[follows].tolist(), strict=True):
             steps[after] = steps[i] + 1
         first = ids[steps % self._learn == 0]
         return self._windows.read(first % self.capacity, np.ones(len(first), np.float32))
 
-    def _draw(self) -> tuple[Int, Float, Int, Marks]:
-        """Draw slots, weights and places [B] of a batch's anchors, and what is changed about their windows.
+    def _draw(self) -> tuple[Int, Float, Int, Relabels]:
+        """Draw slots, weights and places [B] of a batch's anchors, and the windows to relabel.
 
         An anchor is each of its window's learned positions with the same probability. A window is then drawn
         in proportion to its existing learned positions. A mean over these gives every transition of an
-        episode the same weight. Were the anchor always the first, no window would begin before the episode.
-        Its first steps would be learned less than others, its last ones more.
+        episode the same weight. Were the anchor always the first learned position, no window would begin
+        before its episode: the episode's first steps would be learned less often, its last ones more often.
         """
         slots, weight = self._sampler.sample(self.batch_size, self._rng)
         fits = slots.shape == weight.shape == (self.batch_size,)
@@ -195,16 +197,16 @@ class ReplayBuffer(SavedReplay):
             places = self._rng.integers(self._learn, size=self.batch_size)
         return slots, weight, places, self.relabel.draw(slots, places, self._rng)
 
-    def _read(self, slots: Int, weight: Float, places: Int, marks: Marks) -> SequenceBatch:
-        """Return the windows that have been drawn; nothing but rows is read."""
-        return self.relabel.apply(self._windows.read(slots, weight, places), marks)
+    def _read(self, slots: Int, weight: Float, places: Int, relabels: Relabels) -> SequenceBatch:
+        """Return the windows that :meth:`_draw` has chosen; other threads may call it, for it only reads."""
+        return self.relabel.apply(self._windows.read(slots, weight, places), relabels)
 
     def windows(self, ids: Int, places: Int | None = None) -> SequenceBatch:
         """Return windows around the transitions ``ids`` [n], each of weight 1.
 
         Tokens of a window that do not exist are masked as in :meth:`sample`.
 
-        places: [n] of these among the learned positions; the first one by default
+        places: [n] index of each transition among the learned positions; 0 by default
 
         Raises ValueError for an id that is no transition or has been overwritten.
         """
@@ -215,7 +217,7 @@ class ReplayBuffer(SavedReplay):
         return self._windows.read(slots, np.ones(len(ids), np.float32), places)
 
     def alive(self, ids: Int) -> Bool:
-        """Return the mask [n] of those of this replay's ``ids`` [n] that have not been overwritten."""
+        """Return the mask [n] of the ``ids`` [n] that have not been overwritten."""
         return self._storage.alive(ids)
 
     def spread(self, n: int) -> Int:
@@ -226,12 +228,12 @@ class ReplayBuffer(SavedReplay):
 
     def carries(self, ids: Int) -> Float:
         """Return the stored carries of rows, [*ids.shape, *C]; zeros for −1 and overwritten rows."""
-        found: Float = self._storage.carry.take(ids % self.capacity, axis=0)
-        found[~self._storage.alive(ids)] = 0.0
-        return found.reshape(*ids.shape, *self._storage.carry_shape)
+        carries: Float = self._storage.carry.take(ids % self.capacity, axis=0)
+        carries[~self._storage.alive(ids)] = 0.0
+        return carries.reshape(*ids.shape, *self._storage.carry_shape)
 
     def feedback(self, result: UpdateResult) -> None:
-        """Take the TD errors of a batch back; rows overwritten since then are left out.
+        """Set priorities from the TD errors of a batch; rows that were overwritten meanwhile are left out.
 
         Raises FloatingPointError, and changes nothing, if one is not finite.
         """
@@ -249,16 +251,16 @@ class ReplayBuffer(SavedReplay):
         self._sampler.feedback(ids % self.capacity, td)
 
     def anneal(self, done: float) -> None:
-        """Set the importance-sampling weights to those after ``done`` of the run, 0 to 1."""
+        """Set the exponent of the importance-sampling weights; done: finished share of the run, 0 to 1."""
         self._sampler.anneal(done)
 
     def refresh_carry(self, result: UpdateResult) -> None:
         """Replace the stored carries of a batch's rows that are still alive by recomputed ones.
 
-        The carry before a window's first row is no new one and stays, unless another window has it further
-        in. Windows that begin where rows have been overwritten change nothing: the action before is lost,
-        and with it the carries that follow. Where a row stands in several windows one of them wins.
-        Raises ValueError if there is nothing to refresh.
+        A window's first row keeps its carry, from which the others were computed, unless it is a later row
+        of another window. A window changes nothing if the row before it has been overwritten: the previous
+        action is lost, so its carries are wrong. Of a row in several windows one carry is kept.
+        Raises ValueError if the result or the replay has no carries.
         """
         carry = self._storage.carry
         if result.carry is None or not carry.shape[1]:
@@ -281,7 +283,7 @@ class ReplayBuffer(SavedReplay):
 
 
 def _check_size(batch_size: int, capacity: int) -> None:
-    """Raise ValueError for a batch that could never be drawn."""
+    """Raise ValueError if a replay of ``capacity`` rows could never hold a batch."""
     if batch_size < 1:
         raise ValueError(f"replay: batch_size must be at least 1, got {batch_size}")
     if batch_size >= capacity:

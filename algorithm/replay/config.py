@@ -1,4 +1,4 @@
-"""Keys of ``replay_config``, without an import of torch: configuration is read before."""
+"""Keys of ``replay_config``. Imports no torch: the configuration is read before torch is loaded."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ReplayConfig(Block):
 
     @override
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield an empty clipping interval of TD errors."""
+        """Yield a contradiction if ``td_error_min`` is above ``td_error_max``."""
         if self.td_error_min > self.td_error_max:
             yield Contradiction(
                 ("td_error_min", "td_error_max"),

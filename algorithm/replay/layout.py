@@ -1,4 +1,4 @@
-"""Matrices of a replay, the place of each field in them, and records of rows, one structured row each.
+"""Matrices of a replay, the place of each field in them, and records of rows as structured arrays.
 
 Fields of one kind share one matrix, so that a batch costs one gather per kind:
 
@@ -26,14 +26,14 @@ from algorithm.core.data import Array, Int
 from algorithm.core.spec import AgentSpec
 
 Records = NDArray[Any]
-"""Structured: ``id`` and a column for each matrix."""
+"""Structured array of rows: their ``id``, and a column for each matrix."""
 
 CHUNK_BYTES = 4 * 2**20
-"""Arrays are passed in chunks of that size, so that saving and loading need little memory."""
+"""Size of the chunks in which arrays are saved and loaded, so that this needs little memory."""
 
 
 class Field(NamedTuple):
-    """Place of one observation."""
+    """Place of one observation in the matrices."""
 
     name: str
     matrix: str
@@ -50,7 +50,7 @@ class Column(NamedTuple):
 
 
 class Layout:
-    """Layout of the rows of one agent; a plain calculation that allocates nothing."""
+    """Layout of the rows of one agent. It is calculated only: nothing is allocated."""
 
     def __init__(self, spec: AgentSpec, carry_shape: tuple[int, ...] = ()) -> None:
         """Compute the layout; ``carry_shape`` () or any shape with a 0 means no carry is stored."""
@@ -70,7 +70,7 @@ class Layout:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row, without a sampler's share."""
+        """Bytes of one row, without those that a sampler keeps for it."""
         return sum(width * np.dtype(kind).itemsize for width, kind in self.matrices.values())
 
 
@@ -90,9 +90,9 @@ def _place(spec: AgentSpec, widths: dict[str, Column]) -> tuple[Field, ...]:
 
 @dataclass(frozen=True)
 class ArrayChunks:
-    """Array in chunks that follow one another along its first axis, for one iteration.
+    """Array in chunks along its first axis, which can be iterated once.
 
-    dtype, shape: of the whole
+    dtype, shape: of the whole array
     chunks:       each is valid until the next one is read
     """
 
@@ -102,18 +102,18 @@ class ArrayChunks:
 
     @classmethod
     def of(cls, array: Array) -> ArrayChunks:
-        """Return one chunk, or none of an empty array."""
+        """Return ``array`` as one chunk; an empty array has none."""
         return cls(array.dtype, array.shape, [array] if array.size else [])
 
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """Rows of a replay in a file.
+    """File that holds rows of a replay.
 
-    file:    absolute; never written to again
-    rows:    their number
-    last_id: the largest of their ids; once that is overwritten, the file is of no use
-    nbytes, sha256: of the file
+    file:    absolute path; the file is never written to again
+    rows:    number of rows in it
+    last_id: largest id of them; once that row is overwritten, the file is of no use
+    nbytes, sha256: size and hash of the file
     """
 
     file: Path
@@ -124,35 +124,39 @@ class SegmentFile:
 
 
 class Saved:
-    """Saved rows of a ring. A row that changes afterwards is touched: it is saved once more."""
+    """Record of the rows of a ring that are saved in files, and of those among them that have changed since.
+
+    files:          that hold rows
+    carries_differ: saved rows may have other carries by now than in their files
+    """
 
     def __init__(self) -> None:
-        self.parts: tuple[SegmentFile, ...] = ()
+        self.files: tuple[SegmentFile, ...] = ()
         self._end = 0  # ids from here on have never been saved
         self._touched: list[int] = []
-        self.carries_differ = False  # saved rows may have other carries by now than their files
+        self.carries_differ = False
 
     def touch(self, *ids: int) -> None:
-        """Mark the rows ``ids`` before a change."""
+        """Mark the rows ``ids`` as changed, so that they are saved again; to be called before the change."""
         end = self._end
         self._touched += [id_ for id_ in ids if id_ < end]
 
     def touch_carries(self) -> None:
-        """Mark the carries of all rows before a change of any."""
+        """Mark the carries of all saved rows as changed; to be called before a change of any."""
         self.carries_differ |= self._end > 0
 
-    def mark(self, parts: tuple[SegmentFile, ...], next_id: int) -> None:
-        """Mark all rows below ``next_id`` as saved in ``parts``, but for refreshed carries."""
-        self.parts, self._end = parts, next_id
+    def mark(self, files: tuple[SegmentFile, ...], next_id: int) -> None:
+        """Mark all rows below ``next_id`` as saved in ``files``, except for changed carries."""
+        self.files, self._end = files, next_id
         self._touched.clear()
 
     def forget(self, *, refreshed: bool = False) -> None:
-        """Mark all rows as unsaved; the next saved ones have old carries if ``refreshed``."""
-        self.parts, self._end, self.carries_differ = (), 0, refreshed
+        """Mark all rows as unsaved; refreshed: the carries differ from those that will be saved with rows."""
+        self.files, self._end, self.carries_differ = (), 0, refreshed
         self._touched.clear()
 
     def unsaved(self, oldest: int, next_id: int) -> tuple[Int, int]:
-        """Return the ids of the touched living rows, ascending, and the first of the new ones."""
+        """Return the ids of the changed living rows, ascending, and the first id of the new rows."""
         touched = np.unique(np.array(self._touched, np.int64))
         return touched[touched >= oldest], min(max(self._end, oldest), next_id)
 
@@ -168,7 +172,7 @@ def record_type(layout: Layout) -> np.dtype[Any]:
 
 
 def id_ranges(first: int, end: int, row_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield first … end − 1 in ranges (first, number) of at most :data:`CHUNK_BYTES` of rows each."""
+    """Yield the ids first … end − 1 as ranges (first, number) of at most :data:`CHUNK_BYTES` of rows each."""
     step = max(1, CHUNK_BYTES // max(1, row_bytes))
     for start in range(first, end, step):
         yield start, min(step, end - start)

@@ -1,4 +1,4 @@
-"""Samplers of transitions and their weights: prioritised, uniform, or each one once."""
+"""Samplers of transitions and their weights: prioritised, uniform, or each transition once."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SamplerState = tuple[dict[str, ArrayChunks], dict[str, float | None]]
 
 
 class Sampler:
-    """Draw of transitions from one storage. By itself it is uniform, with weights of 1.
+    """Sampler of transitions of one storage. This base class draws uniformly, with weights of 1.
 
-    storage: the rows of the replay it belongs to; a transition's slot is its id modulo ``storage.capacity``
+    storage: rows of its replay; a transition's slot is its id modulo ``storage.capacity``
     """
 
     storage: Storage
@@ -39,7 +39,8 @@ class Sampler:
     def add(self, ids: Int, heads: Int, td: Float | None) -> None:
         """Add the transitions ``ids`` [L], and ``heads`` [n], the newest rows of their n streams.
 
-        ``td`` [L] are TD errors where they are known. Every overwritten slot is that of one of these.
+        td: [L] TD errors; None where they are not known. Rows are overwritten only in slots of ``ids`` and
+            ``heads``.
         """
 
     @property
@@ -48,9 +49,10 @@ class Sampler:
         return self.storage.num_transitions
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
-        """Draw slots [n] of transitions, one at least being ready, and their weights [n] in (0, 1].
+        """Draw slots [n] of transitions, and their weights [n] in (0, 1]; at least one must be ready.
 
-        Here each has the same probability, independently of the others: rows without an action are rejected.
+        Here each transition has the same probability, independently of the other draws; rows without an
+        action are rejected.
         """
         slots = rng.integers(len(self.storage), size=n)
         rejected = np.flatnonzero(~self.storage.is_transition(slots))
@@ -60,7 +62,7 @@ class Sampler:
         return slots, np.ones(n, np.float32)
 
     def feedback(self, slots: Int, td: Float) -> None:
-        """Take finite TD errors [n] of the transitions in ``slots`` [n]; of duplicates the last counts."""
+        """Process finite TD errors [n] of the transitions in ``slots`` [n]; of duplicates the last counts."""
 
     def anneal(self, done: float) -> None:
         """Set the finished share of the run, ``done`` from 0 to 1; more counts as 1."""
@@ -71,13 +73,15 @@ class Sampler:
         return 0
 
     def state(self) -> SamplerState:
-        """Return arrays, those of rows by id, and scalars; they must be read before anything else happens."""
+        """Return arrays, those over rows ordered by id, and scalars; to be read before the replay changes."""
         return {}, {}
 
     def load_state(
         self, arrays: Mapping[str, ArrayChunks], scalars: Mapping[str, float | None], shift: int
     ) -> None:
-        """Restore the result of ``state``. The storage has been loaded before, its ids less by ``shift``.
+        """Restore the result of ``state``, after the storage has been loaded.
+
+        shift: number by which the storage's ids are less than those that were saved
 
         Raises ValueError for data that do not fit the storage; the sampler is then unusable.
         """
@@ -138,14 +142,14 @@ class PrioritizedSampler(Sampler):
         self.tree = SumTree(storage.capacity)  # priorities by slot; 0 where a slot holds no transition
 
     def priority(self, td: Float) -> Double:
-        """Return p of TD errors [n], float64."""
+        """Return the priorities p [n] of TD errors [n], in float64."""
         error = np.absolute(td, dtype=np.float64)
         clipped = np.minimum(np.maximum(error, self.td_error_min), self.td_error_max)
         return clipped**self.alpha
 
     @override
     def add(self, ids: Int, heads: Int, td: Float | None) -> None:
-        """Set the priority of new transitions, their own or the largest from feedback so far."""
+        """Set the priorities of new transitions: of ``td``, or the largest one from feedback so far."""
         values = np.zeros(len(ids) + len(heads))
         if td is None:
             values[: len(ids)] = self.td_error_max**self.alpha if self._largest is None else self._largest
@@ -203,15 +207,15 @@ class PrioritizedSampler(Sampler):
 
 
 class FifoSampler(Sampler):
-    """Draw of each new transition once, oldest first, weight 1; one overwritten before is lost.
+    """Sampler that draws each transition once, oldest first, with weight 1.
 
-    A transition is ready when the T + n − 2 transitions behind it exist, or its chain has ended before. The
-    T learned positions and their n steps need as many if it is the first of them. The order of age is that
-    of ids.
+    A transition that is overwritten before it was drawn is lost. It is ready when the T + n − 2 transitions
+    after it exist, or when its chain has ended before: a window of T learned positions and n steps that
+    begins with it needs as many. The order of age is that of ids.
     """
 
     def __init__(self) -> None:
-        self._ready: Int = np.empty(0, np.int64)  # ids in order
+        self._ready: Int = np.empty(0, np.int64)  # ids, ascending
         self._young: list[Int] = []  # ids whose steps may still be missing
 
     @override
@@ -224,18 +228,18 @@ class FifoSampler(Sampler):
         """Add new transitions to the young ones."""
         self._young.append(ids)
         if len(self._young) >= MAX_YOUNG:
-            self._settle()
+            self._update_ready()
 
     @property
     @override
     def ready(self) -> int:
         """Number of transitions that are ready and have not been drawn."""
-        self._settle()
+        self._update_ready()
         return len(self._ready)
 
     @override
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int, Float]:
-        """Return the oldest n ready transitions, once; there must be as many."""
+        """Draw the slots [n] of the oldest ready transitions, weights 1; ValueError for fewer than n."""
         if n > self.ready:
             raise ValueError(f"fresh windows: {n} were asked for, {self.ready} are ready")
         drawn, self._ready = self._ready[:n], self._ready[n:]
@@ -250,7 +254,7 @@ class FifoSampler(Sampler):
     @override
     def state(self) -> SamplerState:
         """Return the stored ids, in order."""
-        self._settle()
+        self._update_ready()
         return {"waiting": ArrayChunks.of(np.sort(np.concatenate([self._ready, *self._young])))}, {}
 
     @override
@@ -266,7 +270,7 @@ class FifoSampler(Sampler):
             raise ValueError(f"replay state: not all of the {waiting.size} waiting transitions are stored")
         self._ready, self._young = np.empty(0, np.int64), [waiting]
 
-    def _settle(self) -> None:
+    def _update_ready(self) -> None:
         """Move ids that have become ready from the young to the ready, and drop overwritten ones."""
         oldest = self.storage.next_id - self.storage.capacity
         if self._ready.size and self._ready[0] < oldest:

@@ -1,4 +1,4 @@
-"""Replay as a checkpoint keeps it: its state, and which of its rows stand in files already."""
+"""State of a replay for checkpoints, and the files that hold rows of it already."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReplayState(Sized):
 
 
 class SavedReplay:
-    """The part of a :class:`~algorithm.replay.buffer.ReplayBuffer`, which makes all else, that is saved."""
+    """Saving and loading of a :class:`~algorithm.replay.buffer.ReplayBuffer`, which sets the attributes."""
 
     relabel: Relabel
     _storage: Storage
@@ -54,7 +54,7 @@ class SavedReplay:
         return self._storage.next_id
 
     def state(self) -> ReplayState:
-        """Return the whole state. It must be read before anything else happens to the replay."""
+        """Return the whole state. Its chunks must be read before the replay changes."""
         arrays, scalars = self._sampler.state()
         if self._storage.saved.carries_differ:
             arrays["carry"] = self._storage.in_order(self._storage.carry)
@@ -72,7 +72,8 @@ class SavedReplay:
         """Continue from ``state``. Its records may repeat rows: the last one counts.
 
         With the same capacity all later results are the same, bit for bit. With a larger one the draws
-        differ; if rows had been overwritten, ids begin anew at 0, or these would seem to be alive.
+        differ, and if rows had been overwritten, the oldest living one gets the id 0: by their old ids the
+        overwritten rows would count as alive.
         Raises ValueError, and changes nothing, if columns or sampler differ or the capacity is smaller.
         Raises it also for inconsistent data; the replay is then unusable.
         """
@@ -101,11 +102,11 @@ class SavedReplay:
                 f"replay_config.capacity is {self.capacity:,}, too small for the saved replay: its "
                 f"capacity is {meta['capacity']:,} rows; set it to that or more"
             )
-        saved, own = meta["columns"], self._columns()
-        for name in sorted(saved.keys() | own.keys()):
-            if saved.get(name) != own.get(name):
+        saved, ours = meta["columns"], self._columns()
+        for name in sorted(saved.keys() | ours.keys()):
+            if saved.get(name) != ours.get(name):
                 raise ValueError(
-                    f"replay state, column {name}: expected {own.get(name)}, {saved.get(name)} was saved; "
+                    f"replay state, column {name}: expected {ours.get(name)}, {saved.get(name)} was saved; "
                     "observations, actions, memory and version must be those of the saved replay"
                 )
         arrays, scalars = self._sampler.state()
@@ -116,7 +117,7 @@ class SavedReplay:
             )
 
     def _columns(self) -> dict[str, list[object]]:
-        """Return name → [width, dtype] of the columns of a row, in JSON's types."""
+        """Return name → [width, dtype] of the matrices of a row, as JSON."""
         return {name: [width, kind] for name, (width, kind) in self._storage.layout.matrices.items() if width}
 
     @property
@@ -130,13 +131,13 @@ class SavedReplay:
 
     @property
     def saved_files(self) -> tuple[SegmentFile, ...]:
-        """Files with all other living rows, oldest first; a row in none of them is unsaved."""
-        return tuple(part for part in self._storage.saved.parts if part.last_id >= self._storage.oldest)
+        """Files that hold living rows, oldest first; every living row that is not unsaved is in one."""
+        return tuple(file for file in self._storage.saved.files if file.last_id >= self._storage.oldest)
 
-    def mark_saved(self, parts: tuple[SegmentFile, ...]) -> None:
-        """Mark all living rows as saved in ``parts`` as they are now; those of later parts count."""
-        self._storage.saved.mark(parts, self.next_id)
+    def mark_saved(self, files: tuple[SegmentFile, ...]) -> None:
+        """Mark all living rows as saved in ``files``; of a row in several files the last one counts."""
+        self._storage.saved.mark(files, self.next_id)
 
     def forget_saved(self) -> None:
-        """Mark all rows as unsaved: none stands in any file."""
+        """Mark all rows as unsaved, in no file."""
         self._storage.saved.forget()

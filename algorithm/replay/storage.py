@@ -1,4 +1,4 @@
-"""Ring of rows: observations, actions and rewards, and the links from row to row.
+"""Ring of rows: observations, actions and rewards, and the links between the rows of an episode.
 
 Row ids grow for ever and ``slot = id mod capacity``, so the id in a slot need not be stored: a row is alive
 while ``next_id − capacity ≤ id < next_id``. The matrices of the ring are listed in ``layout.py``.
@@ -78,7 +78,7 @@ class Storage:
         return np.arange(start, start + n) % self.capacity
 
     def ids_in(self, slots: Int) -> Int:
-        """Return the id of the newest row written to each slot."""
+        """Return the id of the newest row in each of the ``slots``."""
         newest = self.next_id - 1
         position = newest % self.capacity
         ids: Int = slots + (newest - position)
@@ -86,7 +86,7 @@ class Storage:
         return ids
 
     def alive(self, ids: Int) -> Bool:
-        """Return the mask of this ring's ``ids`` that still stand in their slot; −1 never does."""
+        """Return the mask of the ``ids`` that have not been overwritten; −1 counts as overwritten."""
         return ids >= self.oldest
 
     def is_transition(self, slots: Int) -> Bool:
@@ -118,7 +118,7 @@ class Storage:
         return first, slots
 
     def write(self, slots: Index, obs: Mapping[str, Array], mask: Bool, carry: Float) -> None:
-        """Fill n rows without actions, but for the links to their rows before and their steps.
+        """Write n rows without actions; the caller sets their links[PREV] and links[STEP].
 
         obs: [n, …]; mask: [n, ΣN]; carry: [n, *C]
         """
@@ -135,7 +135,7 @@ class Storage:
         self.links[slots, NEXT] = 0
 
     def holds(self, row: int, obs: Mapping[str, Array]) -> bool:
-        """Return whether the row of this id has the first of the observations [n, …], bit for bit."""
+        """Return whether the row of the id ``row`` has the first observation of [n, …], bit for bit."""
         for name, matrix, columns, _, stack in self.layout.fields:
             kept = self.arrays[matrix][row % self.capacity, columns]
             first = obs[name][0] if stack == 1 else obs[name][0, -1]
@@ -144,7 +144,10 @@ class Storage:
         return True
 
     def act(self, slots: Index, z: Float, logp: Float, reward: Float, onehot: Float) -> None:
-        """Fill the acting half of n rows, each followed by the next id and without an end."""
+        """Write actions and rewards of n rows, which makes them transitions to the next id, without an end.
+
+        z: [n, A_c]; logp: [n, H]; reward: [n]; onehot: [n, ΣN]
+        """
         layout = self.layout
         self.acted[slots, layout.z] = z
         self.acted[slots, layout.logp] = logp
@@ -155,7 +158,7 @@ class Storage:
         self.num_transitions += len(reward)
 
     def records(self) -> ArrayChunks:
-        """Return all living rows by id, as records."""
+        """Return records of all living rows, in the order of their ids."""
         return self._chunks_of(np.empty(0, np.int64), self.oldest)
 
     def unsaved(self) -> ArrayChunks:
@@ -163,13 +166,16 @@ class Storage:
         return self._chunks_of(*self.saved.unsaved(self.oldest, self.next_id))
 
     def in_order(self, array: Array) -> ArrayChunks:
-        """Return the living rows' part of ``array`` [capacity, …], ordered by id instead of slot."""
+        """Return the living rows of ``array`` [capacity, …], ordered by id instead of slot."""
         ranges = id_ranges(self.oldest, self.next_id, array[:1].nbytes)
         chunks = (array[self.locate(first, n)] for first, n in ranges)
         return ArrayChunks(array.dtype, (len(self), *array.shape[1:]), chunks)
 
     def put_in_order(self, array: Array, values: ArrayChunks) -> None:
-        """Reverse :meth:`in_order`. Raises ValueError for values of another shape or dtype than the rows'."""
+        """Write ``values``, ordered by id, to the slots of ``array`` [capacity, …]: reverse :meth:`in_order`.
+
+        Raises ValueError for values of another shape or dtype than the living rows'.
+        """
         expected = (len(self), *array.shape[1:])
         if values.shape != expected or values.dtype != array.dtype:
             raise ValueError(
@@ -179,7 +185,7 @@ class Storage:
             array[slots] = chunk
 
     def places(self, values: ArrayChunks) -> Iterator[tuple[Index, Array]]:
-        """Yield each of the chunks of :meth:`in_order` with its slots, as (slots, chunk)."""
+        """Yield (slots, chunk) of each chunk that :meth:`in_order` has returned."""
         first = self.oldest
         for chunk in values.chunks:
             yield self.locate(first, len(chunk)), chunk
@@ -188,9 +194,11 @@ class Storage:
     def load(self, records: Iterable[Records], *, oldest: int, next_id: int, shift: int) -> None:
         """Load the ring whose rows oldest … next_id − 1 are alive.
 
-        records: chunks of :attr:`record_type`; where a row comes twice the last one counts, the dead do not
-        shift:   subtracted from all ids; 0, or ``oldest`` where the dead would seem alive by their ids
-        Raises ValueError if a row is missing or lies ahead; the ring is then unusable.
+        records: chunks of :attr:`record_type`; of a row that comes twice the last one counts, and overwritten
+            rows are ignored
+        shift:   subtracted from all ids; 0, or ``oldest`` if this ring is larger, in which overwritten rows
+            would otherwise count as alive
+        Raises ValueError if a row is missing, or has an id of next_id or more; the ring is then unusable.
         """
         self.clear()
         missing = np.ones(next_id - oldest, np.bool_)

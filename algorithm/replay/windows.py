@@ -16,7 +16,7 @@ from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, St
 
 
 class WindowReader:
-    """Reader of the window of each anchor, along links and so within the anchor's episode."""
+    """Reader of windows around anchors. It follows the links between rows, so it stays in the episode."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class WindowReader:
     ) -> None:
         """Raise ValueError unless burn_in ≥ 0, learn ≥ 1 and n_step ≥ 1.
 
-        device: where a :class:`DeviceCopy` keeps observations; the CPU without a copy by default
+        device: where a :class:`DeviceCopy` keeps observations; None: there is no copy
         """
         if burn_in < 0 or learn < 1 or n_step < 1:
             raise ValueError(
@@ -37,7 +37,7 @@ class WindowReader:
             )
         self._storage = storage
         self._burn_in, self._learn = burn_in, learn
-        self._ahead = learn + n_step - 1  # tokens behind the first learned one
+        self._ahead = learn + n_step - 1  # tokens after the first learned one
         self._window = burn_in + self._ahead
         # Tokens read before the window: one for its action, and the older frames of its first token.
         self._lead = max(field.stack - 1 for field in storage.layout.fields) or 1
@@ -52,10 +52,10 @@ class WindowReader:
         ``action`` is a view of ``prev_action``, one token later. The frames of a stack are views of one
         another: read them, never write to them.
 
-        A stack is rebuilt from the rows before, as far back as they stand in the replay; where they do not,
-        the oldest frame that does is repeated. For the first observations of an episode that is exact. Two
-        cases are approximate: overwritten rows, and the first rows of a chain that begins in the middle of
-        an episode. The frames before such a chain never were in the replay.
+        A stack is rebuilt from the rows before, as far back as the replay has them; for older frames the
+        oldest one is repeated. For the first observations of an episode that is exact. It is approximate
+        where rows have been overwritten, and for the first rows of a chain that begins in the middle of an
+        episode, whose earlier frames never were in the replay.
         """
         storage, lead = self._storage, self._lead
         layout, discrete = storage.layout, storage.discrete
@@ -165,7 +165,7 @@ class WindowReader:
         return obs
 
     def loaded(self) -> None:
-        """Copy all rows to the device anew: the storage has been loaded."""
+        """Copy all rows to the device again before the next read, after the storage has been loaded."""
         if self._copy is not None:
             self._copy.forget()
 
@@ -173,8 +173,8 @@ class WindowReader:
 class DeviceCopy:
     """Observations of all rows on a device, each copied there once, before it is first read.
 
-    matrices: of the storage, whose rows do not change once they are written
-    Raises UsageError if they do not fit there.
+    matrices: names of matrices of the storage, whose rows do not change once they are written
+    Raises UsageError if the device has too little memory.
     """
 
     def __init__(self, storage: Storage, matrices: Sequence[str], device: torch.device) -> None:
@@ -207,7 +207,7 @@ class DeviceCopy:
         return rows
 
     def forget(self) -> None:
-        """Copy all rows anew before the next read."""
+        """Copy all rows again before the next read."""
         self._copied = 0
 
     def _update(self) -> None:

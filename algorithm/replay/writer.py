@@ -1,4 +1,4 @@
-"""Conversion of segments of many interleaved streams into linked rows of the ring."""
+"""Writing of segments and steps of many interleaved streams as linked rows of the ring."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from algorithm.core.open_streams import OpenStreams
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, TRUNCATED, Index, Storage
 
 NamedOrOne: TypeAlias = Mapping[str, Array] | Array
-"""Observations by name, or the array of an only one."""
+"""Observations by name, or the array where there is only one."""
 
 MAX_STEP = 2**31 - 1
 SQUASH_TOLERANCE = 1e-5  # libraries differ in the last bits of tanh; more than that is another action
 
 
 class Writer:
-    """Writer of rows.
+    """Writer of rows, which links each to the next one of its stream.
 
-    heads: of every stream with an open episode, the step and the id of its newest row, which has an
-           observation and no action yet
+    heads: step and id of the newest row of every stream with an open episode; that row has an observation
+           and no action yet
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -48,7 +48,7 @@ class Writer:
         It continues the stream's head row if that stands at ``start_step``, holds the same observation, and
         outlives this write. Otherwise the open chain ends as truncated, and a new one begins.
 
-        Returns ids [L+1]: those that became transitions, then that of the newest row, which is none.
+        Returns ids [L+1]: those of the transitions, then that of the newest row, which is no transition yet.
         """
         self._check(segment)
         head = self.heads.get(segment.stream)
@@ -69,10 +69,11 @@ class Writer:
     def add_steps(self, steps: StepBatch) -> tuple[Int, Int] | None:
         """Append N transitions; raise ValueError, and change nothing, as :meth:`add`.
 
-        The rows are those of N calls of :meth:`add`: one by one, two where a chain begins.
+        The rows are those of N calls of :meth:`add`: one for each transition, two where a chain begins.
 
-        Returns ids [N] of the transitions, and of the newest rows, which are none. Returns None, and writes
-        nothing, for a single one, and where an open chain would end or a new row be overwritten at once.
+        Returns ids [N] of the transitions, and the ids of the newest rows, which are no transitions yet.
+        Returns None, and writes nothing, in the cases that only :meth:`add` handles: a single transition, an
+        open chain that would end, and a new row that would be overwritten at once.
         """
         if len(steps) == 1:
             return None
@@ -102,27 +103,29 @@ class Writer:
     ) -> Segment:
         """Return a transition that continues the stream's open chain, with a carry of zeros.
 
-        obs, next_obs: by name, or that of a spec with one; action: [A]
+        obs, next_obs: arrays by name, or the array of a spec with a single observation; action: [A]
         rest: ``reward``, ``terminated``, ``truncated``
         Raises ValueError for an action of another shape, or beyond ±1.
         """
         spec, head = self._storage.spec, self.heads.get(stream)
-        flat, own = np.array(action, np.float32), spec.action
-        if flat.shape != (own.size,) or not (np.abs(flat) <= 1.0).all():
-            raise ValueError(f"action: expected {own.size} numbers from -1 to 1, got {action!r}")
-        both = [one if isinstance(one, Mapping) else {spec.obs.names[0]: one} for one in (obs, next_obs)]
-        z = own.unsquashed(flat[None, own.discrete :])
-        flat[own.discrete :] = own.squashed(z)
+        flat, action_spec = np.array(action, np.float32), spec.action
+        if flat.shape != (action_spec.size,) or not (np.abs(flat) <= 1.0).all():
+            raise ValueError(f"action: expected {action_spec.size} numbers from -1 to 1, got {action!r}")
+        tokens = [
+            token if isinstance(token, Mapping) else {spec.obs.names[0]: token} for token in (obs, next_obs)
+        ]
+        z = action_spec.unsquashed(flat[None, action_spec.discrete :])
+        flat[action_spec.discrete :] = action_spec.squashed(z)
         kinds = {name: kind for name, _, kind in spec.obs.items()}
         return Segment(
             stream=stream,
             start_step=0 if head is None else head.step,
-            obs={name: np.stack([one[name] for one in both]).astype(kind) for name, kind in kinds.items()},
-            action_mask=own.all_allowed(2),
+            obs={name: np.stack([x[name] for x in tokens]).astype(kind) for name, kind in kinds.items()},
+            action_mask=action_spec.all_allowed(2),
             carry=np.zeros((2, *self._storage.carry_shape), np.float32),
             action=flat[None],
             z=z,
-            behaviour_logp=np.zeros((1, own.record_size), np.float32),
+            behaviour_logp=np.zeros((1, action_spec.record_size), np.float32),
             reward=np.array([rest["reward"]], np.float32),
             terminated=np.array([rest["terminated"]], np.bool_),
             truncated=np.array([rest["truncated"]], np.bool_),
@@ -145,9 +148,10 @@ class Writer:
             storage.links[last % storage.capacity, NEXT] |= TRUNCATED
 
     def _write_steps(self, steps: StepBatch, begins: Bool, heads: Int) -> tuple[Int, Int]:
-        """Write the rows of N steps.
+        """Write the rows of N steps; return the ids [N] of the transitions and of the rows after them.
 
-        begins: [N] those that begin a chain; heads: [N] the rows of the others that follow none in ``steps``
+        begins: [N] mask of the steps that begin a chain
+        heads:  [N] ids of the rows that steps continue which were stored before; others are ignored
         """
         storage, follows = self._storage, steps.follows
         num_rows = 1 + begins
@@ -166,10 +170,10 @@ class Writer:
             rows = begins.nonzero()[0]
             places = rows if follows is None else (np.cumsum(follows < 0) - 1)[rows]
             chosen = {name: value[places] for name, value in steps.obs.items()}
-            own = taken[rows] % storage.capacity
-            storage.write(own, chosen, steps.action_mask[places], steps.carry[places])
-            storage.links[own, PREV] = 0
-            storage.links[own, STEP] = steps.start_steps[rows]
+            begin_slots = taken[rows] % storage.capacity
+            storage.write(begin_slots, chosen, steps.action_mask[places], steps.carry[places])
+            storage.links[begin_slots, PREV] = 0
+            storage.links[begin_slots, STEP] = steps.start_steps[rows]
         storage.saved.touch(*heads[old].tolist())
         storage.write(slots, steps.next_obs, steps.next_action_mask, steps.next_carry)
         storage.links[slots, PREV] = distance
@@ -212,7 +216,7 @@ class Writer:
         self._storage.act(slots, segment.z, segment.behaviour_logp, segment.reward, onehot)
 
     def _end(self, segment: Segment, ids: Int) -> None:
-        """Flag the last transition if the episode ended there, else store the new head."""
+        """Flag the last transition if the episode ended there, else note the newest row as the head."""
         storage = self._storage
         terminated, truncated = segment.terminated.item(-1), segment.truncated.item(-1)
         if terminated or truncated:
@@ -249,30 +253,30 @@ class Writer:
         n = len(steps)
         if n == 0:
             raise ValueError("steps: there are none")
-        own = n if steps.follows is None else int(np.count_nonzero(steps.follows < 0))
+        obs_rows = n if steps.follows is None else int(np.count_nonzero(steps.follows < 0))
         low, high = int(steps.start_steps.min()), int(steps.start_steps.max())
         if low < 0 or high >= MAX_STEP - 1:
             raise ValueError(f"steps: start_steps {low} … {high} are out of range")
-        for prefix, rows in (("", own), ("next_", n)):
+        for prefix, rows in (("", obs_rows), ("next_", n)):
             for name, tail, dtype in self._observations:
                 obs = getattr(steps, f"{prefix}obs")
                 where = f"steps, {prefix}obs {name!r}"
                 self._check_observation(where, obs.get(name), (rows, *tail), dtype)
         for name, extra, tail in self._columns:
-            both = ((name, own), (f"next_{name}", n)) if extra else ((name, n),)
-            for one, rows in both:
-                shape = getattr(steps, one).shape
+            columns = ((name, obs_rows), (f"next_{name}", n)) if extra else ((name, n),)
+            for column, rows in columns:
+                shape = getattr(steps, column).shape
                 if shape != (rows, *tail):
-                    raise ValueError(f"steps, {one}: expected shape {(rows, *tail)}, got {shape}")
+                    raise ValueError(f"steps, {column}: expected shape {(rows, *tail)}, got {shape}")
         self._check_squashed(steps.z, steps.action)
 
     def _check_squashed(self, z: Float, action: Float) -> None:
-        """Raise ValueError if the last continuous action is not that of ``z``.
+        """Raise ValueError if the last number of the continuous action is not that of ``z``.
 
-        One element suffices against an actor that squashes differently, and costs nothing per step.
+        One number shows an actor that squashes differently, and costs almost nothing per step.
         """
-        own, spec = action[:, self._storage.discrete :], self._storage.spec.action
-        if z.size and not abs(spec.squashed(z[-1:, -1:]).item() - own.item(-1)) <= SQUASH_TOLERANCE:
+        continuous, spec = action[:, self._storage.discrete :], self._storage.spec.action
+        if z.size and not abs(spec.squashed(z[-1:, -1:]).item() - continuous.item(-1)) <= SQUASH_TOLERANCE:
             raise ValueError(
                 f"the continuous action is not {spec.squash}(z), from which the replay restores it"
             )

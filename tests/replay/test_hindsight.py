@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from algorithm.core.data import Segment
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.buffer import ReplayBuffer
-from algorithm.replay.relabel import Hindsight, Marks
+from algorithm.replay.relabel import Hindsight, Relabels
 from algorithm.replay.samplers import PrioritizedSampler, UniformSampler
 from tests.oracles_replay import NaiveReplay, make_segment, step_batch, taken
 from tests.replay.buffers import OPERATIONS, Script, batches_equal
@@ -91,7 +91,7 @@ def test_a_window_by_hand():
     relabel = hindsight(Line(), scale=2.0)
     buffer = walked([0, 1, 2, 3, 2], 9, n_step=3, relabel=relabel)
     plain = buffer.windows(np.array([0, 1]))
-    batch = relabel.apply(plain, Marks(np.array([1]), np.array([3])))
+    batch = relabel.apply(plain, Relabels(np.array([1]), np.array([3])))
     assert batch.obs["desired_goal"][:, :, 0].tolist() == [[9, 9, 9, 9], [3, 3, 3, 3]]
     assert batch.reward.tolist() == [[-1, -1, -1], [-2, 0, -2]]
     assert batch.terminated.tolist() == [[False, False, False], [False, True, False]]
@@ -116,17 +116,17 @@ def test_where_goals_come_from(strategy, learn, place, goals):
     walked([0, 10, 20, 30, 40, 50], 9, learn=learn, relabel=relabel)
     n = 1000 * len(goals)
     anchors, places = np.full(n, 2), np.full(n, place)
-    marks = relabel.draw(anchors, places, np.random.default_rng(0))
-    found, counts = np.unique(10 * marks.rows, return_counts=True)
-    assert found.tolist() == goals and len(marks.windows) == n
+    relabels = relabel.draw(anchors, places, np.random.default_rng(0))
+    found, counts = np.unique(10 * relabels.rows, return_counts=True)
+    assert found.tolist() == goals and len(relabels.windows) == n
     assert abs(counts - 1000).max() < 150
 
 
 def test_the_share_of_windows():
     relabel = hindsight(Line(), ratio=0.8)
     walked([0, 1, 2], 9, relabel=relabel)
-    marks = relabel.draw(np.zeros(5000, np.int64), np.zeros(5000, np.int64), np.random.default_rng(0))
-    assert abs(len(marks.windows) / 5000 - 0.8) < 0.03 and (np.diff(marks.windows) > 0).all()
+    relabels = relabel.draw(np.zeros(5000, np.int64), np.zeros(5000, np.int64), np.random.default_rng(0))
+    assert abs(len(relabels.windows) / 5000 - 0.8) < 0.03 and (np.diff(relabels.windows) > 0).all()
 
 
 @given(
