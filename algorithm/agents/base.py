@@ -1,4 +1,4 @@
-"""An agent: what all families share of it, what each of them adds, and a family itself."""
+"""The base class of agents, which each family extends, and the definition of a family."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from algorithm.replay.buffer import ReplayBuffer
 
 
 class Agent(ABC):
-    """Learner, exploring policy and stored experience of one behaviour: all that the rest asks of it.
+    """Learner, exploring policy and stored experience of one behaviour.
 
-    A family sets ``policy`` and ``replay``, and says what is abstract here. One without a replay takes its
-    transitions from :meth:`add_steps`.
+    A family sets ``policy`` and ``replay``, and implements the abstract methods. A family without a replay
+    overrides :meth:`add_steps`.
 
-    inputs:         what it was made of
-    learner:        of the networks
-    sources:        class of an ``nn.py`` -> where it comes from
-    demonstrations: None where there are none
-    extensions:     whose pictures are shown
-    block:          of the configuration, with the learner's ``learning_rate``
+    inputs:         spec, configuration, seed, device and the rest it is built from
+    learner:        trains the networks
+    sources:        class name in an ``nn.py`` -> origin of that network, for the start screen
+    demonstrations: None without any
+    extensions:     their pictures are shown
+    block:          block of the configuration with the learner's ``learning_rate``
     """
 
     policy: ExploringPolicy
@@ -76,8 +76,8 @@ class Agent(ABC):
         self._demonstrations = demonstrations
         self._extensions = tuple(extensions)
         self._guard = DivergenceMonitor(learner, block)
-        self.stop: Callable[[], bool] = lambda: False  # true: updates that are due are left owed
-        self._masked = False  # a choice was not allowed in what was stored
+        self.stop: Callable[[], bool] = lambda: False  # true: learn returns, and updates stay due
+        self._masked = False  # a stored mask has forbidden a choice
 
     @override
     def __repr__(self) -> str:
@@ -86,35 +86,36 @@ class Agent(ABC):
 
     @property
     def updates_per_step(self) -> float:
-        """Updates due for an environment step after the warm-up, as far as it is known."""
+        """Updates due per environment step after the warm-up, as far as it can be foreseen."""
         return 1.0
 
     @abstractmethod
     def learn(self, step: int, watch: Stopwatch | None = None, *, run_step: int | None = None) -> None:
-        """Make all updates due after ``step`` steps of the behaviour; ``watch`` is charged with their parts.
+        """Make all updates that are due after ``step`` environment steps of the behaviour.
 
-        run_step: steps of all behaviours, for what changes with the run's progress; by default ``step``
+        watch:    measures the time of sampling, updates and so on
+        run_step: steps of all behaviours, by which schedules advance; by default ``step``
         """
 
     @property
     def owes_updates(self) -> bool:
-        """True if :meth:`learn` has left updates that were due, because of :attr:`stop`."""
+        """True if :meth:`learn` returned early because of :attr:`stop`, with updates still due."""
         return False
 
     def acting_parts(self) -> Mapping[str, nn.Module]:
-        """Return the modules that an exploring remote policy needs, by name; without limits all of them."""
+        """Return the modules that an exploring remote policy needs, by name; by default all networks."""
         return {"networks": self.learner.modules()}
 
     @abstractmethod
     def new_policy(self, purpose: str) -> SamplingPolicy:
-        """Return a policy without exploration on these networks, with random numbers of its own."""
+        """Return a policy without exploration on these networks; purpose: seeds its random numbers."""
 
     def own_state(self) -> Mapping[str, State]:
-        """Return the parts of the state that a family adds, by name."""
+        """Return the states that a family adds to :meth:`state`, by name."""
         return {}
 
     def own_metrics(self, step: int) -> Mapping[str, float]:
-        """Return values to log, means over the last updates; none before the first."""
+        """Return the values that a family logs, means over its last updates; none before the first."""
         return {}
 
     def own_notices(self) -> list[str]:
@@ -122,11 +123,11 @@ class Agent(ABC):
         return []
 
     def own_rows(self) -> Rows:
-        """Return lines for the start screen on memory, stored experience and algorithm."""
+        """Return the family's lines for the start screen, on memory, stored experience and algorithm."""
         return []
 
     def num_parameters(self) -> Mapping[str, int]:
-        """Return the numbers of trained parameters by part."""
+        """Return the numbers of trained parameters by network."""
         return {}
 
     @property
@@ -142,26 +143,29 @@ class Agent(ABC):
 
     @property
     def weights_version(self) -> int:
-        """Number of times so far that remote actors were due new ``acting_parts``."""
+        """Number of versions of ``acting_parts`` so far that remote actors were to be sent."""
         return self.updates // self.config.base_config.update_sac_bak_per_step
 
     def update_ratio(self, step: int) -> float:
-        """Return the achieved updates per step of the behaviour; NaN before learning."""
+        """Return the achieved updates per environment step of the behaviour; NaN before the first update."""
         return self.updates / step if self.updates and step else math.nan
 
     def pretrain(self, stop: Callable[[], bool]) -> Mapping[str, float]:
-        """Make what is left of updates due before the first step; return values to log, none without any."""
+        """Make the updates before the first environment step that are still left; return values to log.
+
+        stop: true to return early; the rest is made by the next call
+        """
         return {}
 
     def add_steps(self, steps: StepBatch) -> None:
-        """Store transitions, with the rewards times ``base_config.reward_scale``."""
+        """Store transitions, with rewards multiplied by ``base_config.reward_scale``."""
         assert self.replay is not None
         if self._reward_scale != 1.0:
             steps = replace(steps, reward=steps.reward * self._reward_scale)
         self.added(self.replay.add_steps(steps), steps)
 
     def added(self, ids: Int, new: StepBatch) -> None:
-        """Process transitions that have just been stored; ids: of their rows."""
+        """Process transitions that have just been stored in the rows ``ids``."""
         self.learner.observe(new)
         self._masked = self._masked or not new.acted_on(new.action_mask, new.next_action_mask).all()
 
@@ -172,33 +176,34 @@ class Agent(ABC):
         self.learner.close(stream)
 
     def stores(self) -> Mapping[str, ReplayBuffer]:
-        """Return stored experience by name, for checkpoints; "" for an only one. May be empty."""
+        """Return the replays for checkpoints, by name: "" if there is only one; empty without any."""
         return {} if self.replay is None else {"": self.replay}
 
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
-        """Begin with other networks, targets equal to them. Raises ValueError as ``learner.load_tensors``.
+        """Begin with the networks of a checkpoint, and targets equal to them.
 
-        optim: file of a checkpoint with the optimisers' moments; None: they begin anew
+        optim: the checkpoint's optimiser state; None: optimisers begin anew
+        Raises ValueError as :meth:`.Learner.load_tensors`.
         """
         self.learner.begin_with(model, optim)
 
     def attach(self, *, restore: Callable[[], Tensors | None], report: DivergenceReport) -> None:
-        """Set the source of tensors for a diverged training: ``restore``; None: there is no checkpoint."""
+        """Set ``restore``, which returns the last checkpoint's tensors or None, and the report of faults."""
         self._guard.attach(restore=restore, report=report)
 
     def state(self) -> State:
-        """Return everything but tensors and stores, between two steps."""
+        """Return the whole state except for tensors and replays; to be called between two steps."""
         shown = self._demonstrations.state() if self._demonstrations else {}
-        own = State(meta={"updates": self.updates, "masked": bool(self._masked), **shown})
-        parts = {"own": own, "policy": self.policy.state(), "divergence": self._guard.state()}
+        basics = State(meta={"updates": self.updates, "masked": bool(self._masked), **shown})
+        parts = {"own": basics, "policy": self.policy.state(), "divergence": self._guard.state()}
         return State.joined({**parts, **self.own_state()})
 
     def load_state(self, state: State) -> None:
-        """Continue from what :meth:`state` returned, after tensors and stores were loaded."""
-        own = state.part("own").meta
+        """Continue from what :meth:`state` returned, after tensors and replays have been loaded."""
+        basics = state.part("own").meta
         if self._demonstrations:
-            self._demonstrations.check(own)
-        self._masked = own["masked"]
+            self._demonstrations.check(basics)
+        self._masked = basics["masked"]
         self.policy.load_state(state.part("policy"))
         self._guard.load_state(state.part("divergence"))
 
@@ -211,12 +216,14 @@ class Agent(ABC):
         return values
 
     def pictures(self) -> dict[str, NDArray[np.uint8]]:
-        """Return pictures of the last update, uint8 [H, W, C] by name. Waits for the device."""
-        shown = [(x.prefix + name, one) for x in self._extensions for name, one in x.pictures().items()]
+        """Return pictures of the last update by extensions, uint8 [H, W, C]. Waits for the device."""
+        shown = [
+            (x.prefix + name, picture) for x in self._extensions for name, picture in x.pictures().items()
+        ]
         return {name: picture.cpu().numpy() for name, picture in shown}
 
     def rows(self) -> Rows:
-        """Return lines for the start screen: models, parameters, memory, algorithm."""
+        """Return all lines of the agent for the start screen: models, parameters, memory, algorithm."""
         sizes = ", ".join(f"{name} {n:,}" for name, n in self.num_parameters().items() if n)
         models = ", ".join(f"{name} {source}" for name, source in self._sources.items())
         rows = [(name, text) for name, text in (("models", models), ("parameters", sizes)) if text]
@@ -226,20 +233,20 @@ class Agent(ABC):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Family:
-    """One algorithm family: construction and display of its agents.
+    """Definition of an algorithm family: constructors of its agents, and how they are displayed.
 
     make_agent:   constructor; raises UsageError if the agent's experience does not fit into the memory
-    make_acting:  constructor of a remote actor's policy, with the weights of the run's first moment; None: it
-                  cannot be distributed
-    remote_limits: limits on what remote actors send, for a configuration
-    keys:         dataclass of the keys of its own, ``algorithm_args`` of the configuration
-    networks:     classes of an ``nn.py`` besides ``ModelRep``, by name; a family without any has no ``nn.py``
-    health_rules: rules of the watchdog that hold for a configuration, by name
+    make_acting:  constructor of a remote actor's policy, with initial weights; None: the family cannot be
+                  distributed
+    remote_limits: limits on the transitions that remote actors send, for a configuration
+    keys:         dataclass of the family's own keys, ``algorithm_args`` of the configuration
+    networks:     classes in an ``nn.py`` besides ``ModelRep``, by name; a family without any has no ``nn.py``
+    health_rules: health rules that apply to a configuration, by name
     watched:      metrics that those rules read
-    readouts:     lines of the live panel
-    always_saved: agents cannot go on without what they store: every checkpoint holds it
-    processes:    processes that train an agent; if that may be more than 1, it is a Contributor
-    rows:         rows of an update; with 0, updates of vectors do not suit a GPU
+    readouts:     lines of the terminal's panel
+    always_saved: every checkpoint holds the replay, because agents cannot continue without it
+    processes:    number of processes that train an agent; if it may exceed 1, the agent is a Contributor
+    rows:         rows in the batch of an update; with 0, updates on vectors are not put on a GPU
     """
 
     name: str
@@ -260,7 +267,7 @@ class Family:
         return f"Family({self.name!r})"
 
     def keys_of(self, config: BehaviourConfig) -> Any:  # noqa: ANN401 - as ``keys`` says
-        """Return the keys of its own. Raises ModelError for one that it does not have, and a wrong value."""
+        """Return the family's own keys. Raises ModelError for an unknown key or a wrong value."""
         return instance(
             self.keys,
             (),

@@ -1,4 +1,4 @@
-"""Policies that collect experience: without memory, and with random actions before samples of an actor."""
+"""Policies that collect experience: one without memory, and those that begin with random actions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from algorithm.core.seeding import stream
 from algorithm.core.spec import Z_LIMIT, AgentSpec
 
 AT_BOUND = 0.5
-"""Share of the numbers of random actions that are at a bound, where actions are held."""
+"""Share of the numbers of random continuous actions that are at a bound, if actions are held."""
 
 _CERTAIN = np.float32(1e6)
-"""Log-density of a continuous action that had a probability: π/μ is 0, and the number is finite."""
+"""Stored log-density of a continuous action that had a probability mass: π/μ is 0 by this finite number."""
 
 
 class MemorylessPolicy(ABC):
-    """Policy without memory and densities: :meth:`choose` is all of it.
+    """Policy without memory and log-probabilities; a subclass implements :meth:`choose` alone.
 
     inputs:   of the agent, or of a remote actor
-    networks: that it acts by
-    purpose:  names its random numbers, ``rng``
+    networks: networks that choose actions
+    purpose:  name from which the seed of its random numbers ``rng`` is derived
     """
 
     stored_carry_shape: tuple[int, ...] = (0,)
@@ -45,10 +45,13 @@ class MemorylessPolicy(ABC):
 
     @abstractmethod
     def choose(self, obs: Mapping[str, Array], action_mask: Bool, greedy: bool) -> Float:
-        """Return the flat actions [N, A] of N agents. greedy: the mode instead of a sample."""
+        """Return the flat actions [N, A] of N agents.
+
+        obs: [N, ...] by name; action_mask: [N, ΣN] allowed choices; greedy: the mode instead of a sample
+        """
 
     def initial_carry(self, n: int) -> Float:
-        """Return nothing, [n, 0]."""
+        """Return an empty carry, [n, 0]."""
         return np.zeros((n, 0), np.float32)
 
     def act(
@@ -60,16 +63,16 @@ class MemorylessPolicy(ABC):
         *,
         greedy: bool = False,
     ) -> ActorOutput:
-        """Return what :meth:`choose` says, with 0 for every log-probability."""
-        own = self.spec.action
+        """Return the actions of :meth:`choose`, with 0 for every log-probability."""
+        action_spec = self.spec.action
         action = self.choose(obs, action_mask, greedy).astype(np.float32)
-        z = own.unsquashed(action[:, own.discrete :])
-        action[:, own.discrete :] = own.squashed(z)
-        logp = np.zeros((len(action), own.record_size), np.float32)
+        z = action_spec.unsquashed(action[:, action_spec.discrete :])
+        action[:, action_spec.discrete :] = action_spec.squashed(z)
+        logp = np.zeros((len(action), action_spec.record_size), np.float32)
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
 
     def state(self) -> State:
-        """Return its random numbers."""
+        """Return the state of the random numbers."""
         return State(meta={"rng": self.rng.bit_generator.state})
 
     def load_state(self, state: State) -> None:
@@ -82,10 +85,10 @@ class BehaviourPolicy:
 
     actor:      the exploring policy
     rng:        generator of random actions
-    repeat_c:   mean number of steps that a random continuous part is held, ≥ 1
-    repeat_d:   the same of random choices
+    repeat_c:   mean number of steps for which a random continuous part is held, ≥ 1
+    repeat_d:   the same for random discrete choices
     warming_up: act uniformly at random; set by the agent, which counts the steps
-    greedy:     take the policy's mode instead of a sample
+    greedy:     use the policy's mode instead of a sample
     """
 
     def __init__(
@@ -106,7 +109,7 @@ class BehaviourPolicy:
 
     @property
     def stored_carry_shape(self) -> tuple[int, ...]:
-        """Shape of a recorded carry: the whole carry's, or (0,) for nothing."""
+        """Shape of the recorded part of a carry; (0,) if nothing is recorded."""
         return self._actor.stored_carry_shape
 
     def initial_carry(self, n: int) -> Float:
@@ -120,12 +123,12 @@ class BehaviourPolicy:
 
         A random action is uniform. Each of its parts is held for a geometric number of steps. Pushes that
         change direction at each step cancel out, and the agent visits few states of a task with momentum
-        (arXiv 2006.01782). Where continuous actions are held, half of their numbers are at a bound: random
+        (arXiv 2006.01782). If continuous actions are held, half of their numbers are at a bound: random
         pushes of full strength reach the goal of MountainCarContinuous in 98 of 100 episodes, instead of 85.
 
         The log-probability is that of the action given the last one, which makes ratios π/μ right. The ratio
-        of a continuous action that is held or at a bound is 0: it had a probability, and no density gives it
-        one.
+        of a continuous action that is held or at a bound is 0: it had a positive probability, and π has only
+        a density.
         """
         if not self.warming_up:
             return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
@@ -134,8 +137,8 @@ class BehaviourPolicy:
         before = np.count_nonzero(prev_action, 1) > 0  # none at the start, with action 0
         if self._hold_d:
             can = before & ~(prev_action[:, :choices].astype(np.bool_) & ~action_mask).any(1)
-            held = self._held(self._hold_d, can)
-            action[held, :choices] = prev_action[held, :choices]
+            repeats = self._draw_repeats(self._hold_d, can)
+            action[repeats, :choices] = prev_action[repeats, :choices]
             same = (action[can, :choices] == prev_action[can, :choices]).all(1)
             # Σ log 1/n_b of many branches has no probability that float32 could hold.
             drawn = np.log1p(-self._hold_d) + logp[can, 0]
@@ -143,21 +146,24 @@ class BehaviourPolicy:
         if self._hold_c:
             at_bound = self._rng.random(z.shape) < AT_BOUND
             z[at_bound] = np.copysign(Z_LIMIT, z[at_bound])
-            held = self._held(self._hold_c, before)
-            z[held] = np.arctanh(prev_action[held, choices:].astype(np.float64)).clip(-Z_LIMIT, Z_LIMIT)
+            repeats = self._draw_repeats(self._hold_c, before)
+            z[repeats] = np.arctanh(prev_action[repeats, choices:].astype(np.float64)).clip(-Z_LIMIT, Z_LIMIT)
             action[:, choices:] = np.tanh(z)
             logp[:, -1] += z.shape[1] * np.log(1.0 - AT_BOUND) + before * np.log(1.0 - self._hold_c)
-            logp[held | at_bound.any(1), -1] = _CERTAIN
+            logp[repeats | at_bound.any(1), -1] = _CERTAIN
         return ActorOutput(
             action=action, z=z, behaviour_logp=logp, carry=self._actor.remember(obs, prev_action, carry)
         )
 
-    def _held(self, probability: float, can: Bool) -> Bool:
-        """Draw the agents [N] that repeat a part of their last action, of those that ``can``."""
+    def _draw_repeats(self, probability: float, can: Bool) -> Bool:
+        """Draw the mask [N] of agents that repeat a part of their last action, among those that ``can``."""
         return (self._rng.random(len(can)) < probability) & can
 
     def state(self) -> State:
-        """Return the state of its random numbers, and whether it is warming up; see :meth:`Actor.renew`."""
+        """Return the state of all random numbers, and whether the policy is warming up.
+
+        The actor draws its noise anew, see :meth:`Actor.renew`.
+        """
         self._actor.renew()
         rngs = {"actor": self._actor.rng.bit_generator.state, "warm_up": self._rng.bit_generator.state}
         return State(meta={"warming_up": self.warming_up, **rngs})
@@ -172,9 +178,10 @@ class BehaviourPolicy:
 class HoldingPolicy(BehaviourPolicy):
     """Policy whose agents hold the normal noise of their actions for n steps, P(n) ∝ n⁻² (arXiv 2604.04539).
 
-    The density that is stored with an action is that of a fresh one. Random actions of the warm-up are not
-    concerned. A row of the carry has the numbers of the networks' carry, the steps that the noise is held
-    on, and the noise [A_c]. So the noise goes where its agent goes, and an episode begins with a fresh one.
+    The log-density stored with an action is that of an action with fresh noise. Random actions of the warm-up
+    are not affected. A row of the carry consists of the networks' carry, the number of steps for which the
+    noise is still held, and the noise [A_c]; so the noise stays with its agent, and an episode begins with
+    fresh noise.
 
     longest: the largest n
     rng:     generator of random actions and, after them, of noise
@@ -202,35 +209,35 @@ class HoldingPolicy(BehaviourPolicy):
     @override
     def initial_carry(self, n: int) -> Float:
         """Return the carry of n agents at the start of their episodes, whose noise is not drawn yet."""
-        held = np.zeros((n, 1 + self._action.continuous), np.float32)
-        return np.concatenate((super().initial_carry(n).reshape(n, self._size), held), 1)
+        noise = np.zeros((n, 1 + self._action.continuous), np.float32)
+        return np.concatenate((super().initial_carry(n).reshape(n, self._size), noise), 1)
 
     @override
     def act(
         self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
     ) -> ActorOutput:
-        """Return a sample of the policy of each agent's noise; see :meth:`BehaviourPolicy.act`."""
+        """Return a sample of the policy by each agent's noise; see :meth:`BehaviourPolicy.act`."""
         n = len(carry)
-        own = carry[:, : self._size].reshape(n, *self._shape)
-        held = carry[:, self._size :]
+        memory = carry[:, : self._size].reshape(n, *self._shape)
+        noise = carry[:, self._size :]
         if self.warming_up:
-            acted = super().act(obs, prev_action, own, action_mask)
+            acted = super().act(obs, prev_action, memory, action_mask)
         else:
-            held = self._continued(held)
-            acted = self._actor.act(obs, prev_action, own, action_mask, normal=held[:, 1:])
+            noise = self._next_noise(noise)
+            acted = self._actor.act(obs, prev_action, memory, action_mask, normal=noise[:, 1:])
         return ActorOutput(
             action=acted.action,
             z=acted.z,
             behaviour_logp=acted.behaviour_logp,
-            carry=np.concatenate((acted.carry.reshape(n, self._size), held), 1),
+            carry=np.concatenate((acted.carry.reshape(n, self._size), noise), 1),
         )
 
-    def _continued(self, held: Float) -> Float:
-        """Return steps left and noise [N, 1 + A_c] of a further step, drawn anew where no step was left."""
-        held = held - self._step
-        over = (held[:, 0] < 0.0).nonzero()[0]
+    def _next_noise(self, noise: Float) -> Float:
+        """Return [N, 1 + A_c] for a further step: steps left and noise, drawn anew where none was left."""
+        noise = noise - self._step
+        over = (noise[:, 0] < 0.0).nonzero()[0]
         if k := len(over):
-            drawn = self._rng.standard_normal((k, held.shape[1]), np.float32)
+            drawn = self._rng.standard_normal((k, noise.shape[1]), np.float32)
             drawn[:, 0] = self._below.searchsorted(self._rng.random(k), "right")
-            held[over] = drawn
-        return held
+            noise[over] = drawn
+        return noise

@@ -1,4 +1,4 @@
-"""Demonstrations in the layout of an agent's own windows."""
+"""Demonstrations, stored so that they are read in windows like those of an agent's replay."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from algorithm.replay.samplers import UniformSampler
 class DemoStore:
     """Replay of demonstrations, read at random and never written to.
 
-    A batch is drawn by the generator of the update that it is for, so the store has no state but its
-    episodes. The memory of whoever was recorded is not known: carries are 0. So is ``behaviour_logp``,
-    unless it is asked for.
+    A batch is drawn by the generator of the update that uses it, so the store has no state but its
+    episodes. Recordings have no memory of the demonstrator: carries are 0. ``behaviour_logp`` is 0, too,
+    unless targets need ratios.
 
-    found:    at least one episode
-    spec:     of the agent
-    burn_in:  K, tokens before the learned ones; learn: T, learned steps; n_step: n, steps of a target
-    carry_shape: of one stored carry
+    demos:        at least one episode
+    spec:         of the agent
+    burn_in:      K, tokens before the learned ones; learn: T, learned steps; n_step: n, steps of a target
+    carry_shape:  of one stored carry
     reward_scale: factor on all rewards, ``base_config.reward_scale``
-    corrects: targets need the probabilities of whoever acted; raises UsageError if an episode lacks them
-    memory:   the budget; raises UsageError if the episodes do not fit
+    needs_ratios: targets need the demonstrator's log-probabilities; UsageError if an episode lacks them
+    memory:       the budget; raises UsageError if the episodes do not fit
+    behaviour:    name of the behaviour, for messages
     """
 
     def __init__(
         self,
-        found: Demonstrations,
+        demos: Demonstrations,
         spec: AgentSpec,
         *,
         burn_in: int,
@@ -48,17 +49,17 @@ class DemoStore:
         n_step: int = 1,
         carry_shape: tuple[int, ...],
         reward_scale: float = 1.0,
-        corrects: bool = False,
+        needs_ratios: bool = False,
         memory: MemoryBudget,
         behaviour: str,
     ) -> None:
-        self._found, self._learn, self._reward_scale = found, learn, np.float32(reward_scale)
-        if corrects:
-            _check_probabilities(found)
-        self.notices = found.notices
+        self._demos, self._learn, self._reward_scale = demos, learn, np.float32(reward_scale)
+        if needs_ratios:
+            _check_probabilities(demos)
+        self.notices = demos.notices
         self.learned = slice(burn_in, burn_in + learn)
-        steps = sum(episode.length for episode in found.episodes)
-        rows = steps + len(found.episodes)
+        steps = sum(episode.length for episode in demos.episodes)
+        rows = steps + len(demos.episodes)
         needed = replay_bytes(spec, rows, carry_shape, prioritised=False)
         memory.reserve_demonstrations(behaviour, steps=steps, needed=needed)
         self._replay = ReplayBuffer(
@@ -71,16 +72,16 @@ class DemoStore:
             carry_shape=carry_shape,
             sampler=UniformSampler(),
         )
-        for stream, episode in enumerate(found.episodes):
-            known = episode if corrects else replace(episode, z=None, behaviour_logp=None)
+        for stream, episode in enumerate(demos.episodes):
+            known = episode if needs_ratios else replace(episode, z=None, behaviour_logp=None)
             self._replay.add(_segment(stream, known, spec, carry_shape, self._reward_scale))
         self._ids = self._replay.spread(steps)
-        self._at_bounds = _share_at_bounds(found, spec)
+        self._at_bounds = _share_at_bounds(demos, spec)
 
     def draw(self, n: int, generator: torch.Generator) -> SequenceBatch:
         """Return n windows on the CPU, drawn in proportion to their learned transitions.
 
-        They are no rows of an agent's replay: their ids are −1.
+        Their ids are −1, since they are no rows of an agent's replay.
         """
         device = generator.device
         chosen = torch.randint(len(self._ids), (n,), generator=generator, device=device).cpu().numpy()
@@ -91,18 +92,18 @@ class DemoStore:
         return replace(batch, ids=torch.full_like(batch.ids, -1))
 
     def show(self, normaliser: Normaliser | NoNormaliser) -> None:
-        """Take all observations into the running statistics."""
-        for episode in self._found.episodes:
+        """Add all observations to the running statistics of ``normaliser``."""
+        for episode in self._demos.episodes:
             normaliser.observe(episode.obs)
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
         """Yield the rewards of each episode; see :class:`~algorithm.core.data.Rewarded`."""
-        for stream, episode in enumerate(self._found.episodes):
+        for stream, episode in enumerate(self._demos.episodes):
             yield stream, 0, (episode.reward * self._reward_scale).tolist(), True
 
     def rows(self) -> Rows:
-        """Return a line for the start screen."""
-        episodes = self._found.episodes
+        """Return a line for the start screen: episodes, steps, returns, memory and digest."""
+        episodes = self._demos.episodes
         totals = [episode.total for episode in episodes]
         clipped = f", {self._at_bounds:.1%} of the actions at their bounds" if self._at_bounds else ""
         text = (
@@ -114,17 +115,17 @@ class DemoStore:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the episodes of the only file; of several files, of theirs, whatever their names."""
-        first, *more = sorted(self._found.digests.values())
+        """SHA-256 of the episodes of a single file; for several files, of their digests in sorted order."""
+        first, *more = sorted(self._demos.digests.values())
         return hashlib.sha256(" ".join([first, *more]).encode()).hexdigest() if more else first
 
     def state(self) -> dict[str, Any]:
-        """Return what :meth:`check` compares, for a checkpoint."""
-        return {"demonstrations": dict(self._found.digests)}
+        """Return the digests of the files for a checkpoint; :meth:`check` compares them."""
+        return {"demonstrations": dict(self._demos.digests)}
 
     def check(self, saved: Mapping[str, Any]) -> None:
         """Raise StorageError unless ``saved``, a result of :meth:`state`, is of the same episodes."""
-        before, now = saved.get("demonstrations", {}), self._found.digests
+        before, now = saved.get("demonstrations", {}), self._demos.digests
         if sorted(before.values()) == sorted(now.values()):  # files may have other names
             return
         changed = sorted(name for name in now if name in before and now[name] != before[name])
@@ -141,30 +142,30 @@ class DemoStore:
         )
 
 
-def _check_probabilities(found: Demonstrations) -> None:
-    """Raise UsageError if an episode lacks the probabilities of whoever acted."""
-    lacking = sum(episode.behaviour_logp is None for episode in found.episodes)
+def _check_probabilities(demos: Demonstrations) -> None:
+    """Raise UsageError if an episode lacks the log-probabilities of its actions."""
+    lacking = sum(episode.behaviour_logp is None for episode in demos.episodes)
     if not lacking:
         return
     raise UsageError(
         "the demonstrations lack the probabilities of their actions",
         where="demonstrations.path",
-        why=f"V-trace corrects n-step targets with these, and {lacking} of {len(found.episodes)} "
+        why=f"V-trace corrects n-step targets with these, and {lacking} of {len(demos.episodes)} "
         "episodes lack them, or have those of another algorithm family",
         fix="set sac_config.use_n_step_is: false, or n_step: 1",
     )
 
 
-def _share_at_bounds(found: Demonstrations, spec: AgentSpec) -> float:
-    """Return the share of continuous actions at a bound; 0 where they have none."""
+def _share_at_bounds(demos: Demonstrations, spec: AgentSpec) -> float:
+    """Return the share of the numbers of continuous actions at a bound; 0 if they are not squashed."""
     if not spec.action.continuous or spec.action.squash != "tanh":
         return 0.0
-    continuous = np.concatenate([episode.action[:, spec.action.discrete :] for episode in found.episodes])
+    continuous = np.concatenate([episode.action[:, spec.action.discrete :] for episode in demos.episodes])
     return float((np.abs(continuous) >= np.tanh(np.float32(Z_LIMIT))).mean())
 
 
 def signal_rows(config: BehaviourConfig) -> Rows:
-    """Return a line on what is rewarded and cloned, for the start screen; none if that is as usual."""
+    """Return lines for the start screen on reward signals, cloning and demonstrations; none by default."""
     signals, cloning = config.reward_signals, config.behavioral_cloning
     parts = []
     if signals.extrinsic.strength != 1.0:

@@ -1,4 +1,4 @@
-"""Treatment of updates that are not finite: they are skipped, then rolled back, then end the training."""
+"""Handling of updates that are not finite: they are skipped, then rolled back, then the training ends."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ PATIENCE = 10
 """Skipped updates in a row after which the networks go back to the last checkpoint."""
 
 EXTREME_PATIENCE = 100
-"""Number of skipped updates in a row instead, if the last batch held a value as large as :data:`UNUSABLE`.
+"""The same number if the last batch held a value as large as :data:`UNUSABLE`.
 
-One such reward is in most batches of a small replay, and is no fault of the networks.
+In a small replay one such reward is in most batches, and is no fault of the networks.
 """
 
 ROLL_BACKS = 3
 """Maximum number of roll backs; one more ends the training."""
 
 RECOVERY = 1000
-"""Good updates after a roll back that reset the count of roll backs."""
+"""Number of good updates after a roll back that resets the count of roll backs."""
 
 LARGE = 1e6
-"""Size of rewards and observations beyond which they are named as the likely cause."""
+"""Size of rewards and observations from which a message names them as the likely cause."""
 
 Restore = Callable[[], Tensors | None]
-"""Function that returns the last checkpoint's ``Learner.tensors``, on any device, or None."""
+"""Function that returns the last checkpoint's ``Learner.tensors``, on any device; None without one."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -51,20 +51,20 @@ def diverged(why: str, step: int) -> NumericalError:
 class DivergenceMonitor:
     """Monitor of a learner's updates.
 
-    An update is good if every optimiser took its step and its errors are finite. After ``PATIENCE`` others
-    in a row, the last of them with usable numbers in its batch, the monitor restores the last checkpoint's
-    networks and optimisers. Counters, replay and random numbers continue. The training has diverged if that
-    does not help either, or there is no checkpoint.
+    An update is good if every optimiser took its step and its errors are finite. After ``PATIENCE`` bad ones
+    in a row, or ``EXTREME_PATIENCE`` if the last batch held extreme numbers, the monitor restores networks
+    and optimisers of the last checkpoint. Counters, replay and random numbers continue. The training has
+    diverged if that does not help either, or there is no checkpoint.
 
-    block: of the configuration, with the learner's ``learning_rate``
+    block: block of the configuration with the learner's ``learning_rate``, for messages
     """
 
     def __init__(self, learner: Learner, block: str) -> None:
         self._learner, self._block = learner, block
         self._restore: Restore = lambda: None  # nothing has been saved
         self._report: DivergenceReport = _Logged()
-        self.skipped = 0  # optimiser steps, and errors that were not taken
-        self._counted = learner.skipped  # what the learner had counted at the last look
+        self.skipped = 0  # optimiser steps that were skipped, and TD errors that were not used
+        self._counted = learner.skipped  # the learner's count at the last check
         self._in_a_row = self._rolled_back = self._good = 0
 
     def attach(self, *, restore: Restore, report: DivergenceReport) -> None:
@@ -72,7 +72,7 @@ class DivergenceMonitor:
         self._restore, self._report = restore, report
 
     def passes(self, batch: SequenceBatch, step: int, *, finite: bool) -> bool:
-        """Return whether the update just made is good; the results of any other one must not be used.
+        """Return whether the update just made is good; the results of a bad one must not be used.
 
         batch:  the update's batch
         step:   environment steps, for messages
@@ -92,8 +92,8 @@ class DivergenceMonitor:
             self._roll_back(step, cause)
         return False
 
-    def not_settled(self, step: int) -> None:
-        """Count new transitions whose TD errors are not finite; they keep their initial priority."""
+    def count_new_rows(self, step: int) -> None:
+        """Count a step's new transitions with TD errors that are not finite; they keep their priority."""
         self._count(1, step, f"it was that of a new transition ({RUN_BLOCK}.use_add_with_td)")
 
     def _count(self, steps: int, step: int, cause: str) -> None:
@@ -142,7 +142,7 @@ class DivergenceMonitor:
 
 
 def _cause(batch: SequenceBatch, block: str) -> tuple[bool, str]:
-    """Return whether a number of a batch is too large for any update, and a text with a key that may help."""
+    """Return whether a batch holds a number too large for any update, and a text with a key that may help."""
     reward = _largest(batch.reward, batch.valid)
     seen = [_largest(v, batch.obs_valid) for v in batch.obs.values() if v.is_floating_point()]
     observation = max(seen, default=0.0)
@@ -162,12 +162,12 @@ def _advice(reward: float, observation: float, block: str) -> str:
 
 
 def _largest(x: Tensor, valid: Tensor) -> float:
-    """Return max |x| where ``valid`` [B, T]; 0 where nothing is."""
+    """Return max |x| of x [B, T, ...] at the ``valid`` positions [B, T]; 0 without any."""
     return float(x[valid].abs().amax()) if bool(valid.any()) and x[valid].numel() else 0.0
 
 
 class _Logged:
-    """Warnings in the log."""
+    """Report that only writes to the log."""
 
     skipped = rolled_back = staticmethod(_LOGGER.warning)
-    told = staticmethod(_LOGGER.info)
+    info = staticmethod(_LOGGER.info)

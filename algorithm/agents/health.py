@@ -11,15 +11,15 @@ from itertools import pairwise
 from algorithm.core.wording import short
 
 WINDOW = 12
-"""Summaries that are kept."""
+"""Number of summaries that a history keeps."""
 
 RETURNS = ("rollout/return_mean", "rollout/return_min", "rollout/return_max", "rollout/length")
-"""Metrics of a summary that every family watches."""
+"""Metrics of a summary that the rules of every family read."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One summary: environment steps and the finite ones among the family's watched metrics."""
+    """Summary at an environment step, with those of the family's watched metrics that are finite."""
 
     step: int
     values: Mapping[str, float]
@@ -27,14 +27,15 @@ class Summary:
 
 @dataclass
 class History:
-    """The last summaries and the extremes of the whole run.
+    """The last summaries, and the extremes of the whole run.
 
-    random_until:    steps with random actions, ``start_step``
-    reward_scale:    ``base_config.reward_scale``, a factor of values and temperatures but not of returns
-    largest_return:  size of the largest return of any episode times ``reward_scale``, 0 before the first
-    largest_reward:  the same per step of the episode
-    longest_episode: mean steps of an episode, the largest so far
-    random_returns:  means of the summaries with random actions, and in any case of the first one
+    random_until:    number of steps with random actions, ``start_step``
+    reward_scale:    ``base_config.reward_scale``, a factor in values and temperatures but not in returns
+    rows:            the last summaries, oldest first
+    largest_return:  size of the largest return of any episode times ``reward_scale``; 0 before the first
+    largest_reward:  the same divided by the episode's steps
+    longest_episode: largest mean length of episodes in a summary, in steps
+    random_returns:  mean returns of the summaries with random actions, and always of the first one
     """
 
     random_until: int
@@ -46,7 +47,7 @@ class History:
     random_returns: list[float] = field(default_factory=list)
 
     def add(self, row: Summary) -> None:
-        """Store a summary."""
+        """Store a summary, and update the extremes."""
         self.rows.append(row)
         *names, length_name = RETURNS
         sizes = [self.reward_scale * abs(row.values[name]) for name in names if name in row.values]
@@ -61,45 +62,45 @@ class History:
             self.random_returns.append(row.values["rollout/return_mean"])
 
     def known(self, name: str, count: int = WINDOW) -> list[float]:
-        """Return the metric in those of the last ``count`` summaries that have it."""
+        """Return the values of a metric in the last ``count`` summaries, without those that lack it."""
         return [row.values[name] for row in list(self.rows)[-count:] if name in row.values]
 
     def last(self, name: str, count: int = WINDOW) -> list[float]:
-        """Return the metric in the last ``count`` summaries; empty unless all of them have it."""
+        """Return the values of a metric in the last ``count`` summaries; empty unless all have it."""
         values = self.known(name, count)
         return values if len(values) == count else []
 
     def now(self, name: str) -> float:
-        """Return the metric in the last summary; NaN, which no comparison holds for, where it is missing."""
+        """Return a metric of the last summary; if it is missing, NaN, for which no comparison holds."""
         return self.rows[-1].values.get(name, math.nan)
 
     def least(self, name: str, count: int = WINDOW) -> float:
-        """Return the smallest of :meth:`last`; NaN without any."""
+        """Return the smallest value of :meth:`last`; NaN without any."""
         return min(self.last(name, count), default=math.nan)
 
     def most(self, name: str, count: int = WINDOW) -> float:
-        """Return the largest of :meth:`last`; NaN without any."""
+        """Return the largest value of :meth:`last`; NaN without any."""
         return max(self.last(name, count), default=math.nan)
 
     def returns(self, count: int = WINDOW) -> float:
-        """Return the mean of the returns in the last summaries; NaN unless more than half have one."""
-        found = self.known("rollout/return_mean", count)
-        return sum(found) / len(found) if len(found) >= (count + 1) // 2 else math.nan
+        """Return the mean return over the last ``count`` summaries; NaN unless half of them have one."""
+        returns = self.known("rollout/return_mean", count)
+        return sum(returns) / len(returns) if len(returns) >= (count + 1) // 2 else math.nan
 
     def span(self, count: int) -> int:
         """Return the environment steps between the last summary and the one ``count`` before it."""
         return self.rows[-1].step - self.rows[-1 - count].step
 
     def ahead(self, gamma: float) -> float:
-        """Return the maximum horizon of a value in steps: 1 / (1 − γ), or an episode with γ = 1."""
+        """Return the largest horizon of a value in steps: 1 / (1 − γ), or the longest episode if γ is 1."""
         return 1 / (1 - gamma) if gamma < 1 else self.longest_episode
 
     def horizon(self, gamma: float) -> float:
-        """Return the horizon of a value in steps: 1 / (1 − γ), or an episode where that is shorter."""
+        """Return the horizon of a value in steps: 1 / (1 − γ), or the longest episode if that is shorter."""
         return min(self.longest_episode, self.ahead(gamma))
 
     def earned(self, gamma: float) -> float:
-        """Return the largest value of rewards alone: the largest return or a lasting largest reward."""
+        """Return the largest possible value of rewards: the largest return, or reward at each step."""
         return max(self.largest_return, self.largest_reward * self.ahead(gamma))
 
     @property
@@ -109,18 +110,19 @@ class History:
 
 
 def grows(values: list[float], factor: float = 1.0) -> bool:
-    """Return whether each of the values is above the one before, and the last ``factor`` times the first."""
+    """Return whether each value is above the one before, and the last at least ``factor`` times the first."""
     rising = all(after > before for before, after in pairwise(values))
     return len(values) > 1 and rising and values[-1] >= factor * values[0]
 
 
 def told_apart(updates_per_step: float, penalty: float, history: History) -> str | None:
-    """Report a discriminator that is sure of everything, in six summaries and 1,000 updates, without a gain.
+    """Report a discriminator that is certain of all transitions, while returns do not rise.
 
-    Its reward then hardly says what would be better.
+    It is reported after six summaries and 1,000 updates. The reward of such a discriminator hardly depends
+    on the actions.
 
-    updates_per_step: of the agent
-    penalty:          weight of that of the slope
+    updates_per_step: updates of the agent per environment step
+    penalty:          weight of the gradient penalty
     """
     sure = history.least("gail/expert", 6) >= 0.98 and history.most("gail/policy", 6) <= 0.02
     before, now = history.random_return, history.returns(6)
@@ -135,7 +137,7 @@ def told_apart(updates_per_step: float, penalty: float, history: History) -> str
 
 
 SIGNALS = ("gail/expert", "gail/policy")
-"""Metrics of signals that a rule looks at."""
+"""Metrics of reward signals that a rule reads."""
 
 Rule = Callable[[History], "str | None"]
-"""A rule of the health monitor: a line for a person once trouble is certain, else None."""
+"""Rule of the health monitor: returns a warning once trouble is certain, else None."""

@@ -1,4 +1,4 @@
-"""The common part of every family's learner: what a checkpoint holds of it, and how it comes back."""
+"""The base class of every family's learner: its state in a checkpoint, and how it is restored."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 class Learner:
     """Networks, their optimisers and the random numbers of their updates.
 
-    A family adds ``update(batch)``, which counts in ``updates``. Its optimisers add to the tensor
-    ``_skipped`` for each step that was not taken.
+    A family adds ``update(batch)``, which counts in ``updates``. Its optimisers add 1 to the tensor
+    ``_skipped`` for each step that they skip.
 
     seed: of all random numbers drawn in updates
-    networks: all of them; a family with more than one module may override :meth:`modules` instead
-    return_scale: of rewards; none unless a family sets another
+    networks: module of all networks; a family with several modules may override :meth:`modules` instead
+    return_scale: scale of rewards; no scaling unless a family sets one
     """
 
     return_scale: ReturnScale | NoReturnScale
@@ -32,7 +32,7 @@ class Learner:
         **{name: (f"model.{name}.",) for name in ("normaliser", "rep", "policy")},
         "extensions": ("extensions.",),
     }
-    """Parts that other networks can take the place of -> beginnings of their names in a checkpoint."""
+    """Parts that ``--init_from`` can take from another run -> prefixes of their names in a checkpoint."""
 
     def __init__(self, device: torch.device, seed: int, networks: nn.Module | None = None) -> None:
         self._networks = networks
@@ -66,7 +66,7 @@ class Learner:
         return int(self._skipped)
 
     def observe(self, new: StepBatch) -> None:
-        """Take rows that are new in the store into the running statistics."""
+        """Add newly stored transitions to the running statistics."""
         self.return_scale.observe(new)
 
     def close(self, stream: int) -> None:
@@ -74,31 +74,31 @@ class Learner:
         self.return_scale.close(stream)
 
     def scale_learning_rate(self, factor: float) -> None:
-        """Set the steps of every optimiser to ``factor`` times its learning rate, from the next one on."""
+        """Scale the learning rate of every optimiser by ``factor``, from the next step on."""
         for optimiser in self.optimisers().values():
             optimiser.factor = factor
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Return all state by file of a checkpoint: ``model``, all networks, and ``optim``, the rest.
+        """Return all tensors by file of a checkpoint: ``model``, all networks, and ``optim``, the rest.
 
-        ``updates`` is the one number beside it.
+        Only the number ``updates`` is saved apart.
         """
         optim: dict[str, Tensor] = {}
         for name, optimiser in self.optimisers().items():
             optim |= {f"{name}.{k}": v for k, v in optimiser.tensors().items()}
-        optim |= {f"random.{name}": one.get_state() for name, one in self.generators().items()}
+        optim |= {f"random.{name}": generator.get_state() for name, generator in self.generators().items()}
         optim |= {f"returns.{k}": v for k, v in self.return_scale.tensors().items()}
         return {"model": self.modules().state_dict(), "optim": optim}
 
     def trained(self) -> frozenset[str]:
-        """Return the names in ``model`` of what is trained: no targets, statistics and fixed networks."""
+        """Return the names in ``model`` of trained parameters: no targets, statistics, fixed networks."""
         named = self.modules().named_parameters(remove_duplicate=False)
         return frozenset(name for name, parameter in named if parameter.requires_grad)
 
     def load_tensors(self, tensors: Tensors, updates: int) -> bool:
-        """Take over what :meth:`tensors` returned. Raises ValueError if networks differ in name or shape.
+        """Load the result of :meth:`tensors`. Raises ValueError if networks differ in name or shape.
 
-        Returns whether random numbers continue too; those of another kind of device begin anew.
+        Returns whether random numbers continue too; saved by another kind of device, they begin anew.
         """
         self.roll_back(tensors)
         optim = tensors["optim"]
@@ -123,7 +123,7 @@ class Learner:
             raise ValueError(f"the saved networks do not fit the configured ones: {error}") from error
 
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
-        """Begin with other networks. ``optim``: of :meth:`tensors`; None: as at first."""
+        """Begin with the networks ``model`` of :meth:`tensors`; optim: None to reset the optimisers."""
         self.load_model(model)
         for optimiser in self.optimisers().values():
             optimiser.reset()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from algorithm.core.console import panel, readout
 
 SIGNALS = ("curiosity", "rnd", "gail")
-"""Signals that may have a horizon of their own, by their names in metrics."""
+"""Reward signals that may have a horizon of their own, by their names in metrics."""
 
 OF_HORIZONS = {
     "loss/q": "critic loss",
@@ -15,7 +15,7 @@ OF_HORIZONS = {
     "loss/value": "value loss",
     "ppo/explained_variance": "explained variance",
 }
-"""Metrics of a further horizon, without the name of its signal."""
+"""Metrics of a further horizon, without the suffix of its signal -> meaning."""
 
 METRICS: Mapping[str, str] = {
     "loss/gail": "discriminator loss with gradient penalty",
@@ -48,4 +48,4 @@ READOUTS = (
     readout("gail", reward="gail/bonus_mean", expert="gail/expert", policy="gail/policy", loss="loss/gail"),
     readout("Q apart", **{signal: f"value/q_{signal}" for signal in SIGNALS}),
 )
-"""Lines of the live panel on the signals that are on."""
+"""Lines of the live panel on reward signals; lines without data are left out."""

@@ -1,4 +1,4 @@
-"""Means of the last updates' metrics for the log; only reading them waits for the device."""
+"""Means of the last updates' metrics for the log. Adding metrics does not wait for the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from algorithm.core.data import SequenceBatch, State, UpdateResult
 
 KEPT = 20
-"""Updates that a logged value is averaged over."""
+"""Number of updates over which a logged value is averaged."""
 
 _NOTHING = torch.empty(0, dtype=torch.bool)
 
@@ -20,7 +20,7 @@ _NOTHING = torch.empty(0, dtype=torch.bool)
 class MetricsWindow:
     """The metrics of the last updates, and ids, weights and priorities of the last batch.
 
-    td_error_max: TD errors from here on have the same priority; None where there are no priorities
+    td_error_max: TD errors of this size or more have the same priority; None without priorities
     """
 
     def __init__(self, td_error_max: float | None = None) -> None:
@@ -29,21 +29,21 @@ class MetricsWindow:
         self._updates: deque[tuple[Mapping[str, Tensor], Tensor]] = deque(maxlen=KEPT)  # metrics, valid
         self._priority = self._weight = self._anchors = torch.empty(0)  # [B] each, of the last one
 
-    def add(self, batch: SequenceBatch, result: UpdateResult, own: int | None = None) -> None:
+    def add(self, batch: SequenceBatch, result: UpdateResult, num_own: int | None = None) -> None:
         """Store the metrics of an update made with ``batch``.
 
-        own: windows of the replay, the first ones; None: all
+        num_own: number of the batch's first windows that are of the replay; None: all
         """
         self._updates.append((result.metrics, _NOTHING if result.valid is None else result.valid))
-        self._priority, self._weight = result.priority[:own], batch.weight[:own]
-        self._anchors = result.anchor_ids[:own]
+        self._priority, self._weight = result.priority[:num_own], batch.weight[:num_own]
+        self._anchors = result.anchor_ids[:num_own]
         if self.td_error_max is not None:
             self._saturated = self._priority >= self.td_error_max
 
     def metrics(self, next_id: int) -> dict[str, float]:
-        """Return the mean of each value over those of the last updates that have it; empty before the first.
+        """Return the mean of each value over the last updates that have it; empty before the first update.
 
-        next_id: of the replay, for the ages of the sampled rows
+        next_id: id of the replay's next row, for the ages of the sampled rows
         """
         if not self._updates:
             return {}
@@ -62,16 +62,16 @@ class MetricsWindow:
         }
 
     def _names(self) -> list[str]:
-        """Return the names of all values; not every update has a policy's."""
+        """Return the names of all values; not every update has those of a policy step."""
         return list(dict.fromkeys(name for metrics, _ in reversed(self._updates) for name in metrics))
 
     def _mean(self, name: str) -> float:
-        """Return a mean; a resumed run's earlier updates lie on the CPU, and may lack a new metric."""
+        """Return the mean of a value; earlier updates of a resumed run are on the CPU, and may lack it."""
         values = [_mean(metrics[name], valid) for metrics, valid in self._updates if name in metrics]
         return float(torch.stack([value.to(values[-1].device) for value in values]).mean())
 
     def state(self, next_id: int) -> State:
-        """Return the mean of each value in float32; next_id: as for :meth:`metrics`."""
+        """Return the values of each update, averaged over its positions; next_id: as in :meth:`metrics`."""
         if not self._updates:
             return State(meta={"names": []})
         names = self._names()
@@ -95,7 +95,7 @@ class MetricsWindow:
     def load_state(self, state: State, next_id: int) -> None:
         """Continue from what :meth:`state` returned. Raises ValueError for tables of another size.
 
-        next_id: of the replay now, whose ids may begin anew
+        next_id: id of the loaded replay's next row, whose ids may begin anew
         """
         names, arrays = state.meta["names"], {name: np.array(a) for name, a in state.arrays.items()}
         self._updates.clear()
@@ -112,7 +112,7 @@ class MetricsWindow:
 
 
 def _mean(value: Tensor, valid: Tensor) -> Tensor:
-    """Return a scalar: itself, or of values [..., B, T] the mean over the valid positions [B, T]."""
+    """Return a scalar as it is, or the mean of values [..., B, T] over the valid positions [B, T]."""
     if not value.dim():
         return value.float()
     each = value.float().masked_fill(~valid, 0.0).sum((-2, -1)) / valid.sum().clamp(min=1)

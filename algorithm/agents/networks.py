@@ -1,4 +1,4 @@
-"""Construction of the basis of every family's agent: device, networks, extensions."""
+"""Construction of device, networks and extensions, which every family's agent needs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from algorithm.nn.protocols import Obs
 
 
 def pick_device(name: str, *, suits_gpu: bool = False) -> torch.device:
-    """Return the device ``cpu``, ``cuda``, ``cuda:1``, ``gpu`` (= cuda) or ``auto``.
+    """Return the torch device for ``cpu``, ``cuda``, ``cuda:1``, ``gpu`` (= cuda) or ``auto``.
 
-    suits_gpu: ``auto`` is a GPU where there is one
-    Raises UsageError for one that is not there.
+    suits_gpu: ``auto`` chooses a GPU if there is one
+    Raises UsageError for an unknown or missing device.
     """
     if name == "auto":
         return torch.device("cuda" if suits_gpu and torch.cuda.is_available() else "cpu")
@@ -42,10 +42,10 @@ def pick_device(name: str, *, suits_gpu: bool = False) -> torch.device:
 
 
 def suits_gpu(family: Family, config: BehaviourConfig, spec: AgentSpec) -> bool:
-    """Return whether updates are of images, or of so much that a GPU is faster than a core of a CPU."""
+    """Return whether updates learn from images, or are large enough to be faster on a GPU than on a CPU."""
     critic = config.nn_config.q or {}
-    given = critic.get("hidden") or critic.get("dense_n")
-    widths = [one for one in (given if isinstance(given, list) else [given]) if isinstance(one, int)]
+    hidden = critic.get("hidden") or critic.get("dense_n")
+    widths = [width for width in (hidden if isinstance(hidden, list) else [hidden]) if isinstance(width, int)]
     inside = max(widths or [256]) * (4 if critic.get("block") in ("inverted", "residual") else 1)
     return family.processes(config) == 1 and (
         bool(spec.obs.images)
@@ -57,7 +57,7 @@ def suits_gpu(family: Family, config: BehaviourConfig, spec: AgentSpec) -> bool:
 def extensions_of(
     inputs: Inputs, networks: Networks, demonstrations: Demonstrated | None = None
 ) -> tuple[Extension, ...]:
-    """Build the extensions from their own random stream; critics therefore begin alike without them."""
+    """Build the extensions with random numbers of their own: the initial critics do not depend on them."""
     config = inputs.config
     build = Build(
         spec=inputs.spec,
@@ -73,9 +73,9 @@ def extensions_of(
 
 
 def make_networks(inputs: Inputs, classes: Mapping[str, Network]) -> Networks:
-    """Build the single networks of a behaviour.
+    """Build the networks of a behaviour, one of each kind.
 
-    classes: of the family, see :attr:`algorithm.agents.base.Family.networks`
+    classes: those of the family, see :attr:`algorithm.agents.base.Family.networks`
     """
     _seed(inputs, "networks")
     run = inputs.config.run
@@ -91,13 +91,15 @@ def make_networks(inputs: Inputs, classes: Mapping[str, Network]) -> Networks:
 
 
 def _seed(inputs: Inputs, purpose: str) -> None:
-    """Seed torch for first networks, by ``network_seed`` where that is set."""
-    own = inputs.config.run.network_seed
-    torch.manual_seed(stream_seed(inputs.seed if own is None else own, purpose, inputs.behaviour))
+    """Seed torch for initial networks by ``network_seed``, or by the run's seed if that is not set."""
+    network_seed = inputs.config.run.network_seed
+    torch.manual_seed(
+        stream_seed(inputs.seed if network_seed is None else network_seed, purpose, inputs.behaviour)
+    )
 
 
 def policy_in_windows(policy: nn.Module, state: Tensor, obs: Obs) -> HybridAction:
-    """Return the distributions of a policy [B, T, ...] in states [B, T, S] and obs of the same positions."""
+    """Return a policy's distributions [B, T, ...] in states [B, T, S]; obs: [B, T, ...] by name."""
     flat = {name: x.flatten(0, 1) for name, x in obs.items()}
     distribution: HybridAction = policy(state.flatten(0, 1), flat)
     return distribution.map(lambda x: x.unflatten(0, state.shape[:2]))

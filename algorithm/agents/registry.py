@@ -1,11 +1,11 @@
-"""The algorithm families, one line each: the only file outside of a family that names one.
+"""The table of built-in algorithm families, and access to their rules, metrics and charts.
 
 A package has one family or several: a module ``family`` with ``FAMILIES``, imported for an agent, and two
 optional modules without torch: ``config`` with ``contradictions(config)``, ``misplaced``, ``BARRED``,
-``RESUME_RULES``, ``CLONES`` where demonstrated actions can be cloned, and ``MIXES`` where updates are of
+``RESUME_RULES``, ``CLONES`` if demonstrated actions can be cloned, and ``MIXES`` if updates learn from
 windows, which may be demonstrated ones; and ``metrics`` with ``METRICS`` and ``PANELS``.
 
-Other packages, and modules of a task, bring a :class:`~algorithm.agents.base.Family` and none of these.
+Families of other packages or of a task's modules are only a :class:`~algorithm.agents.base.Family`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAMILIES: dict[str, str] = {
     "ACER": "algorithm.agents.on_policy.acer",
     "TD3": "algorithm.agents.td3",
 }
-"""``algorithm`` of a configuration -> package."""
+"""Value of the key ``algorithm`` -> package of the family."""
 ALGORITHMS = Group("asac.families", "algorithm", "algorithm", own=tuple(FAMILIES))
 
 _SHARED = ("algorithm.agents.off_policy", "algorithm.agents")
@@ -41,21 +41,21 @@ _SHARED = ("algorithm.agents.off_policy", "algorithm.agents")
 
 
 def family(config: BehaviourConfig) -> Family:
-    """Return the family that a behaviour's configuration chooses.
+    """Return the family that a behaviour's configuration chooses by ``algorithm``.
 
-    Raises UsageError for one of another package, or of a module, that cannot be loaded or is none; ModelError
-    for keys of its own that it does not have.
+    Raises UsageError if another package's or a module's family cannot be loaded, or is no Family; ModelError
+    for unknown ``algorithm_args``.
     """
     from algorithm.agents.base import Family
 
     plugin = find(ALGORITHMS, config.algorithm)
-    found: Family = (
+    chosen: Family = (
         importlib.import_module(f"{FAMILIES[config.algorithm]}.family").FAMILIES[config.algorithm]
         if plugin is None
         else plugin.instance(Family)
     )
-    found.keys_of(config)
-    return found
+    chosen.keys_of(config)
+    return chosen
 
 
 def contradictions(config: BehaviourConfig) -> Iterator[Any]:
@@ -70,7 +70,7 @@ def contradictions(config: BehaviourConfig) -> Iterator[Any]:
 
 
 def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
-    """Return why a key says nothing with ``algorithm``, and what to do; None where it says something."""
+    """Return why a key of a block has no effect with ``algorithm``, and what to do; None if it has one."""
     for name, package in FAMILIES.items():
         module = _optional(package, "config")
         if name != algorithm and block == getattr(module, "BLOCKS", {}).get(name):
@@ -89,9 +89,9 @@ def barred(algorithm: str) -> Collection[str]:
 
 
 def resume_rule(algorithm: str, path: str) -> Callable[[Any, Any], str] | None:
-    """Return what a family says of another value of a key when a run is resumed, in place of the key itself.
+    """Return a family's rule for a changed key on resume, which replaces the key's own; None without one.
 
-    The rule has the form of ``resume`` in :func:`algorithm.core.fields.option`.
+    path: dotted key. The rule has the form of ``resume`` in :func:`algorithm.core.fields.option`.
     """
     module = _config_of(algorithm)
     rules: Mapping[str, Callable[[Any, Any], str]] = getattr(module, "RESUME_RULES", {})
@@ -104,8 +104,8 @@ def metrics() -> Mapping[str, str]:
 
 
 def panels() -> tuple[Panel, ...]:
-    """Return the charts that a report has for the agents of any family; one without data is left out."""
-    return tuple(one for module in _metrics() for one in module.PANELS)
+    """Return the charts of all families for a report, which leaves out charts without data."""
+    return tuple(chart for module in _metrics() for chart in module.PANELS)
 
 
 def _metrics() -> list[ModuleType]:
@@ -116,7 +116,7 @@ def _metrics() -> list[ModuleType]:
 
 
 def _config_of(algorithm: str) -> ModuleType | None:
-    """Return the module of a family's keys; one of another package has none."""
+    """Return the module ``config`` of a built-in family; None for a family of another package."""
     return _optional(FAMILIES[algorithm], "config") if algorithm in FAMILIES else None
 
 

@@ -1,7 +1,7 @@
-"""The roles of a training: all that the parts outside a family use of an agent.
+"""The interfaces between an algorithm family and the rest of the program.
 
-A family (:mod:`algorithm.agents.registry`) fills them in. Trainer, checkpoints, evaluation, checks, pages and
-``ds`` use nothing else of it.
+A family (:mod:`algorithm.agents.registry`) implements them. Trainer, checkpoints, evaluation, checks, pages
+and ``ds`` use nothing else of it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Tensors = Mapping[str, Mapping[str, "Tensor"]]
 
 
 class Policy(Protocol):
-    """An actor for any number of agents of one behaviour."""
+    """Policy that acts for any number of agents of one behaviour."""
 
     @property
     def stored_carry_shape(self) -> tuple[int, ...]:
-        """Shape of what is recorded of a carry, its first numbers: the networks' own, or (0,) for nothing."""
+        """Shape of a carry's recorded part, its first numbers: the networks' memory, or (0,) for none."""
 
     def initial_carry(self, n: int) -> Float:
         """Return the carry of n agents at the start of their episodes, [n, *C]."""
@@ -43,11 +43,14 @@ class Policy(Protocol):
     def act(
         self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
     ) -> ActorOutput:
-        """Return actions of N ≥ 1 agents, among those that ``action_mask`` [N, ΣN] allows."""
+        """Return actions of N ≥ 1 agents, among those that ``action_mask`` [N, ΣN] allows.
+
+        obs: [N, ...] by name; prev_action: [N, A] flat, 0 at the start; carry: [N, *C]
+        """
 
 
 class SamplingPolicy(Policy, Protocol):
-    """A policy that can also return its mode."""
+    """Policy that can also act by its mode."""
 
     @override
     def act(
@@ -63,19 +66,19 @@ class SamplingPolicy(Policy, Protocol):
 
 
 class ExploringPolicy(Policy, Protocol):
-    """The policy that collects experience: random while ``warming_up``, then sampled."""
+    """Policy that collects experience: random actions while ``warming_up``, then samples."""
 
     warming_up: bool
 
     def state(self) -> State:
-        """Return its random numbers and whether it is warming up."""
+        """Return the state of the random numbers, and whether the policy is warming up."""
 
     def load_state(self, state: State) -> None:
         """Continue from what :meth:`state` returned."""
 
 
 class Recorder(Protocol):
-    """A destination of transitions."""
+    """Destination of transitions, such as an agent."""
 
     def add_steps(self, steps: StepBatch) -> None:
         """Store transitions: a step of all environments, or several from a remote actor."""
@@ -85,11 +88,11 @@ class Recorder(Protocol):
 
 
 class Collector(Protocol):
-    """A source of transitions, a step at a time: local environments or remote actors."""
+    """Source of transitions, a step at a time: local environments or remote actors."""
 
     @property
     def steps(self) -> int:
-        """Steps of all agents so far: transitions, all of which the agents have."""
+        """Number of transitions of all agents so far; all of them have been stored."""
 
     @property
     def behaviour_steps(self) -> Mapping[str, int]:
@@ -97,55 +100,55 @@ class Collector(Protocol):
 
     @property
     def agents(self) -> frozenset[tuple[str, int]]:
-        """(behaviour, id) of every agent that is there now."""
+        """(behaviour, id) of every agent that exists now."""
 
     def step(self) -> list[Episode]:
-        """Take a step, or wait a moment for a remote one; returns the episodes that ended with it."""
+        """Take a step, or wait a moment for a remote one; return the episodes that ended with it."""
 
     def truncate(self) -> None:
         """End unfinished local episodes as truncated and begin new ones."""
 
     def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> bool:
-        """Take the environments' parameters from these lessons, from each one's next reset on.
+        """Take the environments' parameters from these lessons, from the next reset of each on.
 
-        reset: that comes at once, and open episodes end as truncated
-        Returns whether all episodes that end from here on began in these lessons.
+        lessons: parameter -> name of its lesson; reset: reset all at once, open episodes end as truncated
+        Returns whether all episodes that end from now on began in these lessons.
         """
 
     def state(self) -> State:
-        """Return what :meth:`load_state` continues from, between two steps."""
+        """Return the state for :meth:`load_state`; to be called between two steps."""
 
     def load_state(self, state: State) -> list[str]:
-        """Continue from what :meth:`state` returned; returns a line on each thing that is not exact."""
+        """Continue from what :meth:`state` returned; return a line on everything that is not exact."""
 
     def metrics(self) -> dict[str, float]:
         """Return values to log at a summary."""
 
     def rows(self) -> Rows:
-        """Return more lines for the panel of a run."""
+        """Return further lines for a run's panel in the terminal."""
 
 
 class DivergenceReport(Protocol):
-    """A receiver of reports on updates that are not finite."""
+    """Receiver of reports on updates that are not finite."""
 
     def skipped(self, line: str) -> None:
-        """Report skipped steps; not called for every one."""
+        """Report skipped steps; not called for every step."""
 
     def rolled_back(self, line: str) -> None:
         """Report that the networks went back to a checkpoint."""
 
-    def told(self, line: str) -> None:
-        """Report something that is no fault."""
+    def info(self, line: str) -> None:
+        """Report something that is no fault, such as the start of a compilation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """Steps of an agent in another process, and what it has learned from them there. Can be pickled.
+    """Work of an agent's copy in another process, for the owner's statistics and counts. Can be pickled.
 
-    rows:    observations of the steps, name -> [n, ...], of those that have running statistics
-    returns: see :meth:`~algorithm.core.data.Rewarded.rewards`; of streams that no other process has
-    updates: gradient updates; skipped: of them
-    staleness: of each update, those that other processes made since its weights were read
+    rows:    observations of its steps that have running statistics, name -> [n, ...]
+    returns: its rewards, see :meth:`~algorithm.core.data.Rewarded.rewards`; their streams are its own
+    updates: number of gradient updates; skipped: number of skipped ones among them
+    staleness: for each update, the number of updates of other processes since its weights were read
     metrics: of the last update
     """
 
@@ -157,44 +160,46 @@ class Contribution:
     metrics: Mapping[str, float]
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
-        """Yield the returns."""
+        """Yield ``returns``, as :class:`~algorithm.core.data.Rewarded` requires."""
         return iter(self.returns)
 
 
 class Contributor(Protocol):
-    """An agent that several processes may train: one of them owns it, and the others have a copy each."""
+    """Agent that several processes may train: one of them owns it, and the others have a copy each."""
 
     def weights(self) -> Sequence[Tensor]:
-        """Return what an update changes, [P] each: parameters and the optimiser's state."""
+        """Return the tensors [P] that an update changes: parameters and the optimiser's state."""
 
     def statistics(self) -> Tensor:
         """Return the running statistics of observations and rewards, [S] in double precision."""
 
     def join(self, shared: Sequence[Tensor]) -> None:
-        """Become a copy, which acts by its own parameters and adds its steps to ``shared`` weights."""
+        """Become a copy, which acts by its own parameters and applies its updates to ``shared`` weights."""
 
     def renew(self, statistics: Tensor) -> None:
-        """Read the shared parameters, and take over the owner's statistics. For a copy, between rollouts."""
+        """Read the shared parameters, and load the owner's statistics. For a copy, between rollouts."""
 
     def contribution(self, stream: Callable[[int], int], staleness: Sequence[int]) -> Contribution:
-        """Return what a copy has done since the last one; stream: names its streams for the owner."""
+        """Return a copy's work since the last call; stream: maps its streams to numbers of the owner's."""
 
     def take_in(self, work: Contribution) -> None:
-        """Take into the owner's statistics and counts what a copy has done."""
+        """Add a copy's work to the owner's statistics and counts."""
 
 
 MakeReplay = Callable[..., "ReplayBuffer"]
-"""A :class:`~algorithm.replay.buffer.ReplayBuffer` from that class's arguments, or its equal."""
+"""Constructor with the arguments of :class:`~algorithm.replay.buffer.ReplayBuffer`."""
 
 
 @dataclass(frozen=True, repr=False)
 class Inputs:
     """Inputs of the networks that act.
 
-    config:    the behaviour's own merged configuration
+    spec:      observations and actions
+    config:    merged configuration of the behaviour
     nn_file:   the task's networks; None for the defaults
-    behaviour: name; every random stream is derived from a seed and this name
-    seed:      of the run, and so of the first networks
+    behaviour: its name; all random numbers are derived from a seed and this name
+    seed:      of the run, and so of the initial networks
+    device:    of the networks
     """
 
     spec: AgentSpec
@@ -222,11 +227,11 @@ class ActingInputs(Inputs):
 class AgentInputs(Inputs):
     """Inputs of an agent.
 
-    memory:      the budget of stored experience
+    memory:      budget of stored experience
     greedy:      act with the policy's mode while training
-    make_replay: constructor of the replay; None: a plain one
-    demonstrations: None, too, where nothing is learned
-    relabel: a change of sampled windows; None: there is none
+    make_replay: constructor of the replay; None: :class:`~algorithm.replay.buffer.ReplayBuffer`
+    demonstrations: episodes to learn from; None without any, and for an agent that does not learn
+    relabel:     change of sampled windows; None for no change
     """
 
     _: KW_ONLY
@@ -239,7 +244,7 @@ class AgentInputs(Inputs):
 
 @dataclass(frozen=True)
 class Acting:
-    """A remote exploring policy, and the modules that its weights are loaded into."""
+    """Exploring policy of a remote actor, and the modules into which its weights are loaded."""
 
     policy: ExploringPolicy
     parts: Mapping[str, nn.Module]
@@ -247,10 +252,10 @@ class Acting:
 
 @dataclass(frozen=True)
 class RemoteLimits:
-    """Limits on what remote actors send for a behaviour.
+    """Limits on the transitions that remote actors send for a behaviour.
 
-    max_length: transitions of all agents in a message; None: as ``base_config.max_episode_length`` says
-    max_lag:    versions that the weights of a stored segment may be behind; None: any
+    max_length: transitions of all agents in a message; None: ``base_config.max_episode_length``
+    max_lag:    versions by which the weights that acted may be older than the newest; None: any
     """
 
     max_length: int | None = None

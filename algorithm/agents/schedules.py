@@ -1,4 +1,4 @@
-"""Schedules of a run: step sizes that fall, updates that are owed, and events every so many steps."""
+"""Schedules of a run: learning rates, updates that are due, and events at an interval of steps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from algorithm.keys.run import RunConfig
 
 
 def rate_factor(run: RunConfig, step: int, last: int) -> float:
-    """Return the factor on all step sizes at environment step ``step`` of a run with ``last`` of them.
+    """Return the factor on all learning rates at environment step ``step`` of a run of ``last`` steps.
 
-    It is e + (1 − e) x, with the end e and x = left, or (1 − cos π left) / 2 (arXiv 1608.03983, eq. 5), where
-    left falls from 1 to 0 behind ``learning_rate_hold``. A run without an end, −1, keeps its step sizes.
+    It is e + (1 − e) x, with e = ``learning_rate_end`` and x = left, or (1 − cos π left) / 2 (eq. 5 of arXiv
+    1608.03983); left falls from 1 to 0 after ``learning_rate_hold``. For no end, last = −1, left is 1.
     """
     hold = run.learning_rate_hold
     left = 1.0 if last < 0 else 1.0 - min(1.0, max(0, step - hold) / max(1, last - hold))
@@ -23,10 +23,10 @@ def rate_factor(run: RunConfig, step: int, last: int) -> float:
 
 
 class RatioUpdates:
-    """Gradient updates owed for environment steps: exactly ``ratio`` per step, fractions carried over.
+    """Schedule of gradient updates: exactly ``ratio`` per environment step, fractions carried over.
 
-    ratio:      updates per environment step, whatever the number of environments
-    start_step: steps before learning begins; no updates are owed for them
+    ratio:      updates per environment step, for any number of environments
+    start_step: steps before learning begins; no updates are due for them
     """
 
     def __init__(self, ratio: float, start_step: int) -> None:
@@ -36,7 +36,7 @@ class RatioUpdates:
         self._step = 0
 
     def due(self, step: int) -> int:
-        """Return the updates to make after ``step`` environment steps; they count as made."""
+        """Return the number of updates to make after ``step`` environment steps, and count them as made."""
         self._step = step
         owed = self.owed
         self._done += owed
@@ -44,27 +44,27 @@ class RatioUpdates:
 
     @property
     def owed(self) -> int:
-        """Updates to make after the last step that is known."""
+        """Number of updates to make after the step of the last :meth:`due`."""
         return self._due(self.ratio) - self._done
 
     def _due(self, ratio: float) -> int:
         return math.floor(ratio * max(0, self._step - self._since) + 1e-9)
 
     def defer(self, step: int) -> None:
-        """Count from ``step``: no update was possible before."""
+        """Begin to count at ``step``, because no update was possible before."""
         self._from = self._since = step
         self._done = 0
 
     def carry_over(self, updates: int) -> None:
-        """Keep so many updates owed that could not be made now."""
+        """Keep ``updates`` due that could not be made now."""
         self._done -= updates
 
     def achieved(self, step: int, updates: int) -> float:
-        """Return updates per environment step since learning began; NaN before."""
+        """Return ``updates`` divided by the environment steps since learning began; NaN before."""
         return updates / (step - self._from) if step > self._from else math.nan
 
     def state(self) -> dict[str, float]:
-        """Return what :meth:`load_state` continues from, as JSON."""
+        """Return the state for :meth:`load_state`, as JSON."""
         return {
             "ratio": self.ratio,
             "from": self._from,
@@ -83,11 +83,11 @@ class RatioUpdates:
 
 
 class FifoUpdates(RatioUpdates):
-    """One update for every full batch of data that has not been used yet (``use_replay_buffer: false``).
+    """Schedule of an update for every full batch of unused windows (``use_replay_buffer: false``).
 
-    Waiting windows are counted anew each time, so none is owed.
+    Unused windows are counted anew each time, so no updates are carried over.
 
-    ready:      number of windows that wait to be used
+    ready:      returns the number of unused windows
     batch_size: windows of an update
     start_step: steps before learning begins
     """
@@ -99,23 +99,23 @@ class FifoUpdates(RatioUpdates):
 
     @override
     def due(self, step: int) -> int:
-        """Return one update for each full batch; 0 before learning begins."""
+        """Return the number of full batches of unused windows; 0 before learning begins."""
         self._step = step
         return self.owed
 
     @property
     @override
     def owed(self) -> int:
-        """Updates to make; they are not counted."""
+        """Number of updates to make; they are not counted as made."""
         return 0 if self._step < self._from else self._ready() // self._batch_size
 
 
 class Every:
-    """An event that is due whenever a counter crosses a multiple of ``interval``; never for −1.
+    """Event that is due whenever a counter crosses a multiple of ``interval``; never if that is −1.
 
     start: initial value of the counter; multiples up to it count as crossed
-    shortest: the first intervals are halved up to three times, but not below this; whenever eight of them are
-              over, they double. By default they are whole from the beginning
+    shortest: the first intervals are halved up to three times, but not below this length; they double after
+              eight of them. None: all intervals are whole
     """
 
     def __init__(self, interval: int, start: int = 0, *, shortest: int | None = None) -> None:

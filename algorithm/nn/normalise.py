@@ -77,7 +77,7 @@ class NoNormaliser(nn.Module):
 
     add = observe
 
-    def settle(self) -> None:
+    def commit_statistics(self) -> None:
         """Do nothing: nothing was added."""
 
 
@@ -161,13 +161,13 @@ class Normaliser(nn.Module):
             self.shift = self.shift.to(self.scale.dtype)
 
     def add(self, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Keep n rows for :meth:`settle`, until which their arrays must not change."""
+        """Keep n rows for :meth:`commit_statistics`; their arrays must not change before that."""
         self._added.append(rows)
 
-    def settle(self) -> None:
-        """Observe all added rows at once: one merge for a thousand agents costs what it costs for one.
+    def commit_statistics(self) -> None:
+        """Observe all added rows at once: a merge of a thousand agents' rows costs as much as that of one.
 
-        The result does not depend on how many were added at a time.
+        The result does not depend on how many rows were added at a time.
         """
         if self._added:
             added, self._added = self._added, []
@@ -175,8 +175,8 @@ class Normaliser(nn.Module):
 
     @override
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """Save all that has been added as well."""
-        self.settle()
+        """Save the statistics with all rows that have been added."""
+        self.commit_statistics()
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
     @torch.no_grad()

@@ -269,7 +269,7 @@ def test_new_transitions_without_a_finite_td_error_keep_the_largest_priority():
         rollout.step()
         agent.learn(rollout.steps)
     rollout.step()  # episode 7 of 5 steps each: its second one
-    ids = np.concatenate(agent._own_priority._new)
+    ids = np.concatenate(agent._priorities._new)
     kept = agent.replay._sampler.tree.leaves[ids % 500].copy()
     agent._schedule.due = lambda step: 0
     agent.learn(37)

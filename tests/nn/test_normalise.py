@@ -100,7 +100,7 @@ def test_added_rows_enter_at_once_however_many_came_at_a_time(sizes):
         normaliser.add({"obs": portion})
     assert not normaliser.count
     for _ in range(2):
-        normaliser.settle()
+        normaliser.commit_statistics()
         assert all(
             torch.equal(*pair) for pair in zip(normaliser.buffers(), after(rows).buffers(), strict=True)
         )

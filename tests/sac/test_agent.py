@@ -86,7 +86,7 @@ def test_a_step_of_all_agents_is_stored_and_counted_as_their_segments_one_by_one
     for _ in range(60):
         rollout.step()
         for agent in (at_once, one_by_one):
-            agent.learner.model.normaliser.settle()
+            agent.learner.model.normaliser.commit_statistics()
     assert digest(at_once.replay) == digest(one_by_one.replay)
     pairs = zip(at_once.learner.tensors().values(), one_by_one.learner.tensors().values(), strict=True)
     assert all(torch.equal(one[name], other[name]) for one, other in pairs for name in one)
@@ -98,14 +98,14 @@ def test_new_rows_enter_with_their_own_td_error():
     agent, rollout = agent_and_rollout(use_add_with_td=True, replay_ratio=0.5, n_step=2)
     train(agent, rollout, 60)
     first = agent.replay.next_id
-    while not agent._own_priority._new:
+    while not agent._priorities._new:
         rollout.step()
     state = agent.learner._generator.get_state()
     leaves = agent.replay._sampler.tree.leaves
-    ids = np.concatenate(agent._own_priority._new)
+    ids = np.concatenate(agent._priorities._new)
     assert len(ids)
     largest = leaves[ids % 500].copy()
-    agent._own_priority.settle(learning=True)
+    agent._priorities.update(learning=True)
     agent.learner._generator.set_state(state)
     error = agent.learner.td_error(agent.replay.windows(ids)).numpy()
     expected = agent.replay._sampler.priority(error)
@@ -117,14 +117,14 @@ def test_new_rows_enter_with_their_own_td_error():
 def test_new_rows_that_their_step_overwrote_need_no_priority():
     """Six streams in nine rows: a step in which episodes end writes up to twelve."""
     agent, rollout = agent_and_rollout(n=6, capacity=9, batch_size=2, start_step=3, use_add_with_td=True)
-    settle, lost = agent._own_priority.settle, []
+    update, lost = agent._priorities.update, []
 
-    def settled(*, learning):
-        ids = np.concatenate(agent._own_priority._new)
+    def updated(*, learning):
+        ids = np.concatenate(agent._priorities._new)
         lost.append(np.count_nonzero(ids < agent.replay.next_id - agent.replay.capacity))
-        settle(learning=learning)
+        update(learning=learning)
 
-    agent._own_priority.settle = settled
+    agent._priorities.update = updated
     train(agent, rollout, 300)
     assert 0 in lost and max(lost) >= 3
     assert agent.learner.updates > 100
@@ -133,15 +133,15 @@ def test_new_rows_that_their_step_overwrote_need_no_priority():
 def test_where_every_new_row_is_overwritten_nothing_is_judged():
     agent, rollout = agent_and_rollout(n=6, capacity=9, batch_size=2, start_step=3, use_add_with_td=True)
     train(agent, rollout, 60)
-    agent._own_priority.added(np.arange(6))
+    agent._priorities.added(np.arange(6))
     agent.learner.td_error = lambda batch: pytest.fail("nothing is left to judge")
-    agent._own_priority.settle(learning=True)
+    agent._priorities.update(learning=True)
 
 
 def test_before_learning_begins_new_rows_keep_the_largest_priority():
     agent, rollout = agent_and_rollout(use_add_with_td=True)
     train(agent, rollout, 10)
-    assert agent._own_priority._new == [] and agent.learner.updates == 0
+    assert agent._priorities._new == [] and agent.learner.updates == 0
     leaves = agent.replay._sampler.tree.leaves
     assert np.unique(leaves[leaves > 0]).tolist() == [10.0**0.4]  # td_error_max ** alpha
 

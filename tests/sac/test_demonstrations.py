@@ -12,7 +12,7 @@ import torch
 from algorithm.actions.parts import Categorical, NoBranches
 from algorithm.agents.imitation.batches import MixedBatches
 from algorithm.agents.imitation.cloning import Constraint, cloning_loss
-from algorithm.agents.off_policy.setup import take_back
+from algorithm.agents.off_policy.setup import set_priorities
 from algorithm.agents.registry import family
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
@@ -194,7 +194,8 @@ def test_batches_have_the_share_of_a_step_behind_the_agents_own():
         batches.move(step)
         batch = batches.sample()
         alien = (batch.ids == -1).all(1)
-        assert alien.tolist() == [False] * (10 - number) + [True] * number and batches.own == 10 - number
+        assert alien.tolist() == [False] * (10 - number) + [True] * number
+        assert batches.num_replayed == 10 - number
         assert (batch.weight[alien] == 1.0).all() and batch.weight[~alien].max() == 1.0
         shown = torch.cat([torch.tensor(e.obs["obs"]) for e in demonstrations(SMALL).episodes])
         seen = batch.obs["obs"][alien, 0]
@@ -217,10 +218,10 @@ def test_priorities_and_ages_are_those_of_the_agents_own_windows():
     before = tree.leaves.copy()
     batch = agent._batches.sample()
     result = agent.learner.update(batch)
-    assert len(result.priority) == B and take_back(agent.replay, result, agent._batches.own)
+    assert len(result.priority) == B and set_priorities(agent.replay, result, agent._batches.num_replayed)
     changed = set(np.flatnonzero(tree.leaves != before))
     assert changed <= set(result.anchor_ids[:8].tolist()) and len(changed) > 1
-    agent._recent.add(batch, result, agent._batches.own)
+    agent._recent.add(batch, result, agent._batches.num_replayed)
     found = agent.metrics(16)
     assert 0 <= found["replay/age_mean"] < 30
     state = agent.state()

@@ -21,10 +21,10 @@ from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.ops.imitation import cloning_error, constraint_weight
 from algorithm.ops.shapes import valid_share, window_mean
 
-_BETWEEN_STOPS = 100  # steps of cloning
+_BETWEEN_STOPS = 100  # steps of cloning between two calls of ``stop``
 
 Squash = Callable[[Tensor], Tensor]
-"""From the policy's mean to the continuous action u that it stands for."""
+"""Function from the policy's mean to the continuous action u."""
 
 
 def cloning_loss(
@@ -32,8 +32,10 @@ def cloning_loss(
 ) -> Tensor:
     """Return ``Σ_i (squash(m)_i − u_i)² / |A_c| + mean_b −log π_b(a_b)`` [P] of flat actions [P, A].
 
-    The sum is over the parts there are, m the policy's mean; its standard deviation has no part in it. A
-    greedy discrete part has no probability that could be raised.
+    m is the policy's mean; its standard deviation does not matter. The continuous or the discrete term is
+    left out if the action lacks that part; a greedy discrete part has no probability that could be raised.
+
+    policy: outputs at P states; action: [P, A] demonstrated; mask: [P, ΣN]
     """
     error = torch.zeros(action.shape[:-1], device=action.device)
     if isinstance(discrete, Categorical):
@@ -46,23 +48,23 @@ def cloning_loss(
 
 
 class Constraint:
-    """A policy held near the actions of a batch: ``−λ q`` and :func:`cloning_loss` (TD3+BC).
+    """Constraint of a policy to the actions of a batch: the loss ``−λ q`` plus :func:`cloning_loss` (TD3+BC).
 
-    λ is :func:`~algorithm.ops.imitation.constraint_weight` (arXiv 2106.06860, eq. 5). An entropy bonus is
-    added as it is: with λ, which is large where values are small, it would outweigh the cloning.
+    λ is :func:`~algorithm.ops.imitation.constraint_weight` (arXiv 2106.06860, eq. 5). An entropy bonus is not
+    multiplied by λ, which is large for small values: it would outweigh the cloning.
 
-    discrete: the discrete part of actions; alpha: of the weight
+    discrete: the discrete part of actions; alpha: numerator of λ
     """
 
     def __init__(self, discrete: DiscretePart, alpha: float) -> None:
         self._discrete, self._alpha = discrete, alpha
 
     def weight(self, value: Tensor, share: Tensor) -> Tensor:
-        """Return λ, of values [P] of the policy's actions and the share [P] of each position in the mean."""
+        """Return λ. value: [P] Q of the policy's actions; share: [P] of each position in the mean."""
         return constraint_weight(value, share, alpha=self._alpha)
 
     def cloning(self, policy: HybridAction, action: Tensor, mask: Tensor, share: Tensor) -> Tensor:
-        """Return the cloning's part of the policy's loss, a scalar.
+        """Return the mean :func:`cloning_loss`, a scalar.
 
         policy: outputs at P states
         action, mask: [P, A] and [P, ΣN] of the batch; share: [P] of each position in the mean
@@ -73,16 +75,17 @@ class Constraint:
 class Cloning:
     """Steps of Adam on :func:`cloning_loss` of demonstrated actions.
 
-    Families with rollouts make them after all updates of a rollout. Between these the policy would be another
-    one than that of their ratios.
+    Families with rollouts take them after all updates of a rollout: between two updates they would change
+    the policy by which the ratios are computed.
 
     model:    encoder and policy, which learn
-    flats:    storages that they lie in, which the updates' optimisers have too; by the new ones' names
+    flats:    storages of their parameters, shared with the updates' optimisers; by names of new optimisers
     discrete: the discrete part of actions
-    training_mode: of the networks
-    store:    demonstrations; batch_size: sequences of a step
+    training_mode: context in which the networks are in training mode
+    store:    demonstrations; batch_size: windows in a step
     updates:  steps for each update of the agent
-    squash:   of the continuous part; without one an error beyond ±1 has a gradient
+    learning_rate: of Adam; skipped: tensor that counts skipped steps
+    squash:   function from the policy's mean to u; by default the mean itself, which may be beyond ±1
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class Cloning:
         self._training_mode = training_mode
         self._norms = BatchStatistics([model.policy])
         self._layer_noise = LayerNoise([model.rep, model.policy], on=True)
-        # What has no part in the loss, such as the values, has gradient and moments 0 and so stays.
+        # Parameters without influence on the loss, such as those of values, have gradient 0 and do not move.
         self.optimisers = {
             name: FlatAdam(flat, learning_rate, skipped=skipped) for name, flat in flats.items()
         }
@@ -112,7 +115,7 @@ class Cloning:
 
     @property
     def factor(self) -> float:
-        """Share of the learning rate in the next step."""
+        """Factor on the learning rate in the next step."""
         return self._factor
 
     @factor.setter
@@ -122,7 +125,10 @@ class Cloning:
             optimiser.factor = factor
 
     def update(self, n: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Take n steps; return ``loss/cloning``, their mean, on the device; nothing where none is taken."""
+        """Take n steps; return their mean loss, ``loss/cloning``, on the device; {} if none is taken.
+
+        generator: of the demonstrations drawn, and of noisy layers
+        """
         if not (n and self.factor):
             return {}
         with self._training_mode():
@@ -164,12 +170,13 @@ class Cloning:
 
 
 class Pretraining:
-    """Steps of cloning, then updates on demonstrations, as many as the configuration asks for in all.
+    """Steps of cloning, then updates on demonstrations, before the first environment step.
 
-    clone:  takes so many steps, and returns their metrics
-    steps, updates: of each, in all; the attributes are those so far
-    cloned: called once the steps are complete
-    update: makes one update
+    clone:   takes a number of steps, and returns their metrics
+    steps:   steps of cloning in all; the attribute: so far
+    updates: updates in all; the attribute: so far
+    cloned:  called once the steps are complete
+    update:  makes an update
     """
 
     def __init__(
@@ -186,21 +193,21 @@ class Pretraining:
         self.steps = self.updates = 0
 
     def run(self, stop: Callable[[], bool]) -> dict[str, float]:
-        """Make what is left, until ``stop``; return the metrics of the last cloning, if there was any."""
-        found: Mapping[str, Tensor] = {}
+        """Make the steps and updates that are left, until ``stop``; return metrics of the last cloning."""
+        metrics: Mapping[str, Tensor] = {}
         while self.steps < self._steps and not stop():
             n = min(self._steps - self.steps, _BETWEEN_STOPS)
-            found = self._clone(n)
+            metrics = self._clone(n)
             self.steps += n
             if self.steps == self._steps:
                 self._cloned()
         while self.steps >= self._steps and self.updates < self._updates and not stop():
             self._update()
             self.updates += 1
-        return {name: float(value) for name, value in found.items()}
+        return {name: float(value) for name, value in metrics.items()}
 
     def state(self) -> dict[str, Any]:
-        """Return the numbers so far, as JSON."""
+        """Return the numbers of steps and updates so far, as JSON."""
         return {"steps": self.steps, "updates": self.updates}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

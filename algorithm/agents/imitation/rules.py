@@ -39,10 +39,10 @@ _AGAINST_OFFLINE = {
 
 
 def contradictions(config: AnyConfig, *, clones: bool, mixes: bool) -> Iterator[Contradiction]:
-    """Yield signals and uses of demonstrations that cannot be; keys are dotted from the top level.
+    """Yield contradictions of signals and uses of demonstrations, with dotted keys from the top level.
 
-    clones: the chosen family's policy can be cloned into
-    mixes:  its updates are of windows, which may be demonstrated ones
+    clones: the chosen family's policy can clone actions
+    mixes:  the family's updates learn from windows, which may be demonstrated ones
     """
     yield from _of_signals(config)
     yield from _of_cloning(config, clones=clones)
@@ -52,7 +52,7 @@ def contradictions(config: AnyConfig, *, clones: bool, mixes: bool) -> Iterator[
 
 
 def _of_signals(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield signals without anything to learn from, and horizons of those that are off."""
+    """Yield a reward of 0, GAIL without demonstrations, and horizons of signals that are off."""
     signals = config.reward_signals
     strengths = {name: getattr(signals, name).strength for name in ("extrinsic", "rnd", "gail")}
     switches = {name: f"reward_signals.{name}.strength" for name in strengths}
@@ -113,7 +113,7 @@ def _of_cloning(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction]:
 
 
 def _of_uses(config: AnyConfig, *, mixes: bool) -> Iterator[Contradiction]:
-    """Yield uses without episodes or with another family, and keys of a use that there is not."""
+    """Yield uses without demonstrations or with an unfit family, and keys that belong to an unused one."""
     shown = config.demonstrations
     used = [key for key in _USES if getattr(shown, key)]
     yield from contradicting(
@@ -151,7 +151,7 @@ def _of_uses(config: AnyConfig, *, mixes: bool) -> Iterator[Contradiction]:
 
 
 def _of_updates(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield what families with updates of windows cannot have at once."""
+    """Yield contradictions of families whose updates learn from windows."""
     keys, shown, cloning = config.run, config.demonstrations, config.behavioral_cloning
     random = keys.start_step not in (0, type(keys).model_fields["start_step"].default)
     greedy = bool(getattr(keys, "discrete_dqn_like", False))

@@ -1,4 +1,4 @@
-"""Acting with the policy of an off-policy algorithm, in the learner's process and elsewhere."""
+"""Acting with the policy of an off-policy algorithm, in the learner's process and in remote actors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def new_actor(
     seed: int,
     extensions: Sequence[Extension] = (),
 ) -> Actor:
-    """Return an actor; exploring: with ``action_noise`` and noisy layers."""
+    """Return an actor of the policy ``model``; exploring: with ``action_noise`` and noisy layers."""
     noise: Noise = NoNoise()
     if exploring and keys.action_noise is not None:
         noise = SpreadNoise(*keys.action_noise)
@@ -59,13 +59,13 @@ def new_actor(
 def behaviour_policy(
     spec: AgentSpec, keys: OffPolicyConfig, actor: Actor, rng: np.random.Generator, *, greedy: bool = False
 ) -> BehaviourPolicy:
-    """Return the exploring policy, which begins with random actions.
+    """Return the policy that collects experience: random actions for ``start_step``, then those of ``actor``.
 
-    Raises UsageError if extensions shall choose among actions whose noise is held.
+    Raises UsageError if ``noise_repeat`` holds the noise and an extension chooses among sampled actions.
     """
     kind: Callable[..., BehaviourPolicy] = partial(BehaviourPolicy, greedy=greedy)
     if keys.noise_repeat > 1 and spec.action.continuous and not greedy:
-        if names := ", ".join(type(one).__name__ for one in actor.choice.scorers):
+        if names := ", ".join(type(scorer).__name__ for scorer in actor.choice.scorers):
             raise UsageError(
                 f"{RUN_BLOCK}.noise_repeat is {keys.noise_repeat}, and {names} chooses among actions",
                 where=f"{RUN_BLOCK}.extensions",
@@ -86,14 +86,16 @@ def behaviour_policy(
 def acting_parts(
     model: ActingModel, extensions: Iterable[Extension], parts: ActionParts
 ) -> dict[str, nn.Module]:
-    """Return the modules that an exploring actor uses, by name; a learner's other modules are not sent.
+    """Return the modules that an exploring actor uses, by name: those that remote actors are sent.
 
     Critics are among them only if a discrete part is greedy, extensions only if they choose among actions.
     """
     used: dict[str, nn.Module] = {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
     if parts.discrete.asks_critics:
         used |= {"q": model.q, "signal_q": model.signal_q}
-    scorers = {type(one).__name__: one for one in extensions if one.num_candidates > 1}
+    scorers = {
+        type(extension).__name__: extension for extension in extensions if extension.num_candidates > 1
+    }
     return used | scorers
 
 
@@ -103,7 +105,7 @@ def make_acting(algorithm: AlgorithmSpec, inputs: ActingInputs) -> Acting:
     keys = algorithm.keys(inputs.config)
     parts = algorithm.make_parts(spec.action, inputs.config, True)
     networks = make_networks(replace(inputs, spec=with_values(inputs.spec, keys)), NETWORKS)
-    extensions = [one.to(device) for one in extensions_of(inputs, networks)]
+    extensions = [extension.to(device) for extension in extensions_of(inputs, networks)]
     make_q = partial(networks.make, "ModelQ")
     horizons = by_horizon(extensions, Horizon(keys.gamma)) if parts.discrete.asks_critics else ()
     model = ActingModel(

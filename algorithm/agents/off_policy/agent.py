@@ -1,4 +1,4 @@
-"""An off-policy agent: the only place that joins networks, learner, policy and replay."""
+"""An off-policy agent, which joins networks, learner, policy and replay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from algorithm.agents.off_policy.description import all_notices, describe
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.objective import AlgorithmSpec
 from algorithm.agents.off_policy.setup import (
-    OwnTdError,
+    InitialPriorities,
     check_can_fill,
     make_learner,
     make_replay,
@@ -31,9 +31,9 @@ from algorithm.agents.off_policy.setup import (
     make_sources,
     make_store,
     prioritised,
+    set_priorities,
     show,
     staleness_in,
-    take_back,
 )
 from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.off_policy.values import with_values
@@ -84,7 +84,7 @@ class OffPolicyAgent(Agent):
         )
         self.warm_up_steps = config.demonstrations.warm_up_policy or keys.start_step
         self._schedule = make_schedule(keys, self.replay, self.warm_up_steps)
-        self._own_priority = OwnTdError(self.replay, learner) if keys.use_add_with_td else None
+        self._priorities = InitialPriorities(self.replay, learner) if keys.use_add_with_td else None
         # Otherwise beta grows with each batch or, without an end, never.
         anneals = config.replay_config.beta_increment_per_sampling is None and last >= 0
         self._anneals_until = last if anneals else None
@@ -92,7 +92,7 @@ class OffPolicyAgent(Agent):
     @property
     @override
     def updates_per_step(self) -> float:
-        """Gradient updates due for an environment step; without a replay every window is used once."""
+        """Gradient updates per environment step: ``replay_ratio``, or 1 / batch_size for fresh windows."""
         return self._schedule.ratio
 
     @override
@@ -103,12 +103,12 @@ class OffPolicyAgent(Agent):
     @property
     @override
     def weights_version(self) -> int:
-        """Number of times that remote actors were due new weights: by updates, and by cloning before them."""
+        """Number of new versions of the weights for remote actors: by updates, and by cloning before them."""
         return super().weights_version + (self._pretraining.steps > 0)
 
     @override
     def acting_parts(self) -> dict[str, nn.Module]:
-        """Return the modules that an exploring remote policy needs."""
+        """Return the modules that an exploring remote policy needs, by name."""
         parts = self._algorithm.make_parts(self.spec.action, self.config, True)
         return acting_parts(self.learner.model, self.learner.extensions, parts)
 
@@ -131,34 +131,34 @@ class OffPolicyAgent(Agent):
 
     @override
     def attach(self, *, restore: Callable[[], Tensors | None], report: DivergenceReport) -> None:
-        """Go back to what ``restore`` returns when training diverges."""
+        """Set the source of tensors for a diverged training, and its reports; see :meth:`.Agent.attach`."""
         super().attach(restore=restore, report=report)
-        self.learner.return_scale.on_message = report.told
+        self.learner.return_scale.on_message = report.info
         if isinstance(self._compiled, CompiledUpdate):
-            self._compiled.on_message = report.told
+            self._compiled.on_message = report.info
 
     @override
     def added(self, ids: Int, new: StepBatch) -> None:
-        """Process transitions that have just been stored in these rows."""
-        if self._own_priority:
-            self._own_priority.added(ids)
+        """Process transitions that have just been stored in the rows ``ids``."""
+        if self._priorities:
+            self._priorities.added(ids)
         super().added(ids, new)
 
     @override
     def learn(self, step: int, watch: Stopwatch | None = None, *, run_step: int | None = None) -> None:
-        """Make all updates due; ``watch`` is charged with the time of sampling and of updating."""
+        """Make all updates that are due; see :meth:`.Agent.learn`. watch: times sampling and updating."""
         run_step = step if run_step is None else run_step
-        self.learner.model.normaliser.settle()
+        self.learner.model.normaliser.commit_statistics()
         self.policy.warming_up = step < self._keys.start_step
         self._batches.move(run_step)
         self.learner.scale_learning_rate(rate_factor(self._keys, run_step, self.config.base_config.max_step))
         if self._anneals_until is not None:
             self.replay.anneal(run_step / self._anneals_until)
-        if self._own_priority:
+        if self._priorities:
             try:
-                self._own_priority.settle(learning=self.updates > 0)
+                self._priorities.update(learning=self.updates > 0)
             except FloatingPointError:  # the new rows keep the largest priority
-                self._guard.not_settled(step)
+                self._guard.count_new_rows(step)
         if self.learner.cloning:
             until = self.config.behavioral_cloning.steps
             self.learner.cloning.factor = max(0.0, 1.0 - run_step / until) if until else 1.0
@@ -174,11 +174,11 @@ class OffPolicyAgent(Agent):
     @property
     @override
     def owes_updates(self) -> bool:
-        """True if updates are due, as after a signal that has cut them off."""
+        """True if updates are still due, for example after a signal interrupted them."""
         return self._schedule.owed > 0
 
     def _take(self, batches: Batches, step: int, watch: Stopwatch) -> bool:
-        """Make an update, with the cloning beside it; return whether there was a batch for it."""
+        """Make an update, and the steps of cloning after it; return whether there was a batch for it."""
         batch = batches.sample()
         watch.lap("sample")
         if batch is None:
@@ -187,11 +187,11 @@ class OffPolicyAgent(Agent):
         result = self.learner.update(batch.to(self.learner.device))
         if self.learner.cloning:
             result.metrics.update(self._clone(self.learner.cloning.updates))
-        finite = take_back(self.replay, result, batches.own)
+        finite = set_priorities(self.replay, result, batches.num_replayed)
         if self._guard.passes(batch, step, finite=finite):
             if result.carry is not None:
                 self.replay.refresh_carry(result)
-            self._recent.add(batch, result, batches.own)
+            self._recent.add(batch, result, batches.num_replayed)
         # Priorities included: fetching them is what waits for the device.
         watch.lap("update" if self._graphs == graphs else "compile")
         return True
@@ -207,7 +207,7 @@ class OffPolicyAgent(Agent):
 
     @override
     def pretrain(self, stop: Callable[[], bool]) -> dict[str, float]:
-        """Clone, then update on demonstrations alone; see :meth:`.Agent.pretrain`."""
+        """Clone, then make updates on demonstrations alone; see :meth:`.Agent.pretrain`."""
         before = self._pretraining.updates
         cloned = self._pretraining.run(stop)
         updated = self._pretraining.updates > before
@@ -223,7 +223,7 @@ class OffPolicyAgent(Agent):
 
     @override
     def own_metrics(self, step: int) -> dict[str, float]:
-        """Return values of the replay and of the last updates. Waits for the device."""
+        """Return values to log of the replay and of the last updates. Waits for the device."""
         replay = self.replay
         recent = self._recent.metrics(replay.next_id)
         if recent and self._keys.seq_encoder == "RNN" and len(replay):
@@ -234,7 +234,7 @@ class OffPolicyAgent(Agent):
 
     @override
     def stores(self) -> dict[str, ReplayBuffer]:
-        """Return the replay, by the name of an only one; nothing is stored offline."""
+        """Return the replay under the name "", as the only one; none offline, when nothing is stored."""
         return {} if self._offline else {"": self.replay}
 
     @override
@@ -244,7 +244,7 @@ class OffPolicyAgent(Agent):
 
     @override
     def own_state(self) -> dict[str, State]:
-        """Return the schedule of updates and the last metrics; no priority may be pending."""
+        """Return the states of schedule, last metrics and pretraining; no priority may be pending."""
         return {
             "schedule": State(meta=self._schedule.state()),
             "recent": self._recent.state(self.replay.next_id),
@@ -266,7 +266,7 @@ class OffPolicyAgent(Agent):
 
     @override
     def own_rows(self) -> Rows:
-        """Return lines on memory, replay and algorithm, and on what computes actions and updates."""
+        """Return lines on memory, replay, algorithm, acting and compilation for the start screen."""
         acting = self._new_actor("acting", exploring=True).way(self.config.base_config.n_envs)
         return describe(
             self.inputs, self._keys, self.learner, self.replay, acting=acting, compiled=self._compiled
@@ -282,7 +282,7 @@ def off_policy_family(
     watched: Sequence[str] = (),
     readouts: Sequence[Readout] = (),
 ) -> Family:
-    """Return a family of one off-policy algorithm; see :class:`algorithm.agents.base.Family`."""
+    """Return the family of an off-policy algorithm; arguments are those of :class:`.base.Family`."""
     return Family(
         name=name,
         keys=keys,

@@ -1,4 +1,4 @@
-"""Steps of an update as compiled graphs."""
+"""The steps of an update, compiled by ``torch.compile``."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from algorithm.nn.process import graphs_round
 from algorithm.nn.protocols import Obs
 
 Step = Callable[..., Returned]
-"""A step of an update: its batch first, its way to the gradients last."""
+"""Step of an update; its first argument is the batch, its last one computes the gradients."""
 
 
 class CompiledUpdate:
-    """Both steps of a learner's update, each a compiled graph; as written from the first that cannot be one.
+    """Both steps of a learner's update as compiled graphs; eager again once a graph fails to compile.
 
-    With ``matmul_precision: medium`` large matrix products are those of factors in bfloat16.
+    With ``matmul_precision: medium`` the factors of large matrix products are rounded to bfloat16.
 
-    eager_first: updates before the compiled ones, counted over all runs that go on from one another
-    graphs:      number of those that were compiled
-    on_message:  hears that it compiles, and what goes wrong there
+    eager_first: updates before the compiled ones, counted over a training and all its resumes
+    graphs:      number of graphs compiled so far
+    on_message:  called with a line when compilation begins or fails
     """
 
     def __init__(self, learner: OffPolicyLearner, eager_first: int = 0) -> None:
@@ -54,17 +54,17 @@ class CompiledUpdate:
         return self._functional.call(step, *arguments, self._functional)
 
     def learn_critics(self, batch: SequenceBatch, draws: Draws) -> CriticResult:
-        """Take the critics' step."""
+        """Take the critics' step; see :meth:`.OffPolicyLearner.learn_critics`."""
         return self._take(self._learner.learn_critics, batch, draws)
 
     def learn_policy(self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor) -> dict[str, Tensor]:
-        """Take the policy's step."""
+        """Take the policy's step; see :meth:`.OffPolicyLearner.learn_policy`."""
         return self._take(self._learner.learn_policy, batch, obs, state, noise)
 
     def _take(self, step: Step[Returned], batch: SequenceBatch, *arguments: object) -> Returned:
-        """Take a step; the first of a kind is compiled before, which takes some ten seconds.
+        """Take a step by its graph, which is compiled at first use; that takes some ten seconds.
 
-        A graph is for batches of one shape, and is made in training mode.
+        There is a graph for each step, shape of batches, and phase of the batch norms' warm-up.
         """
         if self._fails:
             return step(batch, *arguments)
@@ -86,9 +86,9 @@ class CompiledUpdate:
 
 
 def compile_steps(learner: OffPolicyLearner, max_step: int, *, images: bool) -> CompiledUpdate | str:
-    """Let a learner take compiled steps where they pay; return these, or why it takes them as written.
+    """Set ``learner.compiled`` if compilation pays; return the compiled steps, or the reason against them.
 
-    Arguments are those of :func:`reason_against`.
+    max_step, images: as of :func:`reason_against`
     """
     reason = reason_against(learner.keys, learner.device, max_step=max_step, images=images)
     if reason is not None:
@@ -102,7 +102,9 @@ def functional_of(
 ) -> Functional:
     """Return the networks as pure functions of the storages that an update writes.
 
-    others: modules besides the model's · steps: all optimisers · gate: the encoder's part of the first one's
+    others: modules besides the model's
+    steps:  all optimisers
+    gate:   range of the encoder's parameters in the first optimiser's storage
     """
     networks = [model.rep, model.policy, *_ensembles(model.critics), *others]
     if not isinstance(model.target, NoTarget):
@@ -122,18 +124,18 @@ def reason_against(
     max_step: float,
     images: bool = False,
 ) -> str | None:
-    """Return why updates are not compiled; None: they are.
+    """Return the reason why updates are not compiled; None: they are compiled.
 
     max_step: environment steps of the training; negative: it has no end
-    images:   some are observed; convolutions are no faster so
+    images:   observations have images; compilation does not make convolutions faster
     """
     planned = planned_updates(config, max_step)
     compilers = [environ.get("CXX"), "g++", "clang++", "c++", "cl"]
-    found = any(shutil.which(one) for one in compilers if one)
+    has_compiler = any(shutil.which(compiler) for compiler in compilers if compiler)
     reasons = (
         (config.compile == "off", "it is off"),
         (config.compile == "auto" and planned < WORTH, f"{planned:,.0f} updates are too few for it"),
         (config.compile == "auto" and images, "it does not make convolutions faster"),
-        (device.type == "cpu" and not found, "there is no C++ compiler (apt install g++)"),
+        (device.type == "cpu" and not has_compiler, "there is no C++ compiler (apt install g++)"),
     )
     return next((reason for holds, reason in reasons if holds), None)

@@ -20,15 +20,15 @@ from algorithm.keys.run import OTHER_NETWORKS, RunConfig
 _OTHER_REPLAY = "fixed: the replay stores different values per row"
 
 
-def _held_otherwise(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of another ``noise_repeat``: agents carry noise only where it is held."""
+def _new_noise_repeat(old: AnyConfig, new: AnyConfig) -> str:
+    """Return the effect of another ``noise_repeat`` on resume: agents carry noise only if it is held."""
     if (old.run.noise_repeat > 1) == (new.run.noise_repeat > 1):
         return "free: for noise that is drawn from now on"
     return "free: the open episodes end as truncated"
 
 
 class OffPolicyConfig(RunConfig):
-    """Keys of learning from a replay by critics."""
+    """Shared keys of algorithms that learn from a replay by critics."""
 
     use_replay_buffer: bool = option(
         True,
@@ -68,7 +68,7 @@ class OffPolicyConfig(RunConfig):
         ge=1,
         le=1000,
         shared=True,
-        resume=_held_otherwise,
+        resume=_new_noise_repeat,
     )
 
     ensemble_q_num: Whole = option(

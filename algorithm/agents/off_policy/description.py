@@ -29,9 +29,10 @@ def describe(
     acting: str,
     compiled: CompiledUpdate | str,
 ) -> Rows:
-    """Return lines on memory, replay and algorithm, and on what computes actions and updates.
+    """Return lines on memory, replay, algorithm, acting and compilation for the start screen.
 
-    compiled: of the learner, or why it is not
+    acting:   library that computes actions, see :meth:`algorithm.actions.actor.Actor.way`
+    compiled: the learner's compiled steps, or the reason why there are none
     """
     free = psutil.virtual_memory().available
     size = f"{replay.capacity:,} rows, {replay.nbytes / 2**20:,.0f} MB when full, {free / 2**20:,.0f} MB free"
@@ -50,7 +51,7 @@ def describe(
 
 
 def _memory(keys: OffPolicyConfig) -> Rows:
-    """Return a row on the agent's memory; none without memory."""
+    """Return a row on the agent's memory; no row without memory."""
     burn_in, learn = keys.burn_in_step, keys.learn_step
     if keys.seq_encoder is None:
         return []
@@ -74,8 +75,8 @@ def _algorithm(keys: OffPolicyConfig, spec: AgentSpec, objective: Objective) -> 
         "normalised observations": keys.use_normalization and normalised_names(spec.obs),
         "scaled rewards": keys.reward_scaling is True,
     }
-    parts = [target, _critics(keys), data, *objective.words, *(text for text, is_so in more.items() if is_so)]
-    return ", ".join(parts)
+    words = [target, _critics(keys), data, *objective.words, *(text for text, is_so in more.items() if is_so)]
+    return ", ".join(words)
 
 
 def _critics(keys: OffPolicyConfig) -> str:
@@ -103,7 +104,10 @@ def all_notices(
     replay: ReplayBuffer,
     compiled: CompiledUpdate | str,
 ) -> list[str]:
-    """Return lines on keys that are set and have no effect, or less than expected; as :func:`describe`."""
+    """Return lines on keys that are set and have no effect, or less than expected.
+
+    compiled: as of :func:`describe`
+    """
     config, base = inputs.config, inputs.config.base_config
     has_encoder = any(True for _ in learner.model.rep.parameters())
     lines = notices(inputs.spec, keys, learner.objective, has_encoder=has_encoder, n_envs=base.n_envs)
@@ -118,23 +122,26 @@ def all_notices(
 
 
 def too_short(keys: OffPolicyConfig, shown: DemoConfig, max_step: int) -> list[str]:
-    """Return a line if the training ends, at max_step, before an update; −1 for no end."""
+    """Return a line if the training ends before its first update; max_step: −1 for no end."""
     before, why = keys.start_step, f"steps are random actions ({RUN_BLOCK}.start_step)"
     if shown.warm_up_policy:
         before, why = shown.warm_up_policy, "steps fill the replay (demonstrations.warm_up_policy)"
-    own = keys.batch_size - int(shown.share * keys.batch_size)
-    if shown.offline or not 0 < max_step <= max(before, own - 1):
+    own_windows = keys.batch_size - int(shown.share * keys.batch_size)
+    if shown.offline or not 0 < max_step <= max(before, own_windows - 1):
         return []
     first = f"the first {before:,} {why}"
-    if before < own:
-        first = f"an update needs {own:,} windows ({RUN_BLOCK}.batch_size)"
+    if before < own_windows:
+        first = f"an update needs {own_windows:,} windows ({RUN_BLOCK}.batch_size)"
     return [f"nothing will be learned: {first}, and the training ends at {max_step:,}"]
 
 
 def notices(
     spec: AgentSpec, keys: OffPolicyConfig, objective: Objective, *, has_encoder: bool, n_envs: int
 ) -> list[str]:
-    """Return a line for each key that is set and has no effect, or another one than expected."""
+    """Return a line for each key that is set and has no effect, or another one than expected.
+
+    has_encoder: the encoder has parameters
+    """
     moot = [key for key in ("tau", "update_target_per_step") if getattr(keys, key) != _DEFAULT[key].default]
     table = (
         (
@@ -176,7 +183,7 @@ def notices(
 def _of_extensions(
     spec: AgentSpec, keys: OffPolicyConfig, *, has_encoder: bool
 ) -> tuple[tuple[object, str], ...]:
-    """Return whether each extension has no effect with this encoder, and a text on it."""
+    """Return (has no effect, notice) for each extension that depends on the encoder or the observations."""
     nothing = "has no effect: the encoder has nothing to learn (nn_config.rep.dense_depth is 0)"
     trains = "trains only the critics: the encoder has nothing to learn"
     looks = Augmentation(spec.obs, normalised=keys.use_normalization)

@@ -3,7 +3,7 @@
 Health rules of any learner with critics, each a function and a row of the table in :func:`critic_rules`.
 
 Each requires several signs at once, over many summaries, because a false alarm costs more trust than a late
-one. The tests hold recorded runs of both kinds, healthy ones and one in trouble.
+one. They are tested with recorded healthy runs, and with runs in trouble.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ WATCHED = (
     "replay/priority_saturated",
     "time/replay_ratio",
 )
-"""Metrics kept of a summary."""
+"""Metrics of a summary that health rules read."""
 
 
 def critic_rules(
     config: BehaviourConfig, keys: OffPolicyConfig, bonus: Callable[[History], float] = lambda _: 0.0
 ) -> dict[str, Rule]:
-    """Return the rules that can hold for this configuration, by name.
+    """Return the health rules that apply to this configuration, by name.
 
-    keys:  of the configuration, as the algorithm means them
-    bonus: the most that an algorithm adds to a value of rewards
+    keys:  shared keys, with the values that the algorithm prescribes
+    bonus: returns the most that an algorithm adds to a value of rewards, such as an entropy bonus
     """
     replay, prioritised = config.replay_config, keys.use_priority and keys.use_replay_buffer
     gail = config.reward_signals.gail
@@ -163,7 +163,7 @@ def diverging_critics(
 
 
 def held_back_critic(keys: OffPolicyConfig, history: History) -> str | None:
-    """Report that the clip limits a value's change to τ · ε an update, and the TD errors are much larger.
+    """Report that the clip limits a value's change to τ · ε per update, and the TD errors are much larger.
 
     In three summaries over 1,000 steps the clip removed the gradient of 0.8 of the learned positions, and TD
     errors of five times ε have not fallen by a fifth. A clip that is wide enough for the rewards removes
@@ -183,7 +183,7 @@ def held_back_critic(keys: OffPolicyConfig, history: History) -> str | None:
 
 
 def saturated_priorities(keys: OffPolicyConfig, replay: ReplayConfig, history: History) -> str | None:
-    """Report that nearly all priorities are the largest there is, so that they choose nothing.
+    """Report that nearly all priorities have the largest value, so that draws are almost uniform.
 
     In six summaries 0.9 of the TD errors were ``td_error_max`` or more, and their mean was twice that.
     """
@@ -211,9 +211,9 @@ def clamped_targets(keys: OffPolicyConfig, history: History) -> str | None:
 
 
 def runaway_statistics(keys: OffPolicyConfig, history: History) -> str | None:
-    """Report a batch norm whose running statistics are not those of the batches; policies act by them.
+    """Report a batch norm whose running statistics, by which policies act, differ from the batches'.
 
-    In six summaries a mean in a batch lay three standard deviations off; in sound trainings it is below one.
+    In six summaries a batch's mean was three standard deviations away; in sound trainings it is below one.
     """
     off = [name for name in ("norm/shift", "norm/shift_policy") if history.least(name, 6) >= 3]
     if not off:
@@ -226,5 +226,5 @@ def runaway_statistics(keys: OffPolicyConfig, history: History) -> str | None:
 
 
 def stuck(values: list[float], least: float) -> bool:
-    """Return whether all values are at least this large, and the last is no fifth below the first."""
+    """Return whether all values are at least ``least``, and the last is less than a fifth below the first."""
     return bool(values) and min(values) >= least and values[-1] >= 0.8 * values[0]

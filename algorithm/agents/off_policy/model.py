@@ -28,23 +28,23 @@ NETWORKS = {
     "ModelQ": Network("q", check_q, defaults.ModelQ),
     "ModelPolicy": Network("policy", check_policy, defaults.ModelPolicy),
 }
-"""Classes of an ``nn.py``."""
+"""Class names in an ``nn.py`` -> check and default of that network."""
 
 
 class Model(ActingModel):
-    """Owner of the networks.
+    """All networks of an agent, online and target.
 
-    Encoder and critics are trained by one optimiser and followed by one target, so they share a storage.
+    Encoder and critics share an optimiser and a target, so their parameters lie in one storage.
     All are in evaluation mode except inside ``training_mode()``; targets always are.
 
-    networks:      the single networks of the task
+    networks:      the task's networks, one of each kind
     normaliser:    the first layer of every observation
     action_size:   |A_c|, the critics' second input
-    ensemble_size: E, critics
-    horizons:      ensembles, one for each horizon of rewards
+    ensemble_size: E, number of critics for a horizon of rewards
+    horizons:      number of horizons, each of which has an ensemble of critics
     """
 
-    next_policy: nn.Module  # of targets: the policy, or its slow copy
+    next_policy: nn.Module  # chooses the actions of targets: the policy, or its slow copy
     bounds: nn.ModuleList  # of bootstrapped values, by horizon: make_horizons adds them
 
     def __init__(
@@ -74,9 +74,10 @@ class Model(ActingModel):
         self.training_mode = TrainingMode([self.rep, *self.critics, self.policy])
 
     def make_targets(self, online: FlatParameters | None) -> None:
-        """Create the target networks; encoder and critics lie in their optimiser's storage ``online``.
+        """Create the target networks of encoder and critics.
 
-        None: there are no target networks, and the online ones stand for them.
+        online: storage of their parameters; None: there are no target networks, and the online networks are
+            used in their place
         """
         networks = [self.rep, *self.critics]
         self.target = NoTarget(networks) if online is None else Target(networks, online.data)
@@ -90,21 +91,22 @@ class Model(ActingModel):
         self.target_critics = (q, *more)
 
     def make_policy_target(self, online: FlatParameters) -> None:
-        """Create a slow copy of the policy, which acts in targets; the policy lies in ``online``."""
+        """Create a slow copy of the policy, which acts in targets; online: storage of its parameters."""
         self.policy_target = Target([self.policy], online.data)
         (self.target_policy,) = self.policy_target.modules
         vars(self)["next_policy"] = self.target_policy
 
     def num_parameters(self) -> dict[str, int]:
         """Return the numbers of trained parameters: encoder, all critics, policy."""
-        parts = {"encoder": [self.rep], "critics": self.critics, "policy": [self.policy]}
+        networks = {"encoder": [self.rep], "critics": self.critics, "policy": [self.policy]}
         return {
-            name: sum(p.numel() for one in part for p in one.parameters()) for name, part in parts.items()
+            name: sum(p.numel() for module in modules for p in module.parameters())
+            for name, modules in networks.items()
         }
 
 
 def check_norms(model: Model, config: OffPolicyConfig) -> None:
-    """Raise ModelError for batch norm where it cannot be, and for what needs it where it is not."""
+    """Raise ModelError for a batch norm in the encoder, CrossQ's critics without one, or a small batch."""
     critics = has_batch_norm(model.q.members[0])
     if has_batch_norm(model.rep):
         raise ModelError(

@@ -1,4 +1,4 @@
-"""Networks, optimisers and random numbers of an off-policy learner, whose update stands in ``update.py``."""
+"""Networks, optimisers and random numbers of an off-policy learner; its update is in ``update.py``."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class OffPolicyNetworks(Learner):
     """Networks, optimisers and random numbers of an off-policy learner.
 
     spec:       observations and actions of the agent
-    networks:   the task's single networks
-    keys:       the shared keys, as the algorithm means them
-    objective:  of the algorithm
+    networks:   the task's networks, one of each kind
+    keys:       the shared keys, with the values that the algorithm prescribes
+    objective:  losses of the algorithm
     device, seed: of the networks and of all random numbers drawn in updates
-    extensions: attached through :class:`~algorithm.extensions.base.Extension` only
-    constraint: on the policy; None without
+    extensions: used through the interface :class:`~algorithm.extensions.base.Extension` only
+    constraint: on the policy; None for no constraint
     """
 
     PARTS: ClassVar = Learner.PARTS | {
@@ -71,7 +71,7 @@ class OffPolicyNetworks(Learner):
         self.keys, self.constraint = keys, constraint
         self.objective, self.parts = objective.to(device), objective.parts
         self.extensions = tuple(extension.to(device) for extension in extensions)
-        self.cloning: Cloning | None = None  # whoever sets it, clones by it
+        self.cloning: Cloning | None = None  # set and used by the agent
         self.model = Model(
             networks,
             Normaliser(spec.obs) if keys.use_normalization else NoNormaliser(),
@@ -84,12 +84,12 @@ class OffPolicyNetworks(Learner):
         self.return_scale = make_return_scale(keys.reward_scaling, keys.gamma, keys.start_step)
         self.values = make_values(keys, spec.action, device)
         _, self.policy_reduce = choose_reduce(keys)
-        self._choose_ways(spec)
+        self._set_options(spec)
         self._make_optimisers(seed)
         self._make_statistics()
 
-    def _choose_ways(self, spec: AgentSpec) -> None:
-        """Note which positions are learned, and what an update of these settings has to do."""
+    def _set_options(self, spec: AgentSpec) -> None:
+        """Set slices of windows and actions, and the options of an update that follow from the keys."""
         keys, action = self.keys, spec.action
         self.learned = slice(keys.burn_in_step, keys.burn_in_step + keys.learn_step)
         self.continuous, self.branches = slice(action.discrete, None), len(action.branches)
@@ -98,7 +98,7 @@ class OffPolicyNetworks(Learner):
         self.prepares_obs = keys.use_normalization or "float64" in spec.obs.dtypes
 
     def _make_optimisers(self, seed: int) -> None:
-        """Lay the networks into the storages of their optimisers, and the slow copies beside them."""
+        """Make the optimisers, whose storages hold all parameters, and the target networks."""
         keys, model, objective, extensions = self.keys, self.model, self.objective, self.extensions
         rate, adam = keys.learning_rate, partial(FlatAdam, skipped=self._skipped, beta_1=keys.adam_beta_1)
         make = partial(adam, learning_rate=rate, max_norm=keys.max_grad_norm or math.inf)
@@ -120,7 +120,7 @@ class OffPolicyNetworks(Learner):
         self.autograd = Autograd(gate=self.encoder, mode=model.training_mode)
 
     def _make_statistics(self) -> None:
-        """Find what notes statistics of a batch, and the layers with noise."""
+        """Collect the batch norms, whose statistics each update commits, and the layers with noise."""
         model, first = self.model, self.model.q.members[0]
         norms = any(isinstance(layer, nn.LayerNorm | BatchNorm) for layer in first.modules())
         self.logs_weight_norm = self.keys.weight_decay > 0.0 or norms
@@ -135,40 +135,40 @@ class OffPolicyNetworks(Learner):
         self.layer_noise = layer_noise if layer_noise else None
 
     def draw_noise(self, size: int) -> Tensor:
-        """Draw the noise of so many continuous actions, [size, A_c]."""
+        """Draw standard normal noise [size, A_c] for ``size`` continuous actions."""
         return torch.randn((size, self._action_size), generator=self._generator, device=self.device)
 
     def draw_coins(self, windows: int, steps: int) -> Tensor | None:
-        """Draw the uniform numbers of returns that sample, [windows, steps]; None for others."""
+        """Draw the uniform numbers [windows, steps] of a return that samples; None for other returns."""
         if not self.horizons[0].returns.samples:
             return None
         return torch.rand((windows, steps), generator=self._generator, device=self.device)
 
     def draw_subset(self) -> Tensor | None:
-        """Draw the M critics of an update's targets, [M] on the CPU; None stands for all."""
+        """Draw the indices [M] of the critics in an update's targets, on the CPU; None: all critics."""
         number, drawn = self.keys.ensemble_q_num, self.keys.ensemble_q_sample
         if drawn == number:
             return None
         return torch.randperm(number, generator=self._subset_generator)[:drawn]
 
     def draw_extensions(self, batch: SequenceBatch) -> list[dict[str, object]]:
-        """Draw the numbers of the extensions, for each step of their own parts."""
+        """Draw the random numbers of the extensions, for each step of their own modules."""
         rounds = range(self.own.rounds)
         return [draw_all(self.extensions, batch, self.learned, self._generator) for _ in rounds]
 
     @override
     def generators(self) -> dict[str, torch.Generator]:
-        """Return those of the noise, and of the subset of critics in a target."""
+        """Return the generators of noise (``update``) and of the critics in a target (``subset``)."""
         return {"update": self._generator, "subset": self._subset_generator}
 
     def extension_losses(
         self, batch: SequenceBatch, drawn: Mapping[str, object]
     ) -> tuple[Loss, dict[str, Tensor]]:
-        """Return the losses of the extensions' own parts, for a further step of these, and values to log."""
+        """Return the losses of the extensions' own modules, for a further step of them, and values to log."""
         return self.own.loss(self.encode(batch, drawn))
 
     def encode(self, batch: SequenceBatch, drawn: Mapping[str, object] | None = None) -> Context:
-        """Return a batch with its states; observations and rewards on one scale, the same for all losses."""
+        """Return a batch with its states, scaled observations and rewards; drawn: extensions' numbers."""
         if self.scales_rewards:
             batch = replace(batch, reward=batch.reward * self.return_scale.scale)
         obs = self.model.normaliser(batch.obs) if self.prepares_obs else batch.obs
@@ -183,42 +183,42 @@ class OffPolicyNetworks(Learner):
         )
 
     def normalise(self, obs: Obs) -> Obs:
-        """Return raw observations of any batch as the networks' inputs."""
+        """Return raw observations, of any shape [..., *obs], normalised as the networks' inputs."""
         inputs: Obs = self.model.normaliser(obs)
         return inputs
 
     def states(self, obs: Obs, batch: SequenceBatch) -> States:
-        """Return online and target states of a batch's tokens, from one carry; obs: the networks' inputs."""
+        """Return online and target states of a batch's tokens; obs: [B, W+1, ...] the networks' inputs."""
         burn_in, learn, model = self.keys.burn_in_step, self.keys.learn_step, self.model
         return model.encoding(model.rep, model.target_rep, obs, batch, burn_in=burn_in, learn=learn)
 
     def q(self, state: Tensor, action: Tensor) -> Tensor:
-        """Return the first critics' values [E, B, T] of flat actions [B, T, A] in states [B, T, S]."""
+        """Return Q [E, B, T] of flat actions [B, T, A] in states [B, T, S], by the main horizon's critics."""
         flat = action.flatten(0, 1)
         return self._mean_of(self.model.q(state.flatten(0, 1), flat[:, self.continuous]), flat, state)
 
     @torch.no_grad()
     def target_q(self, state: Tensor, action: Tensor, critics: Ensemble | None = None) -> Tensor:
-        """Return the same by target critics, the first ones if None, without gradient."""
+        """Return :meth:`q` by target critics, without gradient; critics: None for the main horizon's."""
         flat, q = action.flatten(0, 1), critics or self.model.target_q
         return self._mean_of(q.frozen(state.flatten(0, 1), flat[:, self.continuous]), flat, state)
 
     def _mean_of(self, out: Tensor, action: Tensor, state: Tensor) -> Tensor:
-        """Return the mean returns [E, B, T] that outputs [E, B·T, N·D] say of flat actions [B·T, A]."""
+        """Return the expected returns [E, B, T] of flat actions [B·T, A], of outputs [E, B·T, N·D]."""
         taken = self.values.taken(out, action)
         return self.values.mean(taken.view(*taken.shape[:-1], *state.shape[:2]))
 
     def mean_q(self, state: Tensor, u: Tensor) -> Tensor:
-        """Return the mean over critics [P, N] of continuous actions u [P, A_c] in states [P, S]."""
+        """Return Q [P, N] of actions u [P, A_c] in states [P, S]: mean over critics, sum over horizons."""
         return total(self.values.point(q.frozen(state, u)).mean(0) for q in self.model.critics)
 
     @torch.no_grad()
     def policy(self, state: Tensor, obs: Obs) -> HybridAction:
-        """Return the policy's distribution [B, T, ...] in states [B, T, S] of these inputs."""
+        """Return the policy's distribution [B, T, ...] in states [B, T, S]; obs: [B, T, ...] inputs."""
         return policy_in_windows(self.model.policy, state, obs)
 
     def policy_in_batch(self, state: Tensor, obs: Obs, share: Tensor) -> HybridAction:
-        """Return the policy's output; its batch norms use the statistics of these states."""
+        """Return the policy's output in states [P, S]; batch norms use their statistics, by weights [P]."""
         if self.policy_norms is None:
             policy: HybridAction = self.model.policy(state, obs)
         else:
@@ -227,7 +227,7 @@ class OffPolicyNetworks(Learner):
         return policy
 
     def log_ratio(self, batch: SequenceBatch, policy: HybridAction) -> Tensor:
-        """Return log π/μ [B, L−1] of the stored actions behind the first learned one: tokens K+1 … W−1.
+        """Return log π/μ [B, L−1] of the stored actions after the first learned one: tokens K+1 … W−1.
 
         policy: at tokens K+1 … W, [B·L, ...]
         """
@@ -243,7 +243,7 @@ class OffPolicyNetworks(Learner):
         )
 
     def commit_statistics(self) -> dict[str, Tensor]:
-        """Take over what the critics' passes noted, if their step was taken; return values to log."""
+        """Commit statistics of batch norms and value bounds if the critics' step was taken; log them."""
         usable = self.critic_optimiser.usable
         shifts: list[Tensor] = []
         for critics in self.horizons:
@@ -254,7 +254,7 @@ class OffPolicyNetworks(Learner):
         return {"norm/shift": torch.stack(shifts).amax()} if shifts else {}
 
     def note_warm_up(self) -> None:
-        """Note whether a batch norm may be past its warm-up, by the step of an update that uses it."""
+        """Set ``norm_ready``: for each step of an update, whether a batch norm may be past its warm-up."""
         passes = [critics.norm_pass for critics in self.horizons]
         warm = [norm_pass.past_warm_up() for norm_pass in passes if norm_pass is not None]
         self.norm_ready["learn_critics"] = any(warm)
@@ -262,12 +262,12 @@ class OffPolicyNetworks(Learner):
 
     @override
     def observe(self, new: StepBatch) -> None:
-        """Take rewards of new rows into the running statistics; their observations wait for ``settle``."""
+        """Add new rows to the running statistics: rewards now, observations at the next update."""
         self.model.normaliser.add(new.new_obs(self.model.normaliser.names))
         super().observe(new)
 
     def move_targets(self, tau: float) -> None:
-        """Let everything slow follow by θ' ← θ' + τ (θ − θ'); 1: it equals what it follows."""
+        """Move all target networks by θ' ← θ' + τ (θ − θ'); with τ = 1 they equal the online networks."""
         self.model.target.polyak_(tau)
         if self.model.policy_target is not None:
             self.model.policy_target.polyak_(tau)
@@ -276,13 +276,13 @@ class OffPolicyNetworks(Learner):
 
     @override
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
-        """Begin with other networks, whose targets equal them; see :meth:`.Learner.begin_with`."""
+        """Begin with other networks, and with targets equal to them; see :meth:`.Learner.begin_with`."""
         super().begin_with(model, optim)
         self.move_targets(1.0)
 
     @override
     def optimisers(self) -> dict[str, FlatAdam]:
-        """Return those of critics and encoder, policy, objective, parts of extensions, and cloning."""
+        """Return the optimisers of critics and encoder, policy, objective, extensions and cloning."""
         groups = {
             "critic": self.critic_optimiser,
             "policy": self.policy_optimiser,
@@ -295,6 +295,6 @@ class OffPolicyNetworks(Learner):
 
     @override
     def modules(self) -> nn.Module:
-        """Return all networks, targets and temperatures among them."""
+        """Return all networks, with targets, temperatures and extensions."""
         extensions = nn.ModuleList(self.extensions)
         return nn.ModuleDict({"model": self.model, "objective": self.objective, "extensions": extensions})

@@ -1,4 +1,4 @@
-"""The part of an off-policy algorithm that is its own."""
+"""The interface of an off-policy algorithm: its losses, its keys, and how it draws actions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ SATURATED = 0.99
 
 
 class Objective(nn.Module, ABC):
-    """Losses of a policy by the values of critics, and its part in their targets.
+    """Losses of an algorithm's policy, and the policy's part in the critics' targets.
 
-    Positions P are flattened batches of states. One u per state is drawn and shared by all terms. Parameters
-    are what is learned besides the networks, such as temperatures.
+    Positions P are flattened batches of states. One u per state is drawn and shared by all terms. The
+    module's parameters are learned beside the networks, such as temperatures.
 
-    parts:          ways to draw actions, without exploration
-    learning_rate:  of the parameters; None: as of the networks
+    parts:          action parts, which draw actions without exploration
+    learning_rate:  of the parameters; None: that of the networks
     learns:         there is a policy to learn
-    slow_policy:    targets come from a slow copy of the policy, which sees the states of target networks
-    policy_critics: critics that the policy climbs; None: all
-    words, notices: on the algorithm and on its keys without effect, for the start screen
+    slow_policy:    targets use a slow copy of the policy, on the states of the target encoder
+    policy_critics: indices of the critics that the policy maximises; None: all
+    words:          descriptions of the algorithm for the start screen
+    notices:        lines on its keys without effect, for the start screen
     """
 
     learning_rate: float | None = None
@@ -45,26 +46,30 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def next_action(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the continuous action u [P, A_c] of targets and its log-density [P], of noise [P, A_c]."""
+        """Return the continuous actions u [P, A_c] in targets, and their log-densities [P].
+
+        policy: output in the next states; noise: [P, A_c] standard normal
+        """
 
     @abstractmethod
     def entropy_bonus(self, logp: Tensor, choice: DiscretePolicy | None) -> Tensor:
-        """Return h(s) [P], which a target adds to the value of a state.
+        """Return the bonus h(s) [P], which a target adds to the value of a state.
 
-        logp:   [P] of the continuous action
-        choice: discrete part of the policy; None without
+        logp:   [P] log-density of the continuous action
+        choice: discrete part of the policy; None without discrete actions
         """
 
     @abstractmethod
     def losses(
         self, logp: Tensor, choice: DiscretePolicy | None, q: Tensor, value: Tensor, share: Tensor
     ) -> dict[str, Tensor]:
-        """Return scalar losses by name, which share no parameter.
+        """Return scalar losses by name, such as ``policy`` and ``alpha``; no two share a parameter.
 
-        logp:  [P] of the fresh u, with gradient
-        q:     [P, N] with gradient to u only
-        value: [P] of q under the discrete part
-        share: [P] of each position in the mean, with the sum 1
+        logp:   [P] log-density of the fresh u, with gradient
+        choice: discrete part of the policy; None without discrete actions
+        q:      [P, N] reduced Q of u, with gradient to u only
+        value:  [P] expectation of q under the discrete part
+        share:  [P] of each position in the mean, with the sum 1
         """
 
     @abstractmethod
@@ -74,11 +79,11 @@ class Objective(nn.Module, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmSpec:
-    """One off-policy algorithm.
+    """Definition of an off-policy algorithm.
 
-    keys:           shared keys of a configuration, as the algorithm means them
-    make_objective: of an action space
-    make_parts:     ways to draw actions; the last argument: with exploration
+    keys:           returns the shared keys of a configuration, with the values that the algorithm prescribes
+    make_objective: constructor of the objective for an action space
+    make_parts:     constructor of the action parts; its last argument: with exploration
     """
 
     keys: Callable[[BehaviourConfig], OffPolicyConfig]

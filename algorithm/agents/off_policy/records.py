@@ -1,4 +1,4 @@
-"""Plain records between the parts of an off-policy update, and the two steps that it consists of."""
+"""Plain records that pass between the functions of an off-policy update; the protocol of its two steps."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from algorithm.nn.protocols import Obs
 class Draws:
     """Random numbers of an update, all drawn before it."""
 
-    next_noise: Tensor  # [B·L, A_c] of the actions in the states behind all L transitions
-    noise: Tensor  # [B·T, A_c] of the actions at the learned tokens; empty where no policy is due
-    coins: Tensor | None  # [B, L−1] uniform numbers that say how far targets reach; None: all alike
-    members: Tensor | None  # [M] target critics on the CPU; None: all
-    extensions: Sequence[Mapping[str, object]]  # of the extensions, for each step of their own parts
+    next_noise: Tensor  # [B·L, A_c] noise of the next actions u' of all L transitions
+    noise: Tensor  # [B·T, A_c] noise of the actions at the learned tokens; empty if no policy step is due
+    coins: Tensor | None  # [B, L−1] uniform numbers by which SampledVTrace ends targets; None: not used
+    members: Tensor | None  # [M] indices of the target critics, on the CPU; None: all
+    extensions: Sequence[Mapping[str, object]]  # draws of the extensions, for each step of their own modules
 
 
 @dataclass(frozen=True, kw_only=True)
 class NextActions:
-    """Actions of the policy in the states behind all L transitions, without gradient."""
+    """Actions of the policy in the next states of all L transitions, without gradient."""
 
-    u: Tensor  # [P, A_c]
+    u: Tensor  # [P, A_c] continuous actions
     bonus: Tensor  # [B, L] h(s')
-    probs: Tensor | None  # [P, ΣN] of discrete choices
-    rows: Tensor | None  # [B·T] positions of the P that returns bootstrap from; None: all
+    probs: Tensor | None  # [P, ΣN] of discrete choices; None without discrete actions
+    rows: Tensor | None  # [B·T] indices into P of the states from which returns bootstrap; None: all
     valid: Tensor  # [B, L] transitions that exist
-    log_ratio: Tensor | None  # [B, L−1] log π/μ of the stored actions behind the first, where returns correct
-    steps: Tensor  # how far targets reach: [B, T, n] bool, or the ratios [B, L−1] of V-trace
+    log_ratio: Tensor | None  # [B, L−1] log π/μ of the stored actions after the first; None: not needed
+    steps: Tensor  # steps that targets use, [B, T, n] bool; with V-trace the ratios π/μ [B, L−1]
 
 
 class CriticResult(TypedDict):
-    """Findings of the critics' step, without gradient."""
+    """Results of the critics' step, without gradient."""
 
     td_error: Tensor  # [E, B, T] before this step, summed over horizons
     state: Tensor  # [B, T, S] of the learned tokens, by the encoder before this step
-    obs: Obs  # [B, T, ...] there, the networks' inputs
-    carry: NotRequired[Tensor]  # [B, W+1, *C] before each token, where the replay takes it back
+    obs: Obs  # [B, T, ...] the networks' inputs at the learned tokens
+    carry: NotRequired[Tensor]  # [B, W+1, *C] before each token, with ``refresh_carry``
     metrics: dict[str, Tensor]
 
 
@@ -51,7 +51,7 @@ class CriticResult(TypedDict):
 class CriticTarget:
     """Target of the critics' loss, with the weights of its rows.
 
-    unit: size of a unit of reward, in what the critics learn: a tensor [] with ``reward_scaling``, else 1
+    unit: a reward of 1 in the critics' scale: a tensor [] with ``reward_scaling``, else 1
     """
 
     y: Tensor  # [B, T]
@@ -59,19 +59,19 @@ class CriticTarget:
     weight: Tensor  # [B]
     valid: Tensor  # [B, T]
     unit: Tensor | float
-    slow_q: Tensor | None = None  # [E, B, T] what target critics say of the stored actions
+    slow_q: Tensor | None = None  # [E, B, T] target critics' Q of the stored actions, for the critics' clip
 
 
 class Steps(Protocol):
-    """Both steps of an update, as they are written or compiled.
+    """The two steps of an update: those of the learner, or compiled ones.
 
-    eager_first: updates before these steps are used
+    eager_first: number of a learner's first updates that do not use these steps
     """
 
     eager_first: int
 
     def learn_critics(self, batch: SequenceBatch, draws: Draws) -> CriticResult:
-        """Take a step of encoder and critics, and of the extensions' parts."""
+        """Take a step of encoder and critics, and of the extensions' modules."""
 
     def learn_policy(self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor) -> dict[str, Tensor]:
         """Take a step of policy and temperature; return values to log."""

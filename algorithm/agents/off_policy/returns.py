@@ -1,4 +1,4 @@
-"""Returns that critics learn towards, and critics by the horizon of their rewards: chosen once."""
+"""Multi-step returns, which critics learn, and the critics of each reward horizon. Chosen once."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from algorithm.ops.shapes import masked_mean
 class Return(ABC):
     """Target y [B, T] of the L = T + n − 1 transitions from the first learned position on.
 
-    corrects:      it needs the ratios π/μ of the stored actions
-    samples:       it draws where a target ends
-    needs_padding: values behind transitions that do not exist are computed, too
+    needs_ratios:  it needs the ratios π/μ of the stored actions, for an off-policy correction
+    samples:       it draws at random where a target ends
+    needs_padding: it needs values after transitions that do not exist, too
     """
 
     gamma: float
-    corrects: ClassVar = False
+    needs_ratios: ClassVar = False
     samples: ClassVar = False
     needs_padding: ClassVar = False
 
@@ -47,11 +47,11 @@ class Return(ABC):
         next_bonus: Tensor,
         steps: Tensor,
     ) -> Tensor:
-        """Return y.
+        """Return y [B, T].
 
         reward, terminated, valid: [B, L]
         next_value: [B, L] V(s') with the entropy bonus of s'; next_bonus: [B, L] that bonus, h(s')
-        steps:      what :meth:`steps` returned
+        steps:      result of :meth:`steps`
         """
 
     @abstractmethod
@@ -59,15 +59,15 @@ class Return(ABC):
         """Return the factor of the bootstrapped value in y, [B, T]."""
 
     def steps(self, valid: Tensor, log_ratio: Tensor | None, coins: Tensor | None) -> Tensor:
-        """Return how far targets reach: which of the n steps behind a learned position count, [B, T, n] bool.
+        """Return the mask of the n steps from each learned position on that its target uses, [B, T, n] bool.
 
-        log_ratio: [B, L−1] joint log π/μ at columns 1 … L−1; None unless the return ``corrects``
+        log_ratio: [B, L−1] joint log π/μ at columns 1 … L−1; None unless the return ``needs_ratios``
         coins:     [B, L−1] uniform random numbers there; None unless it ``samples``
         """
         return valid.unsqueeze(-1)
 
     def rows(self, steps: Tensor) -> Tensor | None:
-        """Return the transitions behind which y bootstraps, [B·T] of the B·L; None stands for all."""
+        """Return the indices [B·T] of the transitions, of B·L, after which y bootstraps; None: all."""
         return None
 
 
@@ -90,24 +90,24 @@ class OneStep(Return):
 
     @override
     def discount(self, terminated: Tensor, steps: Tensor) -> Tensor:
-        """Return γ d."""
+        """Return γ d [B, T]."""
         return self.gamma * (~terminated).float()
 
 
 @dataclass(frozen=True)
 class NStep(Return):
-    """Sum of n rewards, and the value behind the last of them, uncorrected (``use_n_step_is: false``)."""
+    """Sum of n rewards and the value after the last one, without correction (``use_n_step_is: false``)."""
 
     n: int
 
     @override
     def steps(self, valid: Tensor, log_ratio: Tensor | None, coins: Tensor | None) -> Tensor:
-        """Return those of the n steps that exist, [B, T, n] bool."""
+        """Return the mask of the n steps that exist, [B, T, n] bool."""
         return used_steps(valid, None, self.n)
 
     @override
     def rows(self, steps: Tensor) -> Tensor:
-        """Return the last transition that is used; the learned one itself where none exists."""
+        """Return the indices [B·T] of the last transitions used; the learned one's own where none exists."""
         length = steps.shape[1] + self.n - 1
         first = torch.arange(len(steps), device=steps.device).unsqueeze(-1) * length
         return (last_used(steps) + first).flatten()
@@ -127,7 +127,7 @@ class NStep(Return):
 
     @override
     def discount(self, terminated: Tensor, steps: Tensor) -> Tensor:
-        """Return γ^k Π d."""
+        """Return γ^k Π d [B, T]."""
         return n_step_discount(terminated, steps, gamma=self.gamma)
 
 
@@ -135,18 +135,18 @@ class NStep(Return):
 class SampledVTrace(NStep):
     """V-trace of n steps by a single bootstrapped state (``use_n_step_is: sampled``).
 
-    A target goes on behind s_t with the probability ``c_t = λ min(1, π/μ)``, else it bootstraps from V(s_t).
+    A target goes on after s_t with the probability ``c_t = λ min(1, π/μ)``, else it bootstraps from V(s_t).
     Its mean over the coins is V-trace with ρ_t = c_t:
     ``(1 − c) V(s) + c (r + h + γ V(s')) = V(s) + c (r + h + γ V(s') − V(s))``.
     """
 
     trace_decay: float
-    corrects: ClassVar = True
+    needs_ratios: ClassVar = True
     samples: ClassVar = True
 
     @override
     def steps(self, valid: Tensor, log_ratio: Tensor | None, coins: Tensor | None) -> Tensor:
-        """Return the steps until a coin is larger than c, [B, T, n] bool."""
+        """Return the mask of the steps before the first coin above c, [B, T, n] bool."""
         assert log_ratio is not None and coins is not None
         return used_steps(valid, coins < self.trace_decay * log_ratio.exp(), self.n)
 
@@ -159,13 +159,13 @@ class VTrace(Return):
     trace_decay: float
     rho_max: float
     c_max: float
-    corrects: ClassVar = True
+    needs_ratios: ClassVar = True
     needs_padding: ClassVar = True
 
     @override
     def steps(self, valid: Tensor, log_ratio: Tensor | None, coins: Tensor | None) -> Tensor:
-        """Return the ratios instead, [B, L−1]."""
-        assert log_ratio is not None, "this return corrects"
+        """Return the ratios π/μ [B, L−1] in place of a mask."""
+        assert log_ratio is not None, "this return needs ratios"
         return log_ratio.exp()
 
     @override
@@ -195,12 +195,12 @@ class VTrace(Return):
 
     @override
     def discount(self, terminated: Tensor, steps: Tensor) -> Tensor:
-        """Return that of one step, γ d: the mean is exact, the spread an approximation."""
+        """Return γ d [B, T], as of one step: the target's mean is exact, its spread an approximation."""
         return self.gamma * (~terminated[:, : terminated.shape[1] - self.n + 1]).float()
 
 
 def make_return(keys: OffPolicyConfig, gamma: float) -> Return:
-    """Return the return of these settings."""
+    """Return the return that ``n_step`` and ``use_n_step_is`` choose, with the discount ``gamma``."""
     if keys.n_step == 1:
         return OneStep(gamma)
     if keys.use_n_step_is == "sampled":
@@ -211,7 +211,10 @@ def make_return(keys: OffPolicyConfig, gamma: float) -> Return:
 
 
 def ratio_metrics(log_ratio: Tensor, valid: Tensor, rho_max: float) -> dict[str, Tensor]:
-    """Return the mean clipped ratio and the share that is clipped. A ratio counts for the step before."""
+    """Return the mean clipped ratio and the share of clipped ratios, to be logged.
+
+    log_ratio: [B, L−1] log π/μ at columns 1 … L−1; valid: [B, L]
+    """
     ratio, exists = log_ratio.exp(), (valid[:, :-1] & valid[:, 1:]).flatten()
     rho = masked_mean(ratio.clamp(max=rho_max).flatten(), exists)
     clipped = masked_mean((ratio > rho_max).to(ratio.dtype).flatten(), exists)
@@ -219,7 +222,10 @@ def ratio_metrics(log_ratio: Tensor, valid: Tensor, rho_max: float) -> dict[str,
 
 
 def spread_out(value: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
-    """Return values [B·T] at their ``rows`` of a [B, L], 0 elsewhere; of a row met twice either is right."""
+    """Return a tensor of ``shape`` [B, L] with the values [B·T] at their ``rows``, 0 elsewhere.
+
+    Values of the same row are equal, so it does not matter which one is kept.
+    """
     full = value.new_zeros(shape)
     full.view(-1)[rows] = value
     return full
@@ -227,13 +233,13 @@ def spread_out(value: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
 
 @dataclass(frozen=True)
 class HorizonCritics:
-    """Critics of the rewards that have one horizon, and what they learn towards.
+    """Critics of all rewards with the same horizon, and the returns that they learn.
 
-    norm_pass:  pass of what was done and what follows, for critics with a batch norm; None: two passes
-    returns:    of the rewards
-    extensions: whose rewards they are of
-    main:       the environment's reward and the bonus h(s) are part of their values
-    bounds:     of their values, where nothing else corrects them; else None
+    norm_pass:  joint pass of current and next actions, for critics with a batch norm; None: two passes
+    returns:    computes their targets
+    extensions: reward signals with this horizon
+    main:       their values include the environment's reward and the bonus h(s)
+    bounds:     bounds of bootstrapped values, without target networks; else None
     """
 
     q: Ensemble
@@ -246,7 +252,7 @@ class HorizonCritics:
     bounds: ValueRange | None
 
     def reward(self, ctx: Context) -> Tensor:
-        """Return the sum of its rewards [B, W]."""
+        """Return the sum [B, W] of the rewards that these critics value."""
         if not self.extensions:
             return ctx.batch.reward
         environment = ctx.batch.reward if self.main else torch.zeros_like(ctx.batch.reward)
@@ -258,8 +264,8 @@ def make_horizons(
 ) -> tuple[HorizonCritics, ...]:
     """Return the critics of each horizon, those of the environment's reward first.
 
-    The bounds of their values become the model's, which saves them all, so that a checkpoint's names do not
-    depend on the keys. They bind where nothing else corrects values, and γ is below 1.
+    Bounds of values are added to ``model.bounds`` for every horizon, so that the names in a checkpoint do
+    not depend on the keys. They are applied only without target networks, and if γ is below 1.
     """
     environment = Horizon(keys.gamma)
     groups = by_horizon(extensions, environment).items()
@@ -287,7 +293,7 @@ def make_horizons(
 def make_norm_pass(
     q: Ensemble, target_q: Ensemble, keys: OffPolicyConfig, returns: Return
 ) -> NormPass | None:
-    """Return the pass of critics with a batch norm; None for others."""
+    """Return the joint pass of critics with a batch norm; None for critics without."""
     if not has_batch_norm(q.members[0]):
         return None
     alike = keys.seq_encoder is None and not returns.needs_padding

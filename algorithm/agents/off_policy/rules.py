@@ -1,4 +1,4 @@
-"""Contradictions between the keys of SAC, and with other blocks; effects of a resume; a training's length."""
+"""Contradictions between the keys of SAC, and with other blocks; planned updates of a training."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Iterator
 from algorithm.core.fields import AnyConfig, Contradiction, contradicting
 
 WORTH = 20_000
-"""Planned updates from which ``compile: auto`` compiles: that takes as long as some thousand of them."""
+"""Planned updates from which ``compile: auto`` compiles, which takes as long as some thousand updates."""
 
 SMALLEST_BATCH = 16
-"""Rows from which a batch norm is allowed."""
+"""Smallest number of rows in a batch with which a batch norm is allowed."""
 
 EAGER_FIRST = 5_000
-"""Updates of such a training before the compiled ones: one that ends early, at success, is not compiled."""
+"""Eager updates before the compiled ones with ``compile: auto``: a training may end early, at success."""
 
 
 def planned_updates(sac: AnyConfig, max_step: float) -> float:
-    """Return the updates of a training of so many environment steps; negative: it has no end."""
+    """Return the updates of a training of ``max_step`` environment steps; infinite if that is negative."""
     each = sac.replay_ratio if sac.use_replay_buffer else 1 / sac.batch_size
     return float(each * (max_step if max_step >= 0 else math.inf))
 
 
 def of_block(sac: AnyConfig) -> Iterator[Contradiction]:
-    """Yield subsets that do not fit, V-trace without rho ≥ c (arXiv 1802.01561), empty intervals."""
+    """Yield the contradictions within ``sac_config``, such as V-trace without rho ≥ c (arXiv 1802.01561)."""
     low, high = sac.action_noise or (0.0, 0.0)
     yield from contradicting(
         (
@@ -163,7 +163,7 @@ def _of_memory(sac: AnyConfig) -> Iterator[Contradiction]:
 
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield contradictions between SAC's keys and other blocks; all keys are dotted from the top level."""
+    """Yield the contradictions between SAC's keys and other blocks, with dotted keys from the top level."""
     sac, capacity = config.sac_config, config.replay_config.capacity
     window = sac.burn_in_step + sac.learn_step + sac.n_step - 1
     longest = max(("n_step", "learn_step", "burn_in_step"), key=lambda name: getattr(sac, name))
@@ -210,22 +210,22 @@ def _of_hindsight(config: AnyConfig) -> Iterator[Contradiction]:
 
 
 def _of_samplers(config: AnyConfig) -> Iterator[Contradiction]:
-    own, run = config.replay_config.sampler is not None, config.sac_config
+    has_sampler, keys = config.replay_config.sampler is not None, config.sac_config
     yield from contradicting(
         (
-            own and run.use_priority,
+            has_sampler and keys.use_priority,
             ("replay_config.sampler", "sac_config.use_priority"),
             "both choose how windows are drawn",
             "set use_priority: false",
         ),
         (
-            own and not run.use_replay_buffer,
+            has_sampler and not keys.use_replay_buffer,
             ("replay_config.sampler", "sac_config.use_replay_buffer"),
             "each window is used once, in order",
             "set use_replay_buffer: true",
         ),
         (
-            own and config.demonstrations.offline,
+            has_sampler and config.demonstrations.offline,
             ("replay_config.sampler", "demonstrations.offline"),
             "offline training has no replay",
             "leave one of them out",
@@ -234,6 +234,6 @@ def _of_samplers(config: AnyConfig) -> Iterator[Contradiction]:
 
 
 def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
-    """Return why a key says nothing with SAC, and what to do; None where it says something."""
+    """Return why a key of a block has no effect with SAC, and what to do; None if it has an effect."""
     remedy = "SAC uses action-value critics, nn_config.q", "leave it out"
     return remedy if (block, key) == ("nn_config", "v") else None

@@ -1,4 +1,4 @@
-"""Parts that an off-policy agent is made of: learner, replay, demonstrations, batches and their schedule."""
+"""Construction of an off-policy agent: learner, replay, demonstrations, batches and their schedule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from algorithm.agents.demonstrations import DemoStore
-from algorithm.agents.imitation.batches import Batches, MixedBatches, OwnBatches, ShownBatches
+from algorithm.agents.imitation.batches import Batches, DemoBatches, MixedBatches, ReplayBatches
 from algorithm.agents.imitation.cloning import Cloning, Constraint
 from algorithm.agents.networks import extensions_of
 from algorithm.agents.off_policy.config import OffPolicyConfig
@@ -37,9 +37,10 @@ def prioritised(keys: OffPolicyConfig) -> bool:
 
 
 def make_sampler(config: ReplayConfig, *, prioritised: bool, fresh: bool) -> Sampler:
-    """Return the sampler of a replay; fresh: of windows that are used once, in their order.
+    """Return the sampler of a replay: the configured plug-in, or a built-in one.
 
-    Raises UsageError for one of another package, or of a module, that cannot be made.
+    prioritised: draw by priority; fresh: draw each window once, in order
+    Raises UsageError if a plug-in's sampler cannot be made.
     """
     for name, kwargs in (config.sampler or {}).items():
         plugin = find(SAMPLERS, name)
@@ -59,7 +60,7 @@ def make_sampler(config: ReplayConfig, *, prioritised: bool, fresh: bool) -> Sam
 
 
 def make_replay(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -> ReplayBuffer:
-    """Return the replay, in memory that is reserved; offline a small one, where nothing will be stored.
+    """Reserve memory for the replay and make it; offline a small one, in which nothing will be stored.
 
     Raises UsageError if it does not fit.
     """
@@ -90,9 +91,9 @@ def make_replay(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) 
 
 
 def make_store(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -> DemoStore | None:
-    """Return the demonstrations in windows as the agent learns from; None without any.
+    """Return the store of demonstrations, in windows of the agent's size; None without demonstrations.
 
-    Raises UsageError if they do not fit, or lack what targets need.
+    Raises UsageError if they do not fit into the memory, or lack log-probabilities that targets need.
     """
     if inputs.demonstrations is None:
         return None
@@ -105,7 +106,7 @@ def make_store(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -
         n_step=keys.n_step if in_updates else 1,
         carry_shape=networks.rep.stored_carry_shape,
         reward_scale=inputs.config.base_config.reward_scale,
-        corrects=in_updates and keys.n_step > 1 and keys.use_n_step_is is not False,
+        needs_ratios=in_updates and keys.n_step > 1 and keys.use_n_step_is is not False,
         memory=inputs.memory,
         behaviour=inputs.behaviour,
     )
@@ -118,7 +119,7 @@ def make_learner(
     networks: Networks,
     store: DemoStore | None,
 ) -> OffPolicyLearner:
-    """Return the learner; offline its policy is held near what was shown."""
+    """Return the learner; offline its policy is constrained to be near the demonstrated actions."""
     config, shown = inputs.config, inputs.config.demonstrations
     extensions = extensions_of(inputs, networks, store)
     objective = algorithm.make_objective(inputs.spec.action, config)
@@ -135,7 +136,7 @@ def make_learner(
 
 
 def show(store: DemoStore, learner: OffPolicyLearner, config: BehaviourConfig, keys: OffPolicyConfig) -> None:
-    """Take demonstrations into the running statistics, and begin cloning if that is wanted."""
+    """Add the demonstrations to the running statistics, and set up cloning if its strength is not 0."""
     cloning, model = config.behavioral_cloning, learner.model
     store.show(model.normaliser)
     if config.demonstrations.learned_from:
@@ -163,23 +164,23 @@ def show(store: DemoStore, learner: OffPolicyLearner, config: BehaviourConfig, k
 def make_sources(
     store: DemoStore | None, replay: ReplayBuffer, learner: OffPolicyLearner, shown: DemoConfig
 ) -> tuple[Batches, Batches]:
-    """Return the batches before the first environment step, and those from then on."""
-    own = OwnBatches(replay)
+    """Return the source of batches before the first environment step, and that from then on."""
+    from_replay = ReplayBatches(replay)
     if store is None:
-        return own, own
+        return from_replay, from_replay
     draw = partial(store.draw, generator=learner.generators()["update"])
-    alone = ShownBatches(draw, replay.batch_size)
+    demonstrated = DemoBatches(draw, replay.batch_size)
     if shown.offline:
-        return alone, alone
-    return alone, MixedBatches(replay, draw, shown) if shown.mixed else own
+        return demonstrated, demonstrated
+    return demonstrated, MixedBatches(replay, draw, shown) if shown.mixed else from_replay
 
 
-def take_back(replay: ReplayBuffer, result: UpdateResult, own: int) -> bool:
-    """Store new priorities; return False, and keep the old ones, if a TD error is not finite.
+def set_priorities(replay: ReplayBuffer, result: UpdateResult, num_own: int) -> bool:
+    """Set new priorities; return False, and keep the old ones, if a TD error is not finite.
 
-    own: windows of the replay
+    num_own: number of the batch's windows that are of the replay
     """
-    if not own:  # a sampler would take the largest of no priorities for a new largest one
+    if not num_own:  # an empty feedback would reset a sampler's largest priority
         return bool(result.priority.isfinite().all())
     try:
         replay.feedback(result)
@@ -189,7 +190,7 @@ def take_back(replay: ReplayBuffer, result: UpdateResult, own: int) -> bool:
 
 
 def check_can_fill(replay: ReplayBuffer) -> None:
-    """Raise UsageError if the replay is full and has no batch, so that it can never have one."""
+    """Raise UsageError if the replay is full and holds less than a batch, so that it never will."""
     if len(replay) < replay.capacity:
         return
     raise UsageError(
@@ -208,11 +209,11 @@ def make_schedule(keys: OffPolicyConfig, replay: ReplayBuffer, start_step: int) 
     return FifoUpdates(lambda: replay.ready, keys.batch_size, start_step)
 
 
-class OwnTdError:
-    """Priority of the row's own TD error (``use_add_with_td``), computed once per step for all new rows.
+class InitialPriorities:
+    """Priorities of new rows by their TD errors (``use_add_with_td``), computed once per step for all rows.
 
-    The steps behind the newest one do not exist yet: its target is shorter and bootstraps there. Before
-    learning begins the error would be that of random networks; new rows keep the largest priority then.
+    The steps after the newest row do not exist yet, so its target is shorter and bootstraps there. Before
+    learning begins the errors would be those of random networks; new rows keep the largest priority then.
     """
 
     def __init__(self, replay: ReplayBuffer, learner: OffPolicyLearner) -> None:
@@ -220,16 +221,19 @@ class OwnTdError:
         self._new: list[Int] = []
 
     def added(self, ids: Int) -> None:
-        """Keep the ids of rows that have just been stored."""
+        """Remember the ids of rows that have just been stored."""
         self._new.append(ids)
 
-    def settle(self, *, learning: bool) -> None:
-        """Set the priorities of rows added since the last call; FloatingPointError if one is not finite."""
+    def update(self, *, learning: bool) -> None:
+        """Set the priorities of rows added since the last call; FloatingPointError if one is not finite.
+
+        learning: learning has begun; before that they keep the largest priority
+        """
         new, self._new = self._new, []
         if not (new and learning):
             return
         ids = np.concatenate(new)
-        ids = ids[self._replay.alive(ids)]  # many streams in a small ring overwrite rows of their own step
+        ids = ids[self._replay.alive(ids)]  # in a small ring, many streams overwrite rows of the same step
         if ids.size:
             batch = self._replay.windows(ids)
             error = self._learner.td_error(batch.to(self._learner.device))
@@ -248,11 +252,11 @@ def staleness_in(replay: ReplayBuffer, learner: OffPolicyLearner, learned: slice
 
 @torch.no_grad()
 def staleness(learner: OffPolicyLearner, batch: SequenceBatch, stored: Tensor) -> dict[str, Tensor]:
-    """Return the difference in values between the stored and the present carries of a recurrent memory.
+    """Return the relative error of Q by stored carries of a recurrent memory, for the log.
 
-    That is ΔQ of R2D2 (section 3): the mean over critics and windows of |Q − Q'| by the mean of |Q|. The
-    state of Q is computed from the window's beginning, that of Q' from the carry stored with its token.
-    The result covers the first and the last learned position, where some window has that.
+    That is ΔQ of R2D2 (section 3): the mean over critics and windows of |Q − Q'|, divided by the mean of |Q|.
+    The state of Q is computed from the window's beginning, that of Q' from the carry stored with its token.
+    The result covers the first and the last learned position, if a window has that.
 
     stored: [B, T, *C] the carries in the replay before each learned token
     """

@@ -1,9 +1,9 @@
 """The update of an off-policy agent, in the order of the papers: critics, policy and temperature, targets.
 
-Equations are those of Soft Actor-Critic (arXiv 1812.05905). What an algorithm adds stands in its objective
-(``agents/sac/sac.py``), returns in ``returns.py``, what a critic means in ``values.py``, formulas in
-``ops/sac.py`` and ``ops/returns.py``. What the learner owns stands in ``networks.py``, records between the
-steps in ``records.py``.
+Equations are those of Soft Actor-Critic (arXiv 1812.05905). An algorithm's own losses are in its objective
+(``agents/sac/sac.py``), returns in ``returns.py``, the meaning of critics' outputs in ``values.py``, formulas
+in ``ops/sac.py`` and ``ops/returns.py``, the networks and optimisers in ``networks.py``, and the records that
+pass between the steps in ``records.py``.
 
 A window has K burn-in steps, T learned ones and n − 1 after them: L = T + n − 1 transitions are computed.
 P are the positions of a flattened batch, [B·T] or [B·L]. A critic has D numbers for each of its N values, a
@@ -30,20 +30,20 @@ from algorithm.ops.shapes import total, window_share
 
 
 class OffPolicyLearner(OffPolicyNetworks):
-    """Critics that learn from a replay, and a policy that climbs them (REDQ's subset: arXiv 2101.05982).
+    """Critics that learn from a replay, and a policy that maximises them (REDQ's subset: arXiv 2101.05982).
 
-    compiled: the two steps of an update as graphs; None: they are taken as written here
+    compiled: the two steps of an update as compiled graphs; None: they run eagerly
     """
 
     compiled: Steps | None = None
     eager_first = 0
 
     def update(self, batch: SequenceBatch) -> UpdateResult:
-        """Take a step of the critics, and of the policy where one is due; the targets follow.
+        """Take a step of the critics, and of the policy if one is due; then move the targets.
 
         batch: on the learner's device. No operation here waits for the device. A step with a gradient that
             is not finite is skipped and counted in ``skipped``; then ``priority`` may hold NaN. The targets
-            follow all the same, since the parameters stay finite.
+            move all the same, since the parameters stay finite.
         """
         self.updates += 1
         policy_is_due = self.updates % self.keys.policy_update_per_step == 0
@@ -67,7 +67,7 @@ class OffPolicyLearner(OffPolicyNetworks):
         )
 
     def draw(self, batch: SequenceBatch, policy_is_due: bool) -> Draws:
-        """Draw the random numbers of an update; noise of layers is set in place."""
+        """Draw the random numbers of an update; the noise of noisy layers is set in the layers."""
         if self.layer_noise is not None:
             self.layer_noise.apply(self._generator)
         windows, transitions = len(batch.valid), batch.valid.shape[1] - self.keys.burn_in_step
@@ -84,7 +84,7 @@ class OffPolicyLearner(OffPolicyNetworks):
     def learn_critics(
         self, batch: SequenceBatch, draws: Draws, gradients: Gradients | None = None
     ) -> CriticResult:
-        """Take a step of encoder and critics, and of the extensions' parts; gradients: None for autograd."""
+        """Take a step of encoder, critics and extensions' modules; gradients: None for autograd."""
         gradients = gradients or self.autograd
         result, norms = gradients.descend(self.critic_optimisers, self.critic_losses, batch, draws)
         result["metrics"]["optim/grad_norm"] = norms[0]
@@ -100,7 +100,7 @@ class OffPolicyLearner(OffPolicyNetworks):
         return result
 
     def critic_losses(self, batch: SequenceBatch, draws: Draws) -> tuple[Loss, CriticResult]:
-        """Return the losses of critics (eq. 5), encoder and extensions, and what the update needs of them."""
+        """Return the loss of critics (eq. 5), encoder and extensions, and the results of the step."""
         ctx = self.encode(batch, draws.extensions[0])
         ahead = self.next_actions(ctx, draws.next_noise, draws.coins)
         taken, targets = self.predict_and_target(ctx, ahead, draws.members, in_batch=True)
@@ -123,7 +123,7 @@ class OffPolicyLearner(OffPolicyNetworks):
 
     @torch.no_grad()
     def next_actions(self, ctx: Context, noise: Tensor, coins: Tensor | None = None) -> NextActions:
-        """Return what the policy would do in the states behind all L transitions: u', π', h(s')."""
+        """Return the policy's actions in the next states of all L transitions: u', π', h(s')."""
         batch, after, slow = ctx.batch, slice(ctx.burn_in + 1, None), self.objective.slow_policy
         states = ctx.states.target_following if slow else ctx.states.online[:, after]
         state = states.flatten(0, 1)
@@ -136,7 +136,7 @@ class OffPolicyLearner(OffPolicyNetworks):
             mask = batch.action_mask[:, after].flatten(0, 1)
             choice = self.parts.discrete.distribution(policy, mask, mean_q)
         valid, returns = batch.valid[:, ctx.burn_in :], self.horizons[0].returns
-        log_ratio = self.log_ratio(batch, policy) if returns.corrects else None
+        log_ratio = self.log_ratio(batch, policy) if returns.needs_ratios else None
         steps = returns.steps(valid, log_ratio, coins)
         return NextActions(
             u=u,
@@ -151,7 +151,7 @@ class OffPolicyLearner(OffPolicyNetworks):
     def predict_and_target(
         self, ctx: Context, ahead: NextActions, members: Tensor | None, *, in_batch: bool
     ) -> tuple[list[Tensor], list[CriticTarget]]:
-        """Return what critics say of the stored actions [E, (D,) B, T], with gradient, and what they should.
+        """Return the critics' predictions [E, (D,) B, T] for the stored actions, and their targets.
 
         Both are lists by horizon. in_batch: batch norms use the statistics of this batch
         """
@@ -183,11 +183,11 @@ class OffPolicyLearner(OffPolicyNetworks):
     def target(
         self, ctx: Context, ahead: NextActions, next_out: Tensor, critics: HorizonCritics
     ) -> CriticTarget:
-        """Return y = r_0 + Σ_{0<k<n} γ^k (r_k + h(s_k)) + γ^n V(s_n), with V(s) = Q'(s, u) + h(s).
+        """Compute y = r_0 + Σ_{0<k<n} γ^k (r_k + h(s_k)) + γ^n V(s_n), with V(s) = Q'(s, u) + h(s).
 
-        Behind an end all is 0. That of one step is eq. 2 and 3. ``critics.returns`` knows n, and corrects.
+        After a terminal state all terms are 0. For n = 1 this is eq. 2 and 3; ``critics.returns`` sets n.
 
-        next_out: outputs [M, P, N·D] of the drawn target critics behind all transitions, or at their rows
+        next_out: outputs [M, P, N·D] of the drawn target critics in all next states, or those of ahead.rows
         """
         batch, first, rows = ctx.batch, slice(ctx.burn_in, None), ahead.rows
         valid, ended, bonus = batch.valid[:, first], batch.terminated[:, first], ahead.bonus
@@ -223,7 +223,7 @@ class OffPolicyLearner(OffPolicyNetworks):
         """Take a step of policy and temperature; return values to log, scalars or [..., B, T].
 
         state, obs: of the learned tokens, [B, T, S] and [B, T, ...], the networks' inputs
-        noise:      [B·T, A_c]
+        noise:      [B·T, A_c] standard normal
         """
         if not self.objective.learns:  # greedy actions alone
             return {}
@@ -237,7 +237,7 @@ class OffPolicyLearner(OffPolicyNetworks):
     def policy_losses(
         self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor
     ) -> tuple[Loss, dict[str, Tensor]]:
-        """Return the losses α log π − Q (eq. 9) and of the temperature (eq. 18), and values to log."""
+        """Return the losses of policy, α log π − Q (eq. 9), and temperature (eq. 18), and values to log."""
         state, obs = state.flatten(0, 1), {name: x.flatten(0, 1) for name, x in obs.items()}
         share = window_share(batch.valid[:, self.learned], state.dtype)
         policy = self.policy_in_batch(state, obs, share)
@@ -266,7 +266,7 @@ class OffPolicyLearner(OffPolicyNetworks):
 
     @torch.no_grad()
     def td_error(self, batch: SequenceBatch) -> Tensor:
-        """Return the present priority [B] of a batch, in units of the TD error; nothing is learned."""
+        """Compute the priority [B] of a batch, in units of the TD error, without learning from it."""
         ctx = self.encode(batch)
         windows, transitions = len(batch.valid), batch.window - ctx.burn_in
         noise, coins = self.draw_noise(windows * transitions), self.draw_coins(windows, transitions - 1)
@@ -283,7 +283,7 @@ class OffPolicyLearner(OffPolicyNetworks):
         means: Sequence[Tensor],
         targets: Sequence[CriticTarget],
     ) -> dict[str, Tensor]:
-        """Return values to log; those of a further horizon are named after its signal."""
+        """Return values to log; sequences are by horizon, and a further horizon's names have its signal."""
         unit = self.return_scale.scale
         metrics = (
             {} if ahead.log_ratio is None else ratio_metrics(ahead.log_ratio, ahead.valid, self.keys.v_rho)
@@ -291,8 +291,8 @@ class OffPolicyLearner(OffPolicyNetworks):
         if self.scales_rewards:
             metrics |= self.return_scale.metrics()
         metrics["value/target"] = targets[0].y / unit
-        parts = [self.values.metrics(q.detach(), target) for q, target in zip(taken, targets, strict=True)]
-        metrics |= {name: total(part[name] for part in parts) / len(parts) for name in parts[0]}
+        each = [self.values.metrics(q.detach(), target) for q, target in zip(taken, targets, strict=True)]
+        metrics |= {name: total(values[name] for values in each) / len(each) for name in each[0]}
         metrics |= {"loss/q": losses[0].detach(), "value/q_mean": means[0] / unit}
         for critics, loss, mean in zip(self.horizons[1:], losses[1:], means[1:], strict=True):
             metrics[signal_metric("loss/q", critics.extensions)] = loss.detach()

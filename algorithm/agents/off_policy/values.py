@@ -29,10 +29,10 @@ Reduce = Callable[[Tensor], Tensor]
 
 
 def choose_reduce(config: OffPolicyConfig) -> tuple[Reduce, Reduce]:
-    """Return what targets take of the drawn critics, and what the policy climbs of all of them.
+    """Return the reductions over critics in targets (of the drawn critics) and in the policy's loss (of all).
 
-    REDQ (arXiv 2101.05982, algorithm 1): the policy climbs the mean where targets use a subset. So it does
-    with quantiles, of which targets drop the largest instead (TQC, arXiv 2005.04269).
+    REDQ (arXiv 2101.05982, algorithm 1): the policy maximises the mean where targets use a subset. With
+    quantiles it does so, too, and targets drop the largest ones instead (TQC, arXiv 2005.04269).
     """
     if config.value_head == "quantile":
         return average, average
@@ -43,12 +43,12 @@ def choose_reduce(config: OffPolicyConfig) -> tuple[Reduce, Reduce]:
 class Values(ABC):
     """Meaning of a critic's outputs.
 
-    Discrete outputs are conditioned on the continuous action that a critic was given (arXiv 1912.11077). An
-    output q [..., P, N] has N values; that of an action is the mean over branches of the chosen ones.
+    A critic's input is the continuous action; it has N values q [..., P, N], one for each discrete choice
+    (arXiv 1912.11077). The value of an action is the mean over branches of the chosen ones.
 
-    action:     of the agent
+    action:     action space of the agent
     per_value:  D, outputs for each of a critic's N values
-    has_spread: targets have a distribution
+    has_spread: targets are distributions
     clips:      the loss needs the target critics' values of the stored actions
     """
 
@@ -60,7 +60,7 @@ class Values(ABC):
         self._width, self._branches = action.discrete, len(action.branches)
 
     def expected(self, q: Tensor, probs: Tensor | None) -> Tensor:
-        """Return R(q, π) [..., P] of values q [..., P, N] under the discrete part π of a policy.
+        """Return the expectation [..., P] of values q [..., P, N] under the discrete part of a policy.
 
         probs: [P, ΣN] of its choices; None without discrete part
         """
@@ -71,35 +71,38 @@ class Values(ABC):
         return self.expected(q, action[..., : self._width] if self._width else None)
 
     def point(self, out: Tensor) -> Tensor:
-        """Return the mean return [..., P, N] of outputs [..., P, N·D]: themselves."""
+        """Return the expected returns [..., P, N] of outputs [..., P, N·D]; here the outputs themselves."""
         return out
 
     def mean(self, taken: Tensor) -> Tensor:
-        """Return the mean return [E, B, T] of ``taken`` [E, (D,) B, T]: itself."""
+        """Return the expected returns [E, B, T] of ``taken`` [E, (D,) B, T]; here ``taken`` itself."""
         return taken
 
     @abstractmethod
     def taken(self, out: Tensor, action: Tensor) -> Tensor:
-        """Return what outputs [E, P, N·D] say of flat actions [P, A]: [E, (D,) P]."""
+        """Return the predictions [E, (D,) P] for the actions taken, flat [P, A], of outputs [E, P, N·D]."""
 
     @abstractmethod
     def bootstrap(self, out: Tensor, probs: Tensor | None) -> Tensor:
-        """Return the value of a state, [P] or its atoms [J, P], by target critics' outputs [M, P, N·D]."""
+        """Return the values of states, [P] or atoms [J, P], by target critics' outputs [M, P, N·D].
+
+        probs: [P, ΣN] of the policy's discrete choices; None without discrete part
+        """
 
     @abstractmethod
     def loss(self, taken: Tensor, target: CriticTarget) -> Tensor:
-        """Return the scalar loss of ``taken`` [E, (D,) B, T]."""
+        """Return the scalar loss of the predictions ``taken`` [E, (D,) B, T]."""
 
     def metrics(self, taken: Tensor, target: CriticTarget) -> dict[str, Tensor]:
-        """Return values to log, of ``taken`` without gradient."""
+        """Return values to log of the predictions ``taken`` [E, (D,) B, T], without gradient."""
         return {}
 
 
 class ScalarValues(Values):
-    """A number for each value (arXiv 1812.05905).
+    """Values that are a number each (arXiv 1812.05905).
 
-    reduce:  of several target critics
-    epsilon: how far the loss lets a prediction move from the target network's; 0 or less: any distance
+    reduce:  reduction over target critics
+    epsilon: the loss clips predictions to this distance from the target network's; 0 or less: no clip
     """
 
     def __init__(self, action: ActionSpec, reduce: Reduce, epsilon: float = 0.0) -> None:
@@ -109,17 +112,17 @@ class ScalarValues(Values):
 
     @override
     def taken(self, out: Tensor, action: Tensor) -> Tensor:
-        """Return Q(s, a)."""
+        """Return Q(s, a) [E, P]."""
         return self.of_action(out, action)
 
     @override
     def bootstrap(self, out: Tensor, probs: Tensor | None) -> Tensor:
-        """Return the value that the critics agree on."""
+        """Return the reduced value [P] of the target critics."""
         return self.expected(self.reduce(out), probs)
 
     @override
     def loss(self, taken: Tensor, target: CriticTarget) -> Tensor:
-        """Return the squared error, which is clipped where the target has ``slow_q``."""
+        """Return the squared error; if the target has ``slow_q``, of predictions clipped around it."""
         y, slow, weight, valid = target.y, target.slow_q, target.weight, target.valid
         if slow is None:
             return critic_loss(taken, y, weight, valid)
@@ -127,7 +130,7 @@ class ScalarValues(Values):
 
     @override
     def metrics(self, taken: Tensor, target: CriticTarget) -> dict[str, Tensor]:
-        """Return the share of the values that the clip holds back."""
+        """Return the share of predictions whose gradient the clip removes."""
         if target.slow_q is None:
             return {}
         binds = clip_binds(taken, target.y, target.slow_q, epsilon=self._epsilon)
@@ -135,11 +138,11 @@ class ScalarValues(Values):
 
 
 class QuantileValues(Values):
-    """Quantiles of the return, of whose target the largest are dropped (TQC, arXiv 2005.04269).
+    """Quantiles of the return; targets drop the largest ones (TQC, arXiv 2005.04269).
 
-    The pooled atoms of the drawn target critics keep the shape of their distribution; its mean is the value.
+    The atoms of a target are the pooled quantiles of the drawn target critics; their mean is the value.
 
-    drop: atoms dropped for each target critic
+    num: D, quantiles per value; drop: quantiles dropped per target critic
     """
 
     has_spread = True
@@ -156,7 +159,10 @@ class QuantileValues(Values):
 
     @override
     def taken(self, out: Tensor, action: Tensor) -> Tensor:
-        """Return the quantiles of one action: exact in the mean, and as if its branches moved together."""
+        """Return the quantiles [E, D, P] of the actions taken: the mean over branches of equal levels.
+
+        Their mean is exact; their spread is that of branches whose returns are fully correlated.
+        """
         return self.of_action(_bins_first(out, self.per_value), action)
 
     @override
@@ -166,7 +172,7 @@ class QuantileValues(Values):
 
     @override
     def bootstrap(self, out: Tensor, probs: Tensor | None) -> Tensor:
-        """Return the atoms that are kept, whose mean is the value."""
+        """Return the atoms [J, P] that are not dropped, whose mean is the value."""
         return truncated(self.expected(_bins_first(out, self.per_value), probs), self._drop)
 
     @override
@@ -183,14 +189,14 @@ class QuantileValues(Values):
 
 
 class CategoricalValues(Values):
-    """Histograms that learn towards a number, spread by a normal (HL-Gauss, arXiv 2403.03950).
+    """Histograms of the return, which learn by cross-entropy (HL-Gauss, arXiv 2403.03950).
 
-    They learn by cross-entropy.
+    The target is a number, spread over the bins by a normal distribution.
 
-    num:    bins
-    limit:  their centres reach from −limit to limit
-    sigma:  of the normal, in widths of a bin
-    reduce: of several target critics
+    num:    number of bins
+    limit:  the bins' centres reach from −limit to limit
+    sigma:  standard deviation of the normal, in widths of a bin
+    reduce: reduction over target critics
     """
 
     def __init__(
@@ -217,7 +223,7 @@ class CategoricalValues(Values):
 
     @override
     def taken(self, out: Tensor, action: Tensor) -> Tensor:
-        """Return the logarithms of the masses; of several branches the histograms are averaged."""
+        """Return the log masses [E, D, P] of the actions taken; histograms are averaged over branches."""
         bins = _bins_first(out, self.per_value)
         if self._branches > 1:
             return self.of_action(bins.softmax(-3), action).clamp_min(1e-12).log()
@@ -230,12 +236,12 @@ class CategoricalValues(Values):
 
     @override
     def bootstrap(self, out: Tensor, probs: Tensor | None) -> Tensor:
-        """Return the value of the means that the critics agree on."""
+        """Return the value [P] of the histograms' means, reduced over the target critics."""
         return self.expected(self._reduce(self.point(out)), probs)
 
     @override
     def loss(self, taken: Tensor, target: CriticTarget) -> Tensor:
-        """Return the cross-entropy; a target beyond the range counts as its end."""
+        """Return the cross-entropy; targets are clamped to the bins' centres."""
         y = target.y.flatten().clamp(-self._limit, self._limit)
         return _weighted(
             cross_entropy(taken.flatten(2), histogram(y, self._edges, sigma=self._sigma)), target
@@ -243,7 +249,7 @@ class CategoricalValues(Values):
 
     @override
     def metrics(self, taken: Tensor, target: CriticTarget) -> dict[str, Tensor]:
-        """Return the share of the targets beyond the range."""
+        """Return the share of the targets beyond the bins' centres."""
         beyond = (target.y.flatten().abs() > self._limit).to(target.y.dtype)
         return {"value/clamped": masked_mean(beyond, target.valid.flatten())}
 
@@ -259,13 +265,13 @@ def _bins_first(out: Tensor, num: int) -> Tensor:
 
 
 def _weighted(each: Tensor, target: CriticTarget) -> Tensor:
-    """Return ``Σ_e mean_B w · mean_t`` of losses [E, B·T]."""
+    """Return the scalar ``Σ_e mean_B w · mean_t`` of losses [E, B·T], with the target's weights."""
     share = valid_share(target.valid, each.dtype) * (target.weight / len(target.weight)).unsqueeze(-1)
     return (each * share.flatten()).sum()
 
 
 def make_values(config: OffPolicyConfig, action: ActionSpec, device: torch.device) -> Values:
-    """Return the values of ``value_head``."""
+    """Return the meaning of critics' outputs that the key ``value_head`` chooses."""
     reduce, _ = choose_reduce(config)
     if config.value_head == "quantile":
         return QuantileValues(action, config.quantile_num, config.quantile_drop, device)
@@ -276,6 +282,6 @@ def make_values(config: OffPolicyConfig, action: ActionSpec, device: torch.devic
 
 
 def with_values(spec: AgentSpec, config: OffPolicyConfig) -> AgentSpec:
-    """Return the spec with the outputs that a critic has for each value, as its networks need to know."""
+    """Return the spec with ``action.values`` set to D of the key ``value_head``, the outputs per value."""
     numbers = {"quantile": config.quantile_num, "categorical": config.categorical_num}
     return replace(spec, action=replace(spec.action, values=numbers.get(config.value_head, 1)))

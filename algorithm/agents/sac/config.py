@@ -1,4 +1,4 @@
-"""The keys of ``sac_config``. Imports no torch, since configuration is read before torch is loaded."""
+"""The keys of ``sac_config``. Imports no torch: the configuration is read before torch is loaded."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ CLONES = MIXES = True
 
 
 def sac_keys(config: AnyConfig) -> SacConfig:
-    """Return the keys of SAC in a behaviour's configuration."""
+    """Return ``sac_config`` of a behaviour's configuration."""
     keys: SacConfig = config.sac_config
     return keys

@@ -54,11 +54,11 @@ WATCHED = (
     *metrics.WATCHED,
     *(f"policy/{name}_{part}" for name in ("entropy", "target_entropy", "alpha") for part in "cd"),
 )
-"""Metrics kept of a summary."""
+"""Metrics of a summary that health rules read."""
 
 
 def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
-    """Return the rules that can hold for this configuration, by name."""
+    """Return the health rules that apply to this configuration, by name."""
     sac = sac_keys(config)
     rules = critic_rules(config, sac, bonus=lambda history: sum(map(abs, _bonus(sac, history).values())))
     rules["values_of_entropy"] = partial(values_of_entropy, sac)
@@ -151,17 +151,17 @@ def entropy_too_low(sac: SacConfig, history: History) -> str | None:
 
 
 def _bonus(sac: SacConfig, history: History) -> dict[str, float]:
-    """Return the present entropy's bonus in a value, by the parts whose entropy is in the targets."""
+    """Return the bonus of the present entropy in a value, by action part whose entropy is in the targets."""
     unit = _return_scale(history) * history.ahead(sac.gamma)
-    found = {
+    bonuses = {
         part: history.now(f"policy/alpha_{part}") * history.now(f"policy/entropy_{part}") * unit
         for part in ("cd" if sac.discrete_soft_target else "c")
     }
-    return {part: bonus for part, bonus in found.items() if math.isfinite(bonus)}
+    return {part: bonus for part, bonus in bonuses.items() if math.isfinite(bonus)}
 
 
 def _gaps(history: History, part: str) -> list[float]:
-    """Return entropy less its target over the whole window; empty unless all summaries have both."""
+    """Return the entropy minus its target in each kept summary; empty unless all have both."""
     entropy, target = (history.last(f"policy/{name}_{part}") for name in ("entropy", "target_entropy"))
     return [e - t for e, t in zip(entropy, target, strict=True)] if entropy and target else []
 
@@ -173,5 +173,5 @@ def _less_entropy(sac: SacConfig, part: str) -> str:
 
 
 def _return_scale(history: History) -> float:
-    """Return the reward that corresponds to 1 in the learner's unit."""
+    """Return the divisor of rewards with ``reward_scaling``, else 1."""
     return next(iter(history.last("value/return_scale", 1)), 1.0)

@@ -1,7 +1,7 @@
-"""Soft Actor-Critic: what it adds to an off-policy update (arXiv 1801.01290, 1812.05905, 1910.07207).
+"""The objective of Soft Actor-Critic in an off-policy update (arXiv 1801.01290, 1812.05905, 1910.07207).
 
-An action has a continuous part with the temperature α_c, a discrete one with α_d, or both. What is absent
-adds nothing. Positions P are flattened batches of states.
+An action has a continuous part with the temperature α_c, a discrete one with α_d, or both; a part that is
+absent adds no terms. Positions P are flattened batches of states.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from algorithm.ops.sac import policy_loss, temperature_loss
 from algorithm.ops.shapes import total
 
 _SMALLEST = 1e-12
-"""Smallest temperature that values are divided by."""
+"""Lower bound of a temperature by which values are divided."""
 
 
 class Temperature(nn.Module):
@@ -43,7 +43,10 @@ class Temperature(nn.Module):
         return self.log_alpha.detach().exp()
 
     def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
-        """Return ``log α · mean(H − H̄)``; 0 for a constant. entropy, share: [P]; target: a number or [P]."""
+        """Return ``log α · mean(H − H̄)``; 0 if α is constant.
+
+        entropy, share: [P]; target: a number or [P]; see :func:`algorithm.ops.sac.temperature_loss`
+        """
         if not self._learned:
             return torch.zeros_like(self.log_alpha)
         return temperature_loss(self.log_alpha, entropy, target, share)
@@ -91,7 +94,7 @@ class SacObjective(Objective):
     def losses(
         self, logp: Tensor, choice: DiscretePolicy | None, q: Tensor, value: Tensor, share: Tensor
     ) -> dict[str, Tensor]:
-        """Return the losses of policy (eq. 9) and temperature (eq. 18), each the sum over the parts."""
+        """Return the losses ``policy`` (eq. 9) and ``alpha`` (eq. 18), each the sum over action parts."""
         policy, temperature = [], []
         if self.continuous:
             policy.append(policy_loss(logp, value, self.continuous.alpha, share))
@@ -111,13 +114,13 @@ class SacObjective(Objective):
     def _discrete_temperature_loss(self, choice: DiscretePolicy, q: Tensor, share: Tensor) -> Tensor:
         """Return the loss of α_d, whose target is a share of the largest entropy: 0 for one allowed action.
 
-        An entropy below its target raises α only as long as that of softmax(q/α), which the policy climbs to,
-        is below it, too. Otherwise α would run away while a policy that was certain follows.
+        An entropy below its target raises α only while the entropy of softmax(q/α), towards which the policy
+        learns, is below the target, too. Otherwise α would run away while a deterministic policy catches up.
         """
         assert self.discrete is not None
         softened = q / self.discrete.alpha.clamp(min=_SMALLEST)
-        climbed = ops.branch_log_probs(softened, choice.mask, self._branches)
-        reachable, target = ops.mean_entropy(*climbed, len(self._branches)), self._target_d(choice)
+        boltzmann = ops.branch_log_probs(softened, choice.mask, self._branches)
+        reachable, target = ops.mean_entropy(*boltzmann, len(self._branches)), self._target_d(choice)
         entropy = self._entropy(choice).detach().maximum(reachable.minimum(target))
         return self.discrete.loss(entropy, target, share)
 
@@ -126,7 +129,7 @@ class SacObjective(Objective):
         return ops.mean_entropy(choice.log_probs, choice.probs, len(self._branches))
 
     def _target_d(self, choice: DiscretePolicy) -> Tensor:
-        """Return the target of that entropy, [P]."""
+        """Return the target of mean_b H(π_b), [P]."""
         return self._config.target_d_alpha * ops.largest_entropy(choice.mask, self._branches)
 
     @override

@@ -7,7 +7,7 @@ from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.fields import AnyConfig, Block, Finite, Positive, Whole, option
 
 BLOCKS = {"TD3": "td3_config"}
-"""Family -> its block."""
+"""Name of the family -> its block of keys."""
 
 contradictions = rules.contradictions
 
@@ -29,13 +29,13 @@ class Td3Config(Block):
 
 
 def td3_block(config: AnyConfig) -> Td3Config:
-    """Return the keys of TD3 alone in a behaviour's configuration."""
-    own: Td3Config = config.td3_config
-    return own
+    """Return ``td3_config`` of a behaviour's configuration."""
+    block: Td3Config = config.td3_config
+    return block
 
 
 def shared_keys(config: AnyConfig) -> OffPolicyConfig:
-    """Return the shared keys as TD3 means them: one delay, and n-step targets that are not corrected."""
+    """Return the shared keys with TD3's values: ``policy_delay`` for both delays, uncorrected targets."""
     keys: OffPolicyConfig = config.sac_config
     delay = td3_block(config).policy_delay
     changed = {"policy_update_per_step": delay, "update_target_per_step": delay, "use_n_step_is": False}
@@ -51,7 +51,7 @@ _OF_DENSITIES = ("use_n_step_is", "v_lambda", "v_rho", "v_c")
 
 
 def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
-    """Return why a key says nothing with TD3, and what to do; None where it says something."""
+    """Return why a key of a block has no effect with TD3, and what to do; None if it has an effect."""
     if block != "sac_config":
         return _OF_NETWORKS.get(key) if block == "nn_config" else None
     if key in _DELAYED:

@@ -1,6 +1,6 @@
-"""Twin delayed deep deterministic policy gradient: what it adds to an off-policy update (arXiv 1802.09477).
+"""The objective of TD3, twin delayed deep deterministic policy gradient (arXiv 1802.09477).
 
-Its policy is deterministic, with noise, and climbs the first critic.
+Its policy is deterministic, with noise, and maximises the first critic.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LARGEST = math.tanh(Z_LIMIT)
 class Deterministic:
     """Continuous part u = tanh(m), m the mean of the policy's output; its standard deviation is not used.
 
-    std: of the noise ε while exploring, u = clip(tanh(m) + ε, −1, 1) (arXiv 1802.09477, algorithm 1)
-    exploring: there is noise
+    std: standard deviation of the noise ε in u = clip(tanh(m) + ε, −1, 1) (arXiv 1802.09477, algorithm 1)
+    exploring: add the noise
     """
 
     def __init__(self, std: float, *, exploring: bool = True) -> None:
@@ -42,7 +42,10 @@ class Deterministic:
         return np.tanh(z)
 
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
-        """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of its u before it is clipped."""
+        """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of u = tanh(z), as if not clipped.
+
+        normal: [N, A_c] standard normal numbers; None for the mode. noise: ``action_noise``, which widens ε
+        """
         mean = continuous_part(policy).mean
         lib = library.of(mean)
         part = noise.widen(TanhNormal(lib.tanh(mean), 0 * mean + self._log_std))
@@ -54,7 +57,7 @@ class Deterministic:
         return z, normal_logp(u, part.mean, part.log_std)
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return u [P, A_c], whatever the noise, and zeros [P]."""
+        """Return u = tanh(m) [P, A_c] without noise, and zeros [P] in place of a log-density."""
         u = continuous_part(policy).mean.tanh()
         return u, u.new_zeros(u.shape[:-1])
 
@@ -89,7 +92,7 @@ class Td3Objective(Objective):
 
     @override
     def entropy_bonus(self, logp: Tensor, choice: DiscretePolicy | None) -> Tensor:
-        """Return 0 [P]."""
+        """Return zeros [P]: there is no bonus."""
         return torch.zeros_like(logp)
 
     @override

@@ -76,8 +76,8 @@ class Faults:
         self.rollbacks += 1
         self.console.warn(line)
 
-    def told(self, line: str) -> None:
-        """Show what is no fault."""
+    def info(self, line: str) -> None:
+        """Show a message that reports no fault."""
         self.console.message(line)
 
     @property
