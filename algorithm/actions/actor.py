@@ -19,15 +19,15 @@ from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.layers.noisy import LayerNoise
 
 MANY = 1024
-"""Agents from which on torch is faster: then its larger products outweigh what each operation costs."""
+"""Number of agents from which torch is faster than numpy: its matrix products then outweigh its overhead."""
 
 
 class Actor:
     """Actor for any number of agents in one forward pass.
 
-    model:     the networks; a learner's own in the same process, copies elsewhere
+    model:     the networks; the learner's own in its process, copies elsewhere
     parts:     the two parts of an action
-    exploring: with noise in layers, and with the extensions that choose among sampled actions
+    exploring: use noise in layers, and extensions that choose among sampled actions
     seed:      of the sampled actions
     extensions: those of the learner
     noise:     added to actions that are not greedy
@@ -145,7 +145,7 @@ class Actor:
         return self.by_numpy
 
     def way(self, n: int) -> str:
-        """Return what computes the actions of ``n`` agents, for the start screen: numpy, or torch and why."""
+        """Return the library that computes the actions of ``n`` agents, for the start screen."""
         if isinstance(reason := self._numpy_for(n), str):
             return f"torch: {reason}"
         networks = self.choice.model.rep, self.choice.model.policy

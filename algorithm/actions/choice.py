@@ -22,27 +22,28 @@ TensorOrArray = Any
 """A tensor or an array."""
 
 Candidate = tuple[TensorOrArray, TensorOrArray]
-"""Normal numbers [N, A_c] and uniform ones [N, ΣN] of a sample."""
+"""Random numbers of a sample: normal ones [N, A_c] and uniform ones [N, ΣN]."""
 
 MODE: Candidate = None, None
-"""No sample: the mode."""
+"""In place of a sample: choose the mode."""
 
 
 class DrawnAction(NamedTuple):
-    """Actions of N agents before they are flat."""
+    """Actions of N agents, before the parts are joined into flat actions."""
 
-    z: TensorOrArray  # [N, A_c]
-    onehot: TensorOrArray  # [N, ΣN]
-    logp: TensorOrArray  # [N, H]
+    z: TensorOrArray  # [N, A_c] before squashing
+    onehot: TensorOrArray  # [N, ΣN] discrete choices
+    logp: TensorOrArray  # [N, H] log-probabilities to be recorded
 
 
 @dataclass(frozen=True)
 class ActionChoice:
     """Choice of N agents' actions, as a function of tensors alone, or of arrays; see :meth:`with_arrays`.
 
-    scorers: extensions that choose among several candidates
+    scorers:    extensions that choose among several candidates
+    value_of:   function from a critic's outputs [..., N·D] to values [..., N]
     has_memory: there is a carry
-    absent:  observations that are not given, since only critics see them, and their shapes: they are 0
+    absent:     name -> shape of observations that only critics see; they are 0 if an export leaves them out
     """
 
     model: ActingModel
@@ -118,12 +119,12 @@ class ActionChoice:
         return DrawnAction(z=z, onehot=onehot, logp=logp)
 
     def _most_wanted(self, drawn: Sequence[DrawnAction], state: Tensor) -> DrawnAction:
-        """Return each agent's draw of the highest score, summed over the extensions.
+        """Return the sample with the highest score for each agent; scores are summed over extensions.
 
-        Its log-probability is that of the policy: the effect of the choice on it has no closed form.
+        The log-probability is the policy's: the effect of the choice on it has no closed form.
         """
         lib = library.of(state)
-        action = [torch.as_tensor(lib.cat([one.onehot, lib.tanh(one.z)], -1)) for one in drawn]
+        action = [torch.as_tensor(lib.cat([x.onehot, lib.tanh(x.z)], -1)) for x in drawn]
         seen = torch.as_tensor(state), torch.stack(action, 1)
         with torch.no_grad():
             scores = sum(scorer.score_actions(*seen) for scorer in self.scorers)

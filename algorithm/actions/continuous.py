@@ -1,4 +1,4 @@
-"""Continuous part of an action: a Gaussian, squashed or clipped, or nothing; noise on both parts."""
+"""Continuous part of an action: a Gaussian, squashed or clipped, or none; exploration noise on both parts."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ class SquashedNormal:
         return np.tanh(z)
 
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
-        """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of its u."""
+        """Return z [N, A_c] within ±Z_LIMIT, and the log-density [N] of u = tanh(z).
+
+        normal: [N, A_c] standard normal numbers; None for the mode
+        """
         part = continuous_part(policy)
         lib, z = library.of(part.mean), part.mean
         if normal is not None:
             part = noise.widen(part)
-            # The z of ``part.rsample``, bit for bit, without the density that goes with it.
+            # The same z as of ``part.rsample``, bit for bit, without computing its density.
             z = part.mean + lib.exp(part.log_std) * normal
         z = lib.clip(z, -Z_LIMIT, Z_LIMIT)
         # A mean far beyond the limit, of an extreme observation, makes the logarithm of the density −∞.
@@ -51,10 +54,10 @@ class SquashedNormal:
 
 
 class ClippedNormal:
-    """Gaussian z, cut off at ±1 for the environment; its log-density is that of z (``squash: clip``).
+    """Gaussian z, clipped to ±1 for the environment (``squash: clip``); the log-density is that of z.
 
-    The environment sees u = clip(z), of which many z are the same. The density of z is what the reference
-    implementations of PPO and A2C learn from (Huang et al., The 37 Implementation Details of PPO, 23 and 27).
+    The environment sees u = clip(z). The reference implementations of PPO and A2C learn with the density of z
+    (Huang et al., The 37 Implementation Details of PPO, 23 and 27).
     """
 
     @staticmethod
@@ -63,7 +66,7 @@ class ClippedNormal:
         return np.clip(z, np.float32(-1.0), np.float32(1.0))
 
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
-        """Return z [N, A_c] and its log-density [N]."""
+        """Return z [N, A_c] and its log-density [N]; normal: [N, A_c], None for the mode."""
         part = continuous_part(policy)
         z = part.mean
         if normal is not None:
@@ -83,11 +86,11 @@ class ClippedNormal:
 
 
 class RecordedNormal(ClippedNormal):
-    """Clipped Gaussian that is recorded as a whole: mean and log σ, [N, 2 A_c], instead of a density."""
+    """Clipped Gaussian whose mean and log σ [N, 2 A_c] are recorded, in place of a log-density."""
 
     @override
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
-        """Return z [N, A_c] and its distribution [N, 2 A_c]."""
+        """Return z [N, A_c], and the mean and log σ of its distribution [N, 2 A_c]."""
         part = continuous_part(policy)
         lib = library.of(part.mean)
         z = part.mean if normal is None else part.mean + lib.exp(part.log_std) * normal
@@ -95,7 +98,7 @@ class RecordedNormal(ClippedNormal):
 
 
 class NoContinuous:
-    """Absent continuous part: u is empty, its log-density 0."""
+    """Continuous part of an action without one: u is empty, its log-density 0."""
 
     @staticmethod
     def squash(z: Float) -> Float:
@@ -103,43 +106,43 @@ class NoContinuous:
         return z
 
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, None]:
-        """Return an empty z."""
+        """Return an empty z [N, 0], without a log-density."""
         return logits_of(policy)[:, :0], None
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return an empty u and zeros."""
+        """Return an empty u [P, 0], and zeros [P] for its log-density."""
         logits = logits_of(policy)
         return logits.new_zeros(*logits.shape[:-1], 0), logits.new_zeros(logits.shape[:-1])
 
     def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
-        """Return zeros."""
+        """Return zeros [...]: an absent part has the ratio 1."""
         return behaviour_logp.new_zeros(behaviour_logp.shape[:-1])
 
 
 def continuous_part(policy: HybridAction) -> TanhNormal:
-    """Return the distribution of the continuous part, which the dry run requires."""
+    """Return the distribution of the continuous part; the dry run has checked that there is one."""
     assert policy.continuous is not None
     return policy.continuous
 
 
 def logits_of(policy: HybridAction) -> Tensor:
-    """Return the logits of the discrete part, which the dry run requires."""
+    """Return the logits of the discrete part; the dry run has checked that there are some."""
     assert policy.logits is not None
     return policy.logits
 
 
 class Noise(Protocol):
-    """Extra noise ν [N, 1] of N agents."""
+    """Exploration noise ν [N, 1] of N agents (``action_noise``)."""
 
     def widen(self, part: TanhNormal) -> TanhNormal:
-        """Return the continuous distribution [N, A_c] with the noise in it."""
+        """Return the continuous distribution [N, A_c] with added noise."""
 
     def mix(self, probs: Tensor, uniform: Callable[[], Tensor]) -> Tensor:
-        """Return the discrete distribution [N, ΣN] with the noise in it; ``uniform()``: of all allowed."""
+        """Return the discrete distribution [N, ΣN] with added noise; uniform: returns the uniform one."""
 
 
 class NoNoise:
-    """Absent noise: the policy itself."""
+    """Noise of 0: distributions are not changed."""
 
     def widen(self, part: TanhNormal) -> TanhNormal:
         """Return ``part``."""
@@ -151,7 +154,7 @@ class NoNoise:
 
 
 class SpreadNoise:
-    """Noise ν from ``low`` to ``high``, spread linearly over the agents in their order.
+    """Noise ν that rises linearly from ``low`` for the first agent to ``high`` for the last.
 
     Continuous: z ~ Normal(m, √(σ² + ν²)), which is the policy's z plus ν·N(0, 1). Discrete: (1 − ν) π + ν/n.
     """

@@ -1,4 +1,4 @@
-"""Parts of an action. A new kind of part is one class and one line in :func:`make_parts`."""
+"""The discrete and the continuous part of an action. A new kind is a class and a line in ``make_parts``."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ class ContinuousPart(Protocol):
 
     @staticmethod
     def squash(z: Float) -> Float:
-        """Return u of z, equal to ``ActionSpec.squashed``."""
+        """Return the action u of z, as ``ActionSpec.squashed`` does."""
 
     def act(self, policy: HybridAction, normal: Tensor | None, noise: Noise) -> tuple[Tensor, Tensor | None]:
-        """Return z [N, A_c] and the log-density [N] with which it was really taken.
+        """Return z [N, A_c], and the log-density [N] of the distribution it was drawn from, noise included.
 
-        normal: random numbers [N, A_c]; None: the mode is taken, without noise
+        normal: [N, A_c] standard normal numbers; None: the mode is taken, without noise
         """
 
     def sample(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a reparameterised u [P, A_c] and its log-density [P], of normal noise [P, A_c]."""
+        """Return a reparameterised u [P, A_c] and its log-density [P]; noise: [P, A_c] standard normal."""
 
     def log_ratio(self, policy: HybridAction, z: Tensor, behaviour_logp: Tensor) -> Tensor:
         """Return log π − log μ [...] of stored actions: z [..., A_c], behaviour_logp [..., H]."""
 
 
 class DiscretePart(Protocol):
-    """Protocol of the discrete part: one choice of each branch.
+    """Protocol of the discrete part: a choice in each branch.
 
-    asks_critics: true if a choice is made by the critics' values
+    asks_critics: choices are made by the critics' values
     """
 
     asks_critics: bool
@@ -61,13 +61,15 @@ class DiscretePart(Protocol):
         uniform: Tensor | None,
         noise: Noise,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return one-hots [N, ΣN] and their joint log-probability [N]; mask [N, ΣN].
+        """Return one-hots [N, ΣN] and their joint log-probability [N].
 
-        uniform: random numbers [N, ΣN] in [0, 1); None: the best choice is taken, without noise
+        mask:    [N, ΣN] bool, allowed choices
+        mean_q:  computes the critics' values, if ``asks_critics``
+        uniform: [N, ΣN] random numbers in [0, 1); None: the best choice is taken, without noise
         """
 
     def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
-        """Return π's discrete part at P positions; mean_q: [P, ΣN] of the critics where it asks them."""
+        """Return π's discrete part at P positions; mean_q: [P, ΣN] critics' values, if ``asks_critics``."""
 
     def log_ratio(
         self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor
@@ -76,7 +78,7 @@ class DiscretePart(Protocol):
 
 
 MeanQ = Callable[[], Tensor]
-"""Critics' mean outputs [N, ΣN] at the continuous action taken."""
+"""Function that returns the mean over critics [N, ΣN] of values at the continuous action taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +90,14 @@ class DiscretePolicy:
     mask: Tensor  # [P, ΣN] bool
 
     def at(self, rows: Tensor) -> DiscretePolicy:
-        """Return those of some positions alone."""
+        """Return the distribution at the positions ``rows`` alone."""
         return DiscretePolicy(probs=self.probs[rows], log_probs=self.log_probs[rows], mask=self.mask[rows])
 
 
 class Categorical:
-    """Categorical distribution per branch, with log-probabilities summed over branches.
+    """Categorical distribution in each branch.
 
-    The sum is the first column of ``behaviour_logp``.
+    The sum of the branches' log-probabilities is recorded as the first column of ``behaviour_logp``.
     """
 
     asks_critics = False
@@ -135,7 +137,7 @@ class Categorical:
 
 
 class RecordedCategorical(Categorical):
-    """Categorical branches that are recorded as a whole: log π of each choice, [N, ΣN]; 0 if not allowed."""
+    """Categorical branches whose whole distribution is recorded: log π [N, ΣN], 0 where not allowed."""
 
     @override
     def act(
@@ -146,7 +148,7 @@ class RecordedCategorical(Categorical):
         uniform: Tensor | None,
         noise: Noise,
     ) -> tuple[Tensor, Tensor]:
-        """Sample one-hots [N, ΣN] and return them with their distribution [N, ΣN]."""
+        """Sample one-hots [N, ΣN] and return them with log π [N, ΣN] of all choices."""
         some = library.of(mask).some(mask)
         log_probs, probs = ops.branch_log_probs(logits_of(policy), some, self.branches)
         if uniform is None:
@@ -174,7 +176,7 @@ class GreedyBranches:
         uniform: Tensor | None,
         noise: Noise,
     ) -> tuple[Tensor, Tensor]:
-        """Return the best one-hots, or random ones while exploring, and zeros."""
+        """Return the one-hots [N, ΣN] of the largest Q, or random ones while exploring, and zeros [N]."""
         onehot = ops.greedy_probs(mean_q(), mask, self.branches)
         if uniform is not None:
             any_choice = ops.uniform_probs(mask, self.branches, onehot.dtype)
@@ -194,7 +196,7 @@ class GreedyBranches:
 
 
 class NoBranches:
-    """Absent discrete part."""
+    """Discrete part of an action without branches."""
 
     asks_critics = False
 
@@ -206,11 +208,11 @@ class NoBranches:
         uniform: Tensor | None,
         noise: Noise,
     ) -> tuple[Tensor, None]:
-        """Return empty one-hots."""
+        """Return empty one-hots [N, 0], without a log-probability."""
         return library.of(mask).floats(mask), None
 
     def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
-        """Return empty probabilities."""
+        """Return empty probabilities [P, 0]."""
         empty = mask.new_empty(mask.shape, dtype=torch.get_default_dtype())
         return DiscretePolicy(probs=empty, log_probs=empty, mask=mask)
 
@@ -221,7 +223,7 @@ class NoBranches:
 
 @dataclass(frozen=True)
 class ActionParts:
-    """Both parts of an agent's action; one that is absent is neutral: empty, ratio 1."""
+    """Both parts of an agent's action; an absent part is empty and has the ratio 1."""
 
     discrete: DiscretePart
     continuous: ContinuousPart
@@ -229,9 +231,9 @@ class ActionParts:
     def log_ratio(
         self, policy: HybridAction, mask: Tensor, action: Tensor, z: Tensor, behaviour_logp: Tensor
     ) -> Tensor:
-        """Return the joint log π(a|s)/μ(a|s) [...] of stored actions, the sum over the parts.
+        """Return the joint log π(a|s)/μ(a|s) [...] of stored actions, the sum over both parts.
 
-        mask [..., ΣN], flat action [..., A], z [..., A_c], behaviour_logp [..., H]
+        mask: [..., ΣN]; action: [..., A] flat; z: [..., A_c]; behaviour_logp: [..., H]
         """
         continuous = self.continuous.log_ratio(policy, z, behaviour_logp)
         return continuous + self.discrete.log_ratio(policy, mask, action, behaviour_logp)
@@ -240,7 +242,7 @@ class ActionParts:
 def make_parts(action: ActionSpec, *, greedy_branches: bool = False, epsilon: float = 0.0) -> ActionParts:
     """Return the parts of an action space.
 
-    greedy_branches: choose by the critics, with ``epsilon`` random choices
+    greedy_branches: choose by the critics, at random with probability ``epsilon``
     """
     discrete: DiscretePart = NoBranches()
     if action.branches:

@@ -1,6 +1,6 @@
-"""Extensions of the families, by configuration.
+"""The table of built-in extensions, and their construction by configuration.
 
-A new one is one file and one line here, or a plug-in: a package of its own.
+A new extension is a file and a line here, or a plug-in: a package of its own.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ REGISTRY: Sequence[Callable[[Build], Extension | None]] = (
     make_extrinsic,
     make_gail,
 )
-"""Makers; each returns None where the configuration has its extension off."""
+"""Constructors; each returns None if its extension is off in the configuration."""
 
 _PARTS = (
     *("normaliser", "rep", "policy", "q", "critic", "alpha", "joint", "own"),
     *("all", "cloning", "encoder", "value", "value_encoder"),
 )
-"""Names of weights and optimisers that agents have besides those of extensions, in small letters."""
+"""Names of networks and optimisers that agents use already, which no extension may have, in lower case."""
 
 
 def make_extensions(build: Build) -> tuple[Extension, ...]:
-    """Return the configured extensions, those of other packages behind ours.
+    """Return the configured extensions: built-in ones, then plug-ins.
 
-    Raises ModelError for networks that return a wrong shape and for parts that nothing would train,
-    UsageError for a plug-in that cannot be used.
+    Raises ModelError for networks that return a wrong shape, and for parameters that no optimiser would
+    train; UsageError for a plug-in that cannot be used, and for two extensions of one name.
     """
-    ours = [one for one in (make(build) for make in REGISTRY) if one is not None]
-    for one in ours:
-        one.rounds = build.signals.updates
+    ours = [extension for extension in (make(build) for make in REGISTRY) if extension is not None]
+    for extension in ours:
+        extension.rounds = build.signals.updates
     theirs = [
         _of_plugin(name, kwargs or {}, build)
         for entry in build.options.extensions
         for name, kwargs in entry.items()
     ]
     made = (*ours, *theirs)
-    names = [*_PARTS, *(type(one).__name__.lower() for one in made)]
+    names = [*_PARTS, *(type(extension).__name__.lower() for extension in made)]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(
             f"two parts of the agent are called {twice[0]}",
@@ -60,7 +60,7 @@ def make_extensions(build: Build) -> tuple[Extension, ...]:
 
 
 def _of_plugin(name: str, kwargs: Mapping[str, Any], build: Build) -> Extension:
-    """Make an extension of another package."""
+    """Make a plug-in's extension from its keyword arguments; its metrics get a prefix of their own."""
     plugin = find(EXTENSIONS, name)
     assert plugin is not None, "names of built-in ones are not valid here"
     made = plugin.make(Extension, build, **kwargs)
@@ -70,9 +70,9 @@ def _of_plugin(name: str, kwargs: Mapping[str, Any], build: Build) -> Extension:
 
 
 def _check_trained(made: Extension, plugin: Plugin) -> None:
-    """Raise for parameters that no optimiser would have."""
-    trained = {id(one) for part in (made.joint, made.own) for one in part.parameters()}
-    left = [name for name, one in made.named_parameters() if one.requires_grad and id(one) not in trained]
+    """Raise the plug-in's error for a parameter of its extension that is neither in ``joint`` nor ``own``."""
+    trained = {id(p) for modules in (made.joint, made.own) for p in modules.parameters()}
+    left = [name for name, p in made.named_parameters() if p.requires_grad and id(p) not in trained]
     if left:
         raise plugin.error(
             "has parameters that nothing trains",

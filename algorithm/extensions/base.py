@@ -1,6 +1,6 @@
-"""Interface of reward signals, representation learning and prediction to the families.
+"""Interface between families and extensions: reward signals, representation learning and prediction.
 
-A family imports only what stands here; an extension never imports a family.
+A family imports nothing else of extensions; an extension never imports a family.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from algorithm.nn.protocols import Obs
 class Horizon:
     """Discounting of rewards, ``Q = r + γ d V(s')``.
 
-    ends: d is 0 where the task terminated. Otherwise it is 1, and V is that of the final observation.
+    gamma: γ
+    ends:  d is 0 if the task terminated; false: d is always 1, and the value goes on at the final observation
     """
 
     gamma: float
@@ -36,16 +37,16 @@ class LearnerNetworks(Protocol):
     """Networks of a learner, as extensions use them."""
 
     def normalise(self, obs: Obs) -> Obs:
-        """Return raw observations of any batch as the networks' inputs."""
+        """Return raw observations, of any shape [..., *obs], normalised as the networks' inputs."""
 
     def states(self, obs: Obs, batch: SequenceBatch) -> States:
-        """Return the states of a batch whose observations are these inputs."""
+        """Return the states of a batch; obs: [B, W+1, ...] inputs in place of its observations."""
 
     def q(self, state: Tensor, action: Tensor) -> Tensor:
         """Return the critics' values [E, B, T] of flat actions [B, T, A] in states [B, T, S]."""
 
     def target_q(self, state: Tensor, action: Tensor) -> Tensor:
-        """Return the same by the target critics, without gradient."""
+        """Return the target critics' values, as :meth:`q`, without gradient."""
 
     def policy(self, state: Tensor, obs: Obs) -> HybridAction:
         """Return the policy's distribution [B, T, ...] in states [B, T, S], without gradient."""
@@ -53,19 +54,19 @@ class LearnerNetworks(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Batch of an update, shared by all of its parts: encoded once, never modified.
+    """Batch of an update with its encoded states, shared by all losses: encoded once, never modified.
 
     ``learned`` positions are K … K+T−1.
     """
 
-    batch: SequenceBatch  # with the rewards of the targets: scaled where that is on
-    obs: Obs  # name -> [B, W+1, ...], the networks' inputs: normalised where that is on
+    batch: SequenceBatch  # rewards are scaled, with ``reward_scaling``
+    obs: Obs  # name -> [B, W+1, ...], the networks' inputs: normalised, with ``use_normalization``
     states: States  # of these observations
     burn_in: int  # K
     learn: int  # T
     networks: LearnerNetworks
-    drawn: Mapping[str, Any] = field(default_factory=dict)  # what extensions drew, by names of their classes
-    with_gradient: bool = True  # of states and values
+    drawn: Mapping[str, Any] = field(default_factory=dict)  # extensions' random numbers, by class name
+    with_gradient: bool = True  # states and values have a gradient
 
     @property
     def learned(self) -> slice:
@@ -79,7 +80,7 @@ class Context:
 
     @property
     def carry(self) -> Tensor:
-        """Online carry after each token [B, W+1, *C]; [B, 0] where nothing is stored."""
+        """Online carry after each token [B, W+1, *C]; [B, 0] if no carry is stored."""
         return self.states.carry
 
     def carry_before(self) -> Tensor:
@@ -97,24 +98,24 @@ class Context:
         return self.states.target_learned
 
     def normalise(self, obs: Obs) -> Obs:
-        """Return raw observations of any other batch as the networks' inputs, as it was done to these."""
+        """Return raw observations of another batch, normalised like ``obs``."""
         return self.networks.normalise(obs)
 
     def recode(self, obs: Obs) -> States:
-        """Return the states of other inputs of the same shapes, such as augmented ones."""
+        """Return the states of this batch for other inputs of the same shapes, such as augmented ones."""
         return self.networks.states(obs, self.batch)
 
     def q(self, state: Tensor, action: Tensor | None = None) -> Tensor:
         """Return the critics' values of actions [B, T, A] in states [B, T, S]: [E, B, T], with gradient.
 
-        action: flat, of the learned positions; None: the stored ones
+        action: flat, at the learned positions; None: the stored actions
         """
         stored = self.batch.action[:, self.learned]
         value = self.networks.q(state, stored if action is None else action)
         return value if self.with_gradient else value.detach()
 
     def target_q(self, state: Tensor, action: Tensor | None = None) -> Tensor:
-        """Return the same by the target critics, without gradient."""
+        """Return the target critics' values, as :meth:`q`, without gradient."""
         stored = self.batch.action[:, self.learned]
         return self.networks.target_q(state, stored if action is None else action)
 
@@ -124,7 +125,7 @@ class Context:
         return self.networks.policy(self.states.learned.detach(), obs)
 
     def detached(self) -> Context:
-        """Return the same with states and values of actions that have no gradient."""
+        """Return a copy whose states and values have no gradient."""
         return replace(self, states=cast(States, _Detached(self.states)), with_gradient=False)
 
 
@@ -140,7 +141,7 @@ class _Detached:
 
 
 class Shown(nn.Module):
-    """Numbers of the last update, [] each, in buffers that a compiled update can write; not saved."""
+    """Metrics of the last update, [] each, in buffers that a compiled update can write; not saved."""
 
     def __init__(self, *names: str) -> None:
         super().__init__()
@@ -149,28 +150,28 @@ class Shown(nn.Module):
 
     @torch.no_grad()
     def show(self, numbers: Mapping[str, Tensor]) -> None:
-        """Take these in."""
+        """Set the metrics ``numbers``, name -> []."""
         for name, number in numbers.items():
             self.get_buffer(name).copy_(number)
 
 
 class Extension(nn.Module):
-    """Base of extensions, without effect by itself. The order of extensions must not matter.
+    """Base of extensions; by itself it has no effect. The order of extensions must not matter.
 
-    Updates may be compiled, as one graph that is made once. What losses change has to be a buffer then,
-    written in place; an attribute that changes, or a random number that ``draw`` did not draw, is refused.
+    Updates may be compiled, as one graph that is made once. Then losses may only change buffers, in place;
+    a changed attribute, or a random number that ``draw`` did not draw, is refused.
 
-    joint: parts trained by ``auxiliary_losses``, together with encoder and critics
-    own:   parts trained by ``own_losses``
-    rounds: steps of these for an update, each with numbers drawn anew; the most of all extensions counts
-    learning_rate: of these; None: that of the agent
-    horizon: of ``reward_bonus``; None: that of the agent. Each other one has critics, or values, of its own
-    signal: name of the reward in the metrics of these
-    gated: the encoder gets the gradient of ``auxiliary_losses`` only if its cosine with the critics' is
+    joint:  modules trained by ``auxiliary_losses``, together with encoder and critics
+    own:    modules trained by ``own_losses``
+    rounds: steps of ``own`` per update, each with random numbers of its own; all extensions use the largest
+    learning_rate: of ``own``; None: that of the agent
+    horizon: of ``reward_bonus``; None: that of the agent. Any other horizon has its own critics, or values
+    signal: name of the reward in the metrics of that horizon
+    gated:  the encoder gets the gradient of ``auxiliary_losses`` only if its cosine with the critics' is
         positive
-    prefix: in front of the names of its losses, metrics and pictures; empty for those of this project
-    num_candidates: actions that an exploring actor draws, of which ``score_actions`` chooses one
-    shown:  names of the metrics of ``metrics``
+    prefix: prefix of its losses, metrics and pictures; empty for built-in extensions
+    num_candidates: actions that an exploring actor samples, of which ``score_actions`` chooses one
+    shown:  names of the metrics that :meth:`metrics` returns
     """
 
     gated = False
@@ -188,14 +189,14 @@ class Extension(nn.Module):
         self.shown = Shown(*shown)
 
     def draw(self, batch: SequenceBatch, learned: slice, generator: torch.Generator) -> object:
-        """Return the random numbers of an update, nested tuples and dictionaries of tensors, before it.
+        """Draw the random numbers of an update, as nested tuples and dictionaries of tensors; None for none.
 
-        The losses find them in ``ctx.drawn`` by the name of the class.
+        learned: learned positions of a window. Losses find them in ``ctx.drawn``, by the name of the class.
         """
         return None
 
     def reward_bonus(self, ctx: Context) -> Tensor | float:
-        """Return an intrinsic reward [B, W], without gradient; added once to a new tensor."""
+        """Return an intrinsic reward [B, W], without gradient; it is added to the other rewards."""
         return 0.0
 
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
@@ -218,38 +219,39 @@ class Extension(nn.Module):
         """Update the extension's own targets by ``tau``, after the online networks."""
 
     def score_actions(self, state: Tensor, action: Tensor) -> Tensor | float:
-        """Return scores [N, M] of M flat actions [N, M, A] in states [N, S]; the largest is taken."""
+        """Return scores [N, M] of M flat actions [N, M, A] in states [N, S]; the actor takes the largest."""
         return 0.0
 
 
-def by_horizon(extensions: Sequence[Extension], own: Horizon) -> dict[Horizon, list[Extension]]:
-    """Return the extensions by their horizons, in their order; ``own``, the agent's, is the first."""
-    found: dict[Horizon, list[Extension]] = {own: []}
-    for one in extensions:
-        found.setdefault(one.horizon or own, []).append(one)
-    return found
+def by_horizon(extensions: Sequence[Extension], agents: Horizon) -> dict[Horizon, list[Extension]]:
+    """Return the extensions by their horizons, in order; the agent's horizon, ``agents``, is the first."""
+    groups: dict[Horizon, list[Extension]] = {agents: []}
+    for extension in extensions:
+        groups.setdefault(extension.horizon or agents, []).append(extension)
+    return groups
 
 
 def signal_metric(name: str, extensions: Sequence[Extension]) -> str:
-    """Return the name of a metric of a further horizon, which has that of its first signal."""
+    """Return the name of a metric for a further horizon: ``name`` with the suffix of its first signal."""
     return f"{extensions[0].prefix}{name}_{extensions[0].signal}"
 
 
 class Demonstrated(Protocol):
-    """Source of demonstrated windows, whose learned part is ``learned``."""
+    """Source of demonstrated windows; learned: their learned positions."""
 
     learned: slice
 
     def draw(self, n: int, generator: torch.Generator) -> SequenceBatch:
-        """Return n windows on the CPU."""
+        """Draw n windows, on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Inputs of an extension's maker.
+    """Inputs of an extension's constructor.
 
-    make_network: one of the optional classes of an ``nn.py``, by its name and arguments
-    demonstrations: None where nothing is learned: agents that only play, remote actors
+    options:        shared keys of the configuration
+    make_network:   builds an optional class of an ``nn.py``, by its name and arguments
+    demonstrations: None without any, and for agents that do not learn, as in remote actors
     """
 
     spec: AgentSpec
@@ -260,13 +262,13 @@ class Build:
     make_network: Callable[..., nn.Module]
 
     def horizon(self, keys: CuriositySignal | RndSignal | GailSignal) -> Horizon:
-        """Return the horizon of a reward signal."""
+        """Return the horizon of a reward signal, with the agent's γ if ``gamma`` is null."""
         return Horizon(self.options.gamma if keys.gamma is None else keys.gamma, keys.ends)
 
 
 def draw_all(
     extensions: Sequence[Extension], batch: SequenceBatch, learned: slice, generator: torch.Generator
 ) -> dict[str, object]:
-    """Return what the extensions draw for an update, by the names of their classes."""
-    drawn = {type(one).__name__: one.draw(batch, learned, generator) for one in extensions}
+    """Draw the random numbers of extensions for an update, by the names of their classes."""
+    drawn = {type(x).__name__: x.draw(batch, learned, generator) for x in extensions}
     return {name: numbers for name, numbers in drawn.items() if numbers is not None}

@@ -19,22 +19,22 @@ PredictionError = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
 
 
 def forward_error(network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
-    """Return ½‖f(s, a) − s'‖² (arXiv 1705.05363, equation 6)."""
+    """Return ½‖f(s, a) − s'‖² [B, T] (arXiv 1705.05363, equation 6)."""
     return prediction_error(network(state, action), next_state)
 
 
 def inverse_error(network: nn.Module, state: Tensor, action: Tensor, next_state: Tensor) -> Tensor:
-    """Return ½‖g(s, s') − a‖², of the flat action."""
+    """Return ½‖g(s, s') − a‖² [B, T] of the flat action a."""
     return prediction_error(network(state, next_state), action)
 
 
 class RunningDeviation(nn.Module):
-    """Standard deviation of every value since the start, in double precision.
+    """Standard deviation of all values since the start, in double precision.
 
-    All values count alike, as in arXiv 1808.04355, section 2.2. A bonus then fades as the model learns, for
+    All values count alike, as in arXiv 1808.04355, section 2.2. A bonus then fades as the model learns, since
     the large errors of the beginning stay in the deviation. A well predicted environment cannot drive it to
-    0, where the next bonus would have no bound. With a moving average the bonus would have no bound and
-    would not fade: the remaining noise would stay rewarded.
+    0, where the next bonus would have no bound. A moving average would do so, and would keep rewarding the
+    noise that remains.
     """
 
     count: Tensor  # []
@@ -48,34 +48,37 @@ class RunningDeviation(nn.Module):
 
     @override
     def forward(self) -> Tensor:
-        """Return σ [], 1 before there is one."""
+        """Return σ [] in the default dtype; 1 before any value has been observed."""
         return standard_deviation(self.count, self.square).to(torch.get_default_dtype())
 
     def observe(self, x: Tensor, valid: Tensor) -> None:
-        """Take the valid ones of values [B, T] into the statistics."""
+        """Add the valid values of ``x`` [B, T] to the statistics; valid: [B, T] bool."""
         new = merge_moments((self.count, self.mean, self.square), x, valid)
-        for own, value in zip((self.count, self.mean, self.square), new, strict=True):
-            own.copy_(value)
+        for moment, value in zip((self.count, self.mean, self.square), new, strict=True):
+            moment.copy_(value)
 
 
 class Novelty(Extension, ABC):
-    """Base of what learns to make a small error on frequent transitions."""
+    """Base of extensions that learn to predict frequent transitions with a small error."""
 
     @abstractmethod
     def _errors(self, ctx: Context, at: slice) -> tuple[Tensor, Tensor]:
-        """Return errors of transitions, 0 for missing ones, and the mask of existing ones, [B, T] each."""
+        """Return the errors of the transitions ``at``, 0 for missing ones, and the mask of existing ones.
+
+        Both are [B, T] with the T positions of the slice ``at``.
+        """
 
     @override
     def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """Return the mean error of the learned transitions."""
+        """Return the mean error of the learned transitions, by the name of the signal."""
         return {self.signal: window_mean(*self._errors(ctx, ctx.learned))}
 
 
 class Bonus(Novelty):
-    """Base of a bonus of ``strength`` · error / σ on transitions, σ of all learned errors since the start.
+    """Base of a bonus ``strength`` · error / σ on transitions, σ over all learned errors since the start.
 
-    The errors of learned positions alone enter σ: those of a burn-in and of the steps behind are learned
-    positions of other windows. It is updated once in an update, after the bonus has been taken.
+    Only errors at learned positions enter σ: the other positions of a window are learned in other windows.
+    It is updated once per update, after the bonus has been computed.
     """
 
     deviation: RunningDeviation
@@ -84,13 +87,13 @@ class Bonus(Novelty):
     @torch.no_grad()
     @override
     def reward_bonus(self, ctx: Context) -> Tensor:
-        """Return the bonus [B, W], zero where there is no transition."""
+        """Return the bonus [B, W], 0 where no transition exists."""
         error, _ = self._errors(ctx, slice(0, ctx.batch.window))
         return self._scaled(error)
 
     @override
     def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """Return the mean error of the learned transitions."""
+        """Return the mean error of the learned transitions; update σ and the metrics."""
         error, valid = self._errors(ctx, ctx.learned)
         with torch.no_grad():
             self.shown.show(bonus_summary(self.signal, self._scaled(error), valid))
@@ -105,12 +108,13 @@ class Bonus(Novelty):
 class Curiosity(Bonus):
     """Bonus by the prediction error of a model.
 
-    States are those of the online encoder, which gets no gradient from here. An episode's last
-    transition leads to the state of the final observation, with an error as any other.
+    States are those of the online encoder, which gets no gradient from this. The last transition of an
+    episode leads to the state of its final observation, and has an error like any other.
 
-    network:  the model, always in evaluation mode, so that a transition has one error at a time
-    error: of the network
+    network:  the model, always in evaluation mode, so that its errors do not depend on the batch
+    error:    error of the network on transitions
     strength: factor on the bonus
+    horizon:  of the bonus; None: the agent's
     """
 
     signal = "curiosity"
@@ -135,7 +139,10 @@ class Curiosity(Bonus):
 
 
 def make_curiosity(build: Build) -> Curiosity | None:
-    """Return the configured bonus, if any. Raises ModelError for a network that returns a wrong shape."""
+    """Return the bonus of the key ``curiosity``; None if that is null.
+
+    Raises ModelError for a network that returns a wrong shape.
+    """
     options, spec, size = build.options, build.spec, build.state_size
     if options.curiosity is None:
         return None
@@ -150,7 +157,7 @@ def make_curiosity(build: Build) -> Curiosity | None:
 
 
 def bonus_summary(name: str, bonus: Tensor, valid: Tensor) -> dict[str, Tensor]:
-    """Return metrics ``name/…`` of mean and deviation of the valid ones of a bonus [B, T]."""
+    """Return the metrics ``NAME/bonus_mean`` and ``NAME/bonus_std``, of the valid entries [B, T]."""
     bonus, valid = bonus.flatten(), valid.flatten()
     mean = masked_mean(bonus, valid)
     variance = masked_mean((bonus - mean).square(), valid)
@@ -158,15 +165,15 @@ def bonus_summary(name: str, bonus: Tensor, valid: Tensor) -> dict[str, Tensor]:
 
 
 class RND(Novelty):
-    """Network trained to reproduce a fixed random one on stored (state, action).
+    """Random network distillation: a network learns to reproduce a fixed random one on (state, action).
 
-    Its error is small on frequent inputs and large on new ones. An exploring actor takes the one with the
-    largest error of ``num_candidates`` actions of its policy. The reward stays as it is, unlike the paper's;
-    see :class:`RndBonus`.
+    Its error is small on frequent inputs and large on new ones. Of ``num_candidates`` sampled actions an
+    exploring actor takes that with the largest error. Unlike in the paper there is no reward; for that see
+    :class:`RndBonus`.
 
-    network: trained
-    fixed:   random, and so for ever; part of every checkpoint
-    num_candidates: actions to choose from
+    network: trained network
+    fixed:   random network, which is never trained; every checkpoint holds it
+    num_candidates: number of sampled actions to choose from
     shown:   names of metrics
     """
 
@@ -186,7 +193,7 @@ class RND(Novelty):
 
     @override
     def _errors(self, ctx: Context, at: slice) -> tuple[Tensor, Tensor]:
-        """Return errors of transitions, 0 for missing ones, and the mask of existing ones, [B, T] each."""
+        """Return the errors of the transitions ``at``, and the mask of existing ones; see the base class."""
         valid = ctx.batch.valid[:, at]
         error = self._error(ctx.state[:, at].detach(), ctx.batch.action[:, at])
         return torch.where(valid, error, 0.0), valid
@@ -196,9 +203,9 @@ class RND(Novelty):
 
 
 class RndBonus(Bonus, RND):
-    """The same with a bonus.
+    """Random network distillation with a bonus of ``strength`` · error / σ (arXiv 1810.12894).
 
-    The paper divides by the deviation of the bonuses' returns.
+    σ is the deviation of the errors; the paper divides by the deviation of the bonuses' returns.
     """
 
     def __init__(
@@ -219,9 +226,10 @@ class RndBonus(Bonus, RND):
 
 
 def make_novelty(build: Build) -> RND | None:
-    """Return the score, the bonus or both; None where the configuration asks for neither.
+    """Return RND for choosing actions (``use_rnd``), as a bonus (``reward_signals.rnd``), or for both.
 
-    Both share their networks. Raises ModelError for a network that returns a wrong shape.
+    Both uses share their networks. Returns None if both are off. Raises ModelError for a network that returns
+    a wrong shape.
     """
     options, bonus = build.options, build.signals.rnd
     if not (options.use_rnd or bonus.strength):

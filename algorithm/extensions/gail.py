@@ -26,13 +26,16 @@ from algorithm.ops.imitation import airl_reward, code_kl, discriminator_loss, ga
 from algorithm.ops.shapes import total, window_mean
 
 CODE_KL, BETA_STEP = 0.5, 5e-4
-"""Nats that a code may hold without a price, and the step size of the price β (ML-Agents' values)."""
+"""Information in nats that a code may hold without a penalty, and the step size of the penalty's weight β.
+
+These are ML-Agents' values.
+"""
 
 _VECTOR = "/vector"  # no observation has a name with a slash in front
 
 
 class Extrinsic(Extension):
-    """Environment's reward times ``strength``: the bonus is what that is more, or less, than the reward."""
+    """Scaling of the environment's reward by ``strength``, as a bonus that is added to the reward."""
 
     def __init__(self, strength: float) -> None:
         super().__init__()
@@ -40,14 +43,14 @@ class Extrinsic(Extension):
 
     @override
     def reward_bonus(self, ctx: Context) -> Tensor:
-        """Return (strength − 1) · reward, [B, W]; of strength 0 it takes the reward away to the last bit."""
+        """Return (strength − 1) · reward, [B, W]; with strength 0 the sum with the reward is exactly 0."""
         return (self._strength - 1.0) * ctx.batch.reward
 
 
 class TransitionInputs(nn.Module):
-    """Inputs of a discriminator: a vector, and float images. It has no parameters.
+    """Conversion of transitions to a discriminator's inputs, a vector and float images; no parameters.
 
-    use_actions: the flat action is a part of the vector
+    use_actions: the vector includes the flat action
     """
 
     def __init__(self, spec: AgentSpec, *, use_actions: bool) -> None:
@@ -59,7 +62,7 @@ class TransitionInputs(nn.Module):
 
     @override
     def forward(self, batch: SequenceBatch, obs: Obs, at: slice) -> dict[str, Tensor]:
-        """Return the inputs [B·T, ...] of the transitions ``at`` of a batch.
+        """Return the inputs [B·T, ...] of a batch's transitions at the positions ``at``.
 
         obs: the batch's normalised observations, name -> [B, W+1, ...]
         """
@@ -74,17 +77,18 @@ class TransitionInputs(nn.Module):
 
 
 class Gail(Extension):
-    """Reward of ``strength`` · r(D), of a discriminator D of demonstrated and own transitions.
+    """Reward ``strength`` · r(D), by a discriminator D of demonstrated and the policy's transitions.
 
-    D learns to say 1 of demonstrated and 0 of own transitions, as many of each, with a penalty on its slope
-    between pairs of them (arXiv 1704.00028). It sees one transition: normalised observations, the action, and
-    whether the task terminated. A replayed transition counts as the policy's, as in arXiv 1809.02925.
+    D learns the output 1 for demonstrated and 0 for the policy's transitions, as many of each, with a penalty
+    on its gradient between pairs of them (arXiv 1704.00028). Its input is a transition: normalised
+    observations, the action, and whether the task terminated. Replayed transitions count as the policy's, as
+    in arXiv 1809.02925.
 
     discriminator: logit of D, see :class:`~algorithm.nn.models.extensions.ModelDiscriminator`
-    reward:        r of the logit
-    demonstrations: None: D rewards and learns nothing
+    reward:        function r of the logit
+    demonstrations: None: D does not learn
     shown:         names of further metrics
-    penalty:       weight of that of the slope
+    penalty:       weight of the gradient penalty
     """
 
     signal = "gail"
@@ -112,7 +116,7 @@ class Gail(Extension):
     @torch.no_grad()
     @override
     def reward_bonus(self, ctx: Context) -> Tensor:
-        """Return the reward [B, W], zero where there is no transition."""
+        """Return the reward [B, W], 0 where no transition exists."""
         every = slice(0, ctx.batch.window)
         logit = self._logit(self.inputs(ctx.batch, ctx.obs, every)).view(ctx.batch.reward.shape)
         return torch.where(ctx.batch.valid, self._strength * self._reward(logit), 0.0)
@@ -121,7 +125,7 @@ class Gail(Extension):
     def draw(
         self, batch: SequenceBatch, learned: slice, generator: torch.Generator
     ) -> tuple[Any, ...] | None:
-        """Return as many demonstrated windows, and shares [B·T] of demonstrated in own transitions."""
+        """Draw B demonstrated windows, and the shares [B·T] that mix pairs for the gradient penalty."""
         if self._demonstrations is None:
             return None
         size, device, at = len(batch.reward), batch.reward.device, self._demonstrations.learned
@@ -131,18 +135,18 @@ class Gail(Extension):
 
     @override
     def own_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """Return the discriminator's loss on the learned transitions, and as many demonstrated windows."""
-        assert self._demonstrations is not None, "who learns has demonstrations"
+        """Return the discriminator's loss on the learned and on as many demonstrated transitions."""
+        assert self._demonstrations is not None, "a learner has demonstrations"
         at = self._demonstrations.learned
         shown, share, *noise = ctx.drawn[type(self).__name__]
         expert = self.inputs(shown, ctx.normalise(shown.obs), at)
-        own = self.inputs(ctx.batch, ctx.obs, ctx.learned)
-        both = {name: torch.cat([expert[name], value]) for name, value in own.items()}
+        of_policy = self.inputs(ctx.batch, ctx.obs, ctx.learned)
+        both = {name: torch.cat([expert[name], value]) for name, value in of_policy.items()}
         there, here = shown.valid[:, at], ctx.batch.valid[:, ctx.learned]
         judged, *costs = self._judge(both, torch.cat([there, here]), *noise)
         logits = judged.chunk(2)
-        of_expert, of_own = discriminator_loss(*logits)
-        slope = gradient_penalty(self._logit, expert, own, share)
+        expert_loss, policy_loss = discriminator_loss(*logits)
+        slope = gradient_penalty(self._logit, expert, of_policy, share)
 
         def mean(values: Tensor, valid: Tensor) -> Tensor:
             return window_mean(values.view(valid.shape), valid)
@@ -157,11 +161,11 @@ class Gail(Extension):
                     "gail/bonus_mean": mean(self._strength * self._reward(logits[1]), here),
                 }
             )
-        loss = mean(of_expert, there) + mean(of_own, here) + self._penalty * penalty
+        loss = mean(expert_loss, there) + mean(policy_loss, here) + self._penalty * penalty
         return {"gail": total([loss, *costs])}
 
     def _judge(self, inputs: Mapping[str, Tensor], valid: Tensor, *noise: Tensor) -> tuple[Tensor, ...]:
-        """Return logits [P] of transitions of which ``valid`` [B, T] exist, and further losses."""
+        """Return the logits [P] of transitions, and further losses over the ``valid`` ones [B, T]."""
         return (self._logit(inputs),)
 
     def _logit(self, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -170,18 +174,18 @@ class Gail(Extension):
 
 
 class Vail(Gail):
-    """The same behind a stochastic bottleneck, z ~ N(μ(x), σ²(x)) (arXiv 1810.00821).
+    """GAIL with a stochastic bottleneck in the discriminator, z ~ N(μ(x), σ²(x)) (arXiv 1810.00821).
 
-    D judges z, and pays β · (KL(z ‖ N(0, 1)) − ``CODE_KL``) for what z says of x, a mean over demonstrated
-    and own transitions. β ← max(0, β + ``BETA_STEP`` · (KL − ``CODE_KL``)). The reward and the penalty on
-    the slope are those of the mean. The discriminator is a ``BottleneckDiscriminator``.
+    D's input is z, whose information on x is penalised by β · (KL(z ‖ N(0, 1)) − ``CODE_KL``), a mean over
+    both kinds of transitions, with β ← max(0, β + ``BETA_STEP`` · (KL − ``CODE_KL``)). The reward and the
+    gradient penalty are computed at z = μ(x). The discriminator is a ``BottleneckDiscriminator``.
     """
 
     @override
     def draw(
         self, batch: SequenceBatch, learned: slice, generator: torch.Generator
     ) -> tuple[Any, ...] | None:
-        """Return what :class:`Gail` draws, and normal noise [2·B·T, Z] of the codes."""
+        """Draw the numbers of :class:`Gail`, and normal noise [2·B·T, Z] of the codes."""
         drawn = super().draw(batch, learned, generator)
         if drawn is None:
             return None
@@ -195,7 +199,7 @@ class Vail(Gail):
         mean, log_std = network.code(*_parts(inputs))
         logit = network.logit(mean + log_std.exp() * noise[0])
         kl = window_mean(code_kl(mean, log_std).view(valid.shape), valid)
-        beta = network.beta.clone()  # for a backward pass behind its change
+        beta = network.beta.clone()  # for the backward pass, which comes after its change
         with torch.no_grad():
             moved = (beta + BETA_STEP * (kl - CODE_KL)).clamp(min=0.0)
             network.beta.copy_(torch.where(moved.isfinite(), moved, beta))
@@ -204,18 +208,21 @@ class Vail(Gail):
 
 
 def _parts(inputs: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the vector and the images among the inputs of a discriminator."""
+    """Return the vector and the images of a discriminator's inputs."""
     return inputs[_VECTOR], {name: value for name, value in inputs.items() if name != _VECTOR}
 
 
 def make_extrinsic(build: Build) -> Extrinsic | None:
-    """Return the change of the environment's reward; None where it stays as it is."""
+    """Return the scaling of the environment's reward; None if its strength is 1."""
     strength = build.signals.extrinsic.strength
     return None if strength == 1.0 else Extrinsic(strength)
 
 
 def make_gail(build: Build) -> Gail | None:
-    """Return the configured reward, if any. Raises ModelError for a network that returns a wrong shape."""
+    """Return the reward of ``reward_signals.gail``; None if its strength is 0.
+
+    Raises ModelError for a network that returns a wrong shape.
+    """
     options = build.signals.gail
     if not options.strength:
         return None

@@ -1,4 +1,4 @@
-"""World model beside SAC that trains the encoder: next states, rewards and observations."""
+"""World model that trains the encoder: it predicts next states, rewards and observations."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Prediction(Extension):
     """Three models on the states of the learned positions, with gradient into the encoder.
 
     The transition model predicts the target encoder's state of the next token, and the observation model the
-    token's own observation. The reward model predicts the reward from state and action; from the next state
-    no gradient would reach the encoder. Every transition that exists counts alike: importance-sampling
-    weights correct values for a policy, and the environment's dynamics are the same under each.
+    observation of the same token. The reward model predicts the reward from state and action; from the next
+    state no gradient would reach the encoder. All existing transitions have the same weight: importance
+    weights correct values for a policy, and the environment's dynamics do not depend on it.
 
-    obs:            the observations of the agent
+    obs:            observations of the agent
     transition, reward, observation: see :mod:`algorithm.nn.models.world`
     kl:             weight of the transition model's KL divergence from a standard normal
-    use_extra_data: the transition model gets the observations too
+    use_extra_data: the transition model gets the observations, too
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Prediction(Extension):
 
     @override
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """Return ``transition``, ``reward`` and ``observation``: means over existing learned positions."""
+        """Return the losses ``transition``, ``reward`` and ``observation``, means over learned positions."""
         batch, learned = ctx.batch, ctx.learned
         transition, reward, observation = self.joint
         state, action, valid = ctx.state[:, learned], batch.action[:, learned], batch.valid[:, learned]
@@ -81,7 +81,7 @@ class Prediction(Extension):
 
     @override
     def pictures(self) -> Mapping[str, Tensor]:
-        """Return each image of the first learned step of the last batch, beside its prediction."""
+        """Return each image at the first learned step of the last batch, with its prediction beside it."""
         return {
             f"observation/{name}": torch.cat([_picture(self._layouts[name], x) for x in pair], 1)
             for name, pair in zip(self._layouts, self._pictures.buffers(), strict=True)
@@ -89,14 +89,17 @@ class Prediction(Extension):
         }
 
     def _observation_loss(self, prediction: Obs, obs: Obs, valid: Tensor) -> Tensor:
-        """Return the sum of the observations' mean errors."""
+        """Return the scalar sum of the observations' mean errors; valid: [B, T]."""
         error = sum(error(prediction[name], obs[name]) for name, error in self._errors.items())
         assert isinstance(error, Tensor)
         return window_mean(error, valid)
 
 
 def make_prediction(build: Build) -> Prediction | None:
-    """Return the world model of ``use_prediction``. Raises ModelError for a wrong shape."""
+    """Return the world model; None if ``use_prediction`` is off.
+
+    Raises ModelError for a network that returns a wrong shape.
+    """
     options, spec, size = build.options, build.spec, build.state_size
     if not options.use_prediction:
         return None
@@ -119,13 +122,13 @@ def _errors(obs: ObsSpec) -> dict[str, Error]:
 
 
 def _number_error(prediction: Tensor, observed: Tensor, *, span: Range | None, image: bool) -> Tensor:
-    """Return the error on the scale of the encoders' inputs: images and bytes in [0, 1]."""
+    """Return the squared error [B, T] on the scale of encoders' inputs: images and bytes in [0, 1]."""
     scaled = image or observed.dtype == torch.uint8
     return squared_error(prediction, to_unit(observed, span if scaled else UNIT).to(prediction.dtype))
 
 
 def _picture(layout: ImageLayout, image: Tensor) -> Tensor:
-    """Convert an image [*shape] to uint8 [H, W, C]: its last three channels if they are threes, else one."""
+    """Convert an image to uint8 [H, W, C]: its last 3 channels if their number is a multiple of 3, else 1."""
     planes = to_planes(layout.arrange(image), UNIT)[0]
     colours = 3 if layout.channels % 3 == 0 else 1
     return planes[-colours:].permute(1, 2, 0).clamp(0.0, 1.0).mul(255.0).round().to(torch.uint8)

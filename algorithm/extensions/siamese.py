@@ -1,4 +1,4 @@
-"""ATC and BYOL: the representation is trained on two augmented views of the same windows."""
+"""ATC and BYOL, which train the encoder on two augmented views of the same windows."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ from algorithm.ops.extensions import cosine_loss, info_nce_accuracy, info_nce_lo
 from algorithm.ops.shapes import valid_share, window_mean
 
 MAX_PAIRS = 1024
-"""Largest number of pairs in an update, which compares all with all; see :class:`Atc`."""
+"""Largest number of pairs in an update of :class:`Atc`, which compares each anchor with all positives."""
 
 
 ViewLoss = Callable[[Context, States], Mapping[str, Tensor]]
-"""Further losses on the states of an augmented view, by name."""
+"""Function that returns further losses on the states of an augmented view, by name."""
 
 
 class TwoViews(Extension, ABC):
-    """Base of losses on two encodings of a batch, each augmented anew.
+    """Base of losses on two differently augmented encodings of a batch.
 
-    The losses are plain means over what exists in the batch: importance-sampling weights correct values,
-    of which there are none here.
+    The losses are plain means over existing positions: importance weights are for values.
 
-    augment: see :class:`~algorithm.nn.layers.augment.Augmentation`
+    augment:   see :class:`~algorithm.nn.layers.augment.Augmentation`
     view_loss: :func:`q_consistency`, or :func:`no_additional_loss`
-    gated:   see :class:`~algorithm.extensions.base.Extension`
+    gated:     see :class:`~algorithm.extensions.base.Extension`
     """
 
     def __init__(self, augment: Augmentation, *shown: str, view_loss: ViewLoss, gated: bool) -> None:
@@ -46,7 +45,7 @@ class TwoViews(Extension, ABC):
 
     @override
     def draw(self, batch: SequenceBatch, learned: slice, generator: torch.Generator) -> dict[str, Any]:
-        """Return the noise of both views."""
+        """Draw the noise of both views."""
         return {"views": [self._augment.draw(batch.obs, generator) for _ in range(2)]}
 
     @abstractmethod
@@ -55,7 +54,7 @@ class TwoViews(Extension, ABC):
 
     @override
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
-        """Return the loss of two views, and ``view_loss`` of the first."""
+        """Return the loss ``siamese`` of two views, and the losses of ``view_loss`` on the first."""
         first, second = (self._view(ctx, noise) for noise in ctx.drawn[type(self).__name__]["views"])
         return {"siamese": self.contrast(ctx, first, second), **self._view_loss(ctx, first)}
 
@@ -64,15 +63,15 @@ class TwoViews(Extension, ABC):
 
 
 def no_additional_loss(ctx: Context, view: States) -> Mapping[str, Tensor]:
-    """Return no losses."""
+    """Return {}: there are no further losses."""
     return {}
 
 
 def q_consistency(ctx: Context, view: States) -> Mapping[str, Tensor]:
-    """Return the loss between values of the stored actions with augmentation and their targets' without it.
+    """Return the squared error ``siamese_q`` of Q with augmentation against the target critics' Q without it.
 
-    DrQ regularises Q by augmented observations too (arXiv 2004.13649); this is at the taken action. The
-    gradient goes to encoder and critics.
+    Both are of the stored actions. DrQ, too, regularises Q by augmented observations (arXiv 2004.13649).
+    Encoder and critics get the gradient.
     """
     q = ctx.q(view.learned)
     target = ctx.target_q(ctx.target_learned)
@@ -82,12 +81,12 @@ def q_consistency(ctx: Context, view: States) -> Mapping[str, Tensor]:
 class Atc(TwoViews):
     """ATC (Stooke et al. 2021, arXiv 2009.08319).
 
-    The anchor is the online state z of an augmented learned token t, as z + f(z). Its positive is the
-    target's state of token t + n of the same window, augmented on its own. ``anchorᵀ W positive`` scores the
-    fit of two of them. Each anchor is classified among the positives of all pairs of the batch, of other
-    windows and of other times. A learned token without a token n steps later has no pair.
+    The anchor is z + f(z), with the online state z of an augmented learned token t. Its positive is the
+    target state of token t + n of the same window, with an augmentation of its own. ``anchorᵀ W positive``
+    scores how well a pair fits. The loss classifies each anchor among the positives of all pairs of the
+    batch. A learned token without a token n steps later has no pair.
 
-    Of more than ``MAX_PAIRS`` pairs that many are drawn anew for each update, those that exist first.
+    Of more than ``MAX_PAIRS`` pairs, that many are drawn anew for each update, existing ones first.
 
     prediction: f, [B, S] -> [B, S]
     state_size: S
@@ -108,7 +107,7 @@ class Atc(TwoViews):
 
     @override
     def draw(self, batch: SequenceBatch, learned: slice, generator: torch.Generator) -> dict[str, Any]:
-        """Return the noise of both views, and lots [B·T] of the pairs where not all are taken."""
+        """Draw the noise of both views, and ``lots`` [B·T] if not all pairs can be used."""
         drawn = super().draw(batch, learned, generator)
         num_pairs = len(batch.reward) * (learned.stop - learned.start)
         if num_pairs > MAX_PAIRS:
@@ -117,7 +116,7 @@ class Atc(TwoViews):
 
     @override
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
-        """Return InfoNCE over the pairs of the batch."""
+        """Return the scalar InfoNCE loss over the pairs of the batch."""
         anchor, positive, valid = pairs(ctx, first.learned, second.target_following)
         chosen = _some(valid, ctx.drawn[type(self).__name__].get("lots"))
         share = valid_share(valid.view(-1, ctx.learn), anchor.dtype).flatten()
@@ -147,7 +146,10 @@ def pairs(ctx: Context, learned: Tensor, target_following: Tensor) -> tuple[Tens
 
 
 def _some(valid: Tensor, lots: Tensor | None) -> Tensor | slice:
-    """Return indices of ``MAX_PAIRS`` pairs by lot, existing ones before missing ones; all without lots."""
+    """Return the indices of ``MAX_PAIRS`` random pairs, existing ones first; all pairs without ``lots``.
+
+    valid: [P] pairs that exist; lots: [P] random numbers in [0, 1)
+    """
     return slice(None) if lots is None else (lots + valid).topk(MAX_PAIRS).indices
 
 
@@ -156,9 +158,9 @@ class Byol(TwoViews):
 
     A prediction from one view's projected online state is compared with the other view's projected target
     state, in both directions. The loss is ½ (ℓ(1, 2) + ℓ(2, 1)), ℓ = 2 − 2 cos, over the learned tokens
-    that exist. The paper sums the two; half of that is on the scale of one.
+    that exist; in the paper it is the sum without ½.
 
-    The target's projection follows as the target networks do, without gradient.
+    The target projection follows the online one as the target networks do, without gradient.
 
     projection: [B, S] -> [B, P]
     prediction: [B, P] -> [B, P]
@@ -180,7 +182,7 @@ class Byol(TwoViews):
 
     @override
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
-        """Return the mean of both directions."""
+        """Return the scalar loss ½ (ℓ(1, 2) + ℓ(2, 1)), a mean over learned tokens."""
         exists = ctx.batch.obs_valid[:, ctx.learned]
         loss = self._distance(first, second) + self._distance(second, first)
         return window_mean(0.5 * loss.view(exists.shape), exists)
@@ -188,15 +190,15 @@ class Byol(TwoViews):
     @torch.no_grad()
     @override
     def updated(self, tau: float) -> None:
-        """Update the target by ``θ' ← θ' + τ (θ − θ')``; buffers are copied as they are."""
+        """Update the target projection by ``θ' ← θ' + τ (θ − θ')``; buffers are copied."""
         projection, _ = self.joint
-        for own, online in zip(self.target_projection.parameters(), projection.parameters(), strict=True):
-            own.lerp_(online, tau)
+        for slow, online in zip(self.target_projection.parameters(), projection.parameters(), strict=True):
+            slow.lerp_(online, tau)
         for copied, source in zip(self.target_projection.buffers(), projection.buffers(), strict=True):
             copied.copy_(source)
 
     def _distance(self, by: States, of: States) -> Tensor:
-        """Return ℓ [B·T] of one view's prediction of the other."""
+        """Return ℓ [B·T] of the prediction ``by`` one view ``of`` the other."""
         projection, prediction = self.joint
         with torch.no_grad():
             target = self.target_projection(of.target_learned.flatten(0, 1))
@@ -204,7 +206,10 @@ class Byol(TwoViews):
 
 
 def make_siamese(build: Build) -> TwoViews | None:
-    """Return ATC, BYOL or None. Raises ModelError for networks that return a wrong shape."""
+    """Return ATC or BYOL, by the key ``siamese``; None if that is null.
+
+    Raises ModelError for networks that return a wrong shape.
+    """
     spec, options = build.spec, build.options
     augment = Augmentation(spec.obs, normalised=options.use_normalization)
     view_loss = q_consistency if options.siamese_use_q else no_additional_loss

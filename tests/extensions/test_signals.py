@@ -103,7 +103,7 @@ def test_a_signal_with_a_rate_of_its_own_has_an_optimiser_of_its_own():
         gail=GailSignal(strength=1.0, learning_rate=0.02), rnd=RndSignal(strength=1.0, learning_rate=0.01)
     )
     sac = make_agent(signals=signals, curiosity="FORWARD", demonstrations=Shown(), learning_rate=0.004)
-    rates = {name: step.learning_rate for name, step in sac.own.optimisers.items()}
+    rates = {name: step.learning_rate for name, step in sac.extension_steps.optimisers.items()}
     assert rates == {"own": 0.004, "rndbonus": 0.01, "gail": 0.02}
     before = {name: value.clone() for name, value in sac.tensors()["model"].items()}
     sac.update(small_windows(sac))
@@ -165,7 +165,7 @@ def test_an_agent_that_only_plays_needs_no_demonstrations():
     """A checkpoint's networks fit; only learning asks for episodes."""
     learner, player = make_agent(signals=gail(), demonstrations=Shown()), make_agent(signals=gail())
     player.load_model(learner.tensors()["model"])
-    with pytest.raises(AssertionError, match="who learns has demonstrations"):
+    with pytest.raises(AssertionError, match="a learner has demonstrations"):
         player.update(small_windows(player))
 
 

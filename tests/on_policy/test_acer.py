@@ -73,8 +73,8 @@ def test_a_distribution_takes_the_memory_that_is_counted():
 
 def cutting(agent: AcerAgent) -> AcerConfig:
     """Cut ratios off at 0.9, and move the average policy away, so that every term counts."""
-    own = agent._own.model_copy(update={"ratio_max": 0.9, "entropy_coef": 0.05})
-    agent.learner._own = agent.learner._heads._own = own
+    own = agent._keys.model_copy(update={"ratio_max": 0.9, "entropy_coef": 0.05})
+    agent.learner._keys = agent.learner._heads._keys = own
     with torch.no_grad():
         agent.learner._average.flat.data.mul_(0.5).add_(0.2)
     return own

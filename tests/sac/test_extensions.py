@@ -72,7 +72,7 @@ def test_an_extension_without_a_loss_takes_no_step(rate):
     """Not along the moments of losses before either."""
     extension = Pauses(rate)
     sac = small_sac(extensions=(extension,))
-    (adam,) = sac.own.optimisers.values()
+    (adam,) = sac.extension_steps.optimisers.values()
     states = []
     for rests in (False, True, False):
         extension.rests = rests
@@ -126,4 +126,4 @@ class Twice(Extension):
 
 def test_rounds_without_own_parts_are_none():
     sac = small_sac(extensions=(Twice(),))
-    assert sac.own.rounds == 1 and sac.update(random_batch()).metrics["loss/q"].isfinite()
+    assert sac.extension_steps.rounds == 1 and sac.update(random_batch()).metrics["loss/q"].isfinite()

@@ -23,7 +23,7 @@ from algorithm.agents.off_policy.values import choose_reduce, make_values
 from algorithm.core.data import SequenceBatch, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Context, Extension, Horizon, by_horizon, draw_all
-from algorithm.extensions.steps import OwnSteps
+from algorithm.extensions.steps import ExtensionSteps
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encoding import States
 from algorithm.nn.ensemble import Ensemble
@@ -104,7 +104,7 @@ class OffPolicyNetworks(Learner):
         make = partial(adam, learning_rate=rate, max_norm=keys.max_grad_norm or math.inf)
         self.critic_optimiser = make([model.rep, *model.critics], weight_decay=keys.weight_decay)
         self.joint_optimiser = if_any(make, [extension.joint for extension in extensions])
-        self.own = OwnSteps(extensions, make)
+        self.extension_steps = ExtensionSteps(extensions, make)
         model.make_targets(self.critic_optimiser.flat if keys.use_target_network else None)
         self.horizons = make_horizons(model, keys, extensions, self.return_scale)
         self._subset_generator = torch.Generator().manual_seed(seed)
@@ -113,7 +113,7 @@ class OffPolicyNetworks(Learner):
             model.make_policy_target(self.policy_optimiser.flat)
         make_alpha = partial(adam, learning_rate=objective.learning_rate or rate)
         self.alpha_optimiser = if_any(make_alpha, [objective])
-        every = [self.critic_optimiser, self.joint_optimiser, *self.own.optimisers.values()]
+        every = [self.critic_optimiser, self.joint_optimiser, *self.extension_steps.optimisers.values()]
         self.critic_optimisers = [optimiser for optimiser in every if optimiser]
         self.policy_optimisers = [x for x in (self.policy_optimiser, self.alpha_optimiser) if x]
         self.encoder = slice(0, sum(p.numel() for p in model.rep.parameters()))
@@ -153,7 +153,7 @@ class OffPolicyNetworks(Learner):
 
     def draw_extensions(self, batch: SequenceBatch) -> list[dict[str, object]]:
         """Draw the random numbers of the extensions, for each step of their own modules."""
-        rounds = range(self.own.rounds)
+        rounds = range(self.extension_steps.rounds)
         return [draw_all(self.extensions, batch, self.learned, self._generator) for _ in rounds]
 
     @override
@@ -165,7 +165,7 @@ class OffPolicyNetworks(Learner):
         self, batch: SequenceBatch, drawn: Mapping[str, object]
     ) -> tuple[Loss, dict[str, Tensor]]:
         """Return the losses of the extensions' own modules, for a further step of them, and values to log."""
-        return self.own.loss(self.encode(batch, drawn))
+        return self.extension_steps.loss(self.encode(batch, drawn))
 
     def encode(self, batch: SequenceBatch, drawn: Mapping[str, object] | None = None) -> Context:
         """Return a batch with its states, scaled observations and rewards; drawn: extensions' numbers."""
@@ -288,7 +288,7 @@ class OffPolicyNetworks(Learner):
             "policy": self.policy_optimiser,
             "alpha": self.alpha_optimiser,
             "joint": self.joint_optimiser,
-            **self.own.optimisers,
+            **self.extension_steps.optimisers,
             **(self.cloning.optimisers if self.cloning else {}),
         }
         return {name: adam for name, adam in groups.items() if adam}

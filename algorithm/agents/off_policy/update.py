@@ -94,7 +94,7 @@ class OffPolicyLearner(OffPolicyNetworks):
             weights = self.critic_optimiser.flat.data
             result["metrics"]["optim/weight_norm"] = torch.linalg.vector_norm(weights)
         for drawn in draws.extensions[1:]:
-            optimisers = list(self.own.optimisers.values())
+            optimisers = list(self.extension_steps.optimisers.values())
             metrics, _ = gradients.descend(optimisers, self.extension_losses, batch, drawn)
             result["metrics"] |= metrics
         return result
@@ -109,7 +109,7 @@ class OffPolicyLearner(OffPolicyNetworks):
         metrics = self.critic_metrics(ahead, losses, taken, means, targets)
         loss = Loss(total(losses))
         if self.extensions:
-            loss, of_extensions = self.own.join(loss.value, ctx)
+            loss, of_extensions = self.extension_steps.join(loss.value, ctx)
             metrics |= of_extensions
         result: CriticResult = {
             "td_error": total(q - target.y for q, target in zip(means, targets, strict=True)),

@@ -1,1 +1,1 @@
-"""Families that learn from what the present policy has just done: PPO, A2C, A3C and ACKTR."""
+"""Families that learn from rollouts of the present policy: PPO, A2C, A3C and ACKTR."""

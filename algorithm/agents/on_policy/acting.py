@@ -1,4 +1,4 @@
-"""Acting with a policy of an on-policy family, here and in other processes."""
+"""Acting with a policy of an on-policy family, in the learner's process and in remote actors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.loader import Network
 
 SHORTEST = 16
-"""Transitions of a remote actor's segments, at least, in rollouts that have as many."""
+"""Smallest number of transitions in a remote actor's segment, unless a rollout is shorter."""
 
 
 def clipping(spec: AgentSpec) -> AgentSpec:
@@ -31,12 +31,12 @@ def clipping(spec: AgentSpec) -> AgentSpec:
 
 
 def acting_parts(model: ActingModel) -> dict[str, nn.Module]:
-    """Return the modules that act, by name."""
+    """Return the modules that an acting policy needs, by name: those that remote actors are sent."""
     return {"normaliser": model.normaliser, "rep": model.rep, "policy": model.policy}
 
 
 def new_actor(spec: AgentSpec, model: ActingModel, *, device: torch.device, seed: int) -> Actor:
-    """Return a policy that draws from the distribution itself."""
+    """Return an actor that samples from the policy's distribution, without further exploration."""
     return Actor(model, make_parts(spec.action), device=device, exploring=False, seed=seed)
 
 
@@ -46,9 +46,10 @@ def make_acting(
     spec_of: Callable[[AgentSpec], AgentSpec] = clipping,
     networks_of: Callable[[AgentSpec], Mapping[str, Network]] = lambda _: NETWORKS,
 ) -> Acting:
-    """Build the policy of a remote actor, and the modules that its weights are loaded into.
+    """Build the policy of a remote actor, and the modules into which its weights are loaded.
 
-    spec_of, networks_of: the family's own spec of an environment's, and its classes of an ``nn.py``
+    spec_of:     function from the environment's spec to that of the family's policies
+    networks_of: function from the latter to the classes in an ``nn.py``
     """
     inputs = replace(inputs, spec=spec_of(inputs.spec))
     spec, device, behaviour = inputs.spec, inputs.device, inputs.behaviour
@@ -60,11 +61,11 @@ def make_acting(
 
 
 def remote_limits(config: BehaviourConfig) -> RemoteLimits:
-    """Return limits on what remote actors send: short segments, of which several actors share a rollout."""
-    own = own_block(config)
-    return RemoteLimits(segments_of(own.rollout_step), max_lag=None if own.use_vtrace else 1)
+    """Return the limits on remote actors' segments: short, so that a rollout has those of several actors."""
+    keys = own_block(config)
+    return RemoteLimits(segments_of(keys.rollout_step), max_lag=None if keys.use_vtrace else 1)
 
 
 def segments_of(rollout_step: int) -> int:
-    """Return the length of segments of which several actors share a rollout."""
+    """Return the length of remote actors' segments: an eighth of a rollout, or :data:`SHORTEST`."""
     return min(rollout_step, max(SHORTEST, rollout_step // 8))

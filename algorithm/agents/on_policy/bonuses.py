@@ -13,7 +13,7 @@ from algorithm.agents.on_policy.networks import CHUNK
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import RUN_BLOCK, UsageError
 from algorithm.extensions.base import Context, Extension, Horizon, by_horizon, draw_all
-from algorithm.extensions.steps import OwnSteps
+from algorithm.extensions.steps import ExtensionSteps
 from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encoding import States, make_encoding
@@ -25,13 +25,13 @@ from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 class Bonuses:
     """Rewards of a rollout: the environment's, scaled, and the intrinsic ones of extensions.
 
-    by_horizon: the extensions by the horizon of their rewards; the first is the agent's
-    signals: those of each further horizon
+    by_horizon: the extensions by the horizon of their rewards; the first horizon is the agent's
+    signals:    the extensions of each further horizon
 
-    extensions: of which ``reward_bonus`` and ``own_losses`` are used
-    model:      encoder and normaliser, which get no gradient from here
+    extensions: only their ``reward_bonus`` and ``own_losses`` are used
+    model:      encoder and normaliser, which are not trained here
     make_step:  constructor of the optimiser of the extensions' own networks
-    return_scale: of the environment's rewards
+    return_scale: scale of the environment's rewards
     burn_in, learn: K and T of a rollout's windows
     gamma:      discount factor of the agent
     """
@@ -48,13 +48,13 @@ class Bonuses:
         device: torch.device,
         gamma: float,
     ) -> None:
-        for one in extensions:
-            _check_serves(one)
+        for extension in extensions:
+            _check_serves(extension)
         self.extensions = tuple(extension.to(device) for extension in extensions)
         self.by_horizon = by_horizon(self.extensions, Horizon(gamma))
         _, *self.signals = self.by_horizon.values()
-        self._own = OwnSteps(self.extensions, make_step)
-        self.optimisers = self._own.optimisers
+        self._steps = ExtensionSteps(self.extensions, make_step)
+        self.optimisers = self._steps.optimisers
         self._model, self._return_scale = model, return_scale
         self._burn_in, self._learn, self._device = burn_in, learn, device
         self._learned = slice(burn_in, burn_in + learn)
@@ -64,7 +64,7 @@ class Bonuses:
     def rewards(self, batch: SequenceBatch) -> list[Tensor]:
         """Return the rewards [B, T] of the learned transitions for each horizon, on the CPU.
 
-        Those of the agent's horizon are the environment's with bonuses, of the others bonuses alone.
+        The agent's horizon has the environment's rewards and bonuses, the others have bonuses alone.
         """
         bonuses = [torch.zeros(len(batch.reward), self._learn) for _ in self.by_horizon]
         chunks = torch.arange(len(batch.reward)).split(CHUNK) if self.extensions else ()
@@ -79,13 +79,13 @@ class Bonuses:
         return [environment.cpu() + bonuses[0], *bonuses[1:]]
 
     def update(self, batch: SequenceBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Take the steps of the extensions' own networks on these windows; return metrics on the device."""
-        batch, found = batch.to(self._device), dict[str, Tensor]()
+        """Train the extensions' own networks on a batch of windows; return metrics on the device."""
+        batch, metrics = batch.to(self._device), dict[str, Tensor]()
         context = self._context(batch)
-        for _ in range(self._own.rounds):
+        for _ in range(self._steps.rounds):
             drawn = draw_all(self.extensions, batch, self._learned, generator)
-            found = self._own.update(replace(context, drawn=drawn))
-        return found
+            metrics = self._steps.update(replace(context, drawn=drawn))
+        return metrics
 
     def _context(self, batch: SequenceBatch) -> Context:
         batch = batch.to(self._device)
@@ -106,7 +106,7 @@ class Bonuses:
         return inputs
 
     def q(self, state: Tensor, action: Tensor) -> Tensor:
-        """Raise UsageError: there are no values of actions."""
+        """Raise UsageError: learners from rollouts have no action values."""
         raise UsageError(
             "an extension needs action values",
             where=f"{RUN_BLOCK}.extensions",
@@ -117,28 +117,28 @@ class Bonuses:
     target_q = q
 
     def policy(self, state: Tensor, obs: Obs) -> HybridAction:
-        """Return the policy's distribution [B, T, ...] in states [B, T, S] of these inputs."""
+        """Return the policy's distribution [B, T, ...] in states [B, T, S]; obs: [B, T, ...] inputs."""
         with torch.no_grad():
             return policy_in_windows(self._model.policy, state, obs)
 
     def states(self, obs: Obs, batch: SequenceBatch) -> States:
-        """Return the states of a batch whose observations are these inputs."""
+        """Return the states of a batch; obs: its observations as the networks' inputs."""
         rep = self._model.rep
         with torch.no_grad():
             return self._encoding(rep, rep, obs, batch, burn_in=self._burn_in, learn=self._learn)
 
     def num_parameters(self) -> Mapping[str, int]:
         """Return the numbers of trained parameters by extension."""
-        own = {type(one).__name__.lower(): one.own for one in self.extensions}
-        return {name: sum(p.numel() for p in part.parameters()) for name, part in own.items()}
+        networks = {type(extension).__name__.lower(): extension.own for extension in self.extensions}
+        return {name: sum(p.numel() for p in modules.parameters()) for name, modules in networks.items()}
 
 
-def _check_serves(one: Extension) -> None:
-    """Raise UsageError for an extension that does more than on-policy learning uses of it."""
-    kind = type(one)
+def _check_serves(extension: Extension) -> None:
+    """Raise UsageError for an extension with methods that learning from rollouts does not use."""
+    kind = type(extension)
     unused = ("auxiliary_losses", "updated")
     beyond = [name for name in unused if getattr(kind, name) is not getattr(Extension, name)]
-    beyond += ["score_actions"] * (one.num_candidates > 1)
+    beyond += ["score_actions"] * (extension.num_candidates > 1)
     if beyond:
         raise UsageError(
             f"the extension {kind.__name__} does not work with algorithms that learn from rollouts",

@@ -1,4 +1,4 @@
-"""The rules of on-policy keys: which say nothing, contradict others or have no effect. Imports no torch."""
+"""The rules of on-policy keys: which are barred, contradict others or have no effect. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ MEANINGLESS = {
     "discrete_dqn_like": "there is no action-value critic",
     "use_add_with_td": "there are no priorities",
 }
-"""Keys of a run that must be off, and why."""
+"""Keys of ``sac_config`` that must be off with these families -> why."""
 
 BARRED = (
     *(f"sac_config.{key}" for key in MEANINGLESS),
     "base_config.preset",
     "base_config.noise_increasing_rate",
 )
-"""Keys that must be off, all of them."""
+"""Dotted keys of all blocks that must be off with these families."""
 
 
 CLONES = True
-"""One loss trains encoder and policy, so demonstrated actions can."""
+"""Demonstrated actions can be cloned: one loss trains encoder and policy."""
 
 SHARED = frozenset(
     [
@@ -52,14 +52,14 @@ SHARED = frozenset(
         "random_params",
     ]
 )
-"""Keys of a run that all these families have."""
+"""Keys of ``sac_config`` that apply to these families, too."""
 
 
 _NETWORKS = {
     "q": "has no action-value critics",
     "rep.random_shift": "learns from unaugmented observations",
 }
-"""Keys of ``nn_config`` that say nothing, and why."""
+"""Keys of ``nn_config`` without effect -> why."""
 
 
 def _other_envs(old: AnyConfig, new: AnyConfig) -> str:
@@ -76,16 +76,16 @@ RESUME_RULES = {"base_config.n_envs": _other_envs}
 
 
 def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
-    """Return why a key says nothing with on-policy learning, and what to do; None where it says something."""
+    """Return why a key has no effect with on-policy learning, and what to do; None if it has an effect."""
     if block == "replay_config":
         return f"{algorithm} has no replay: it learns from the last rollout", "leave it out"
     if block == "nn_config" and key in _NETWORKS:
         return f"{algorithm} {_NETWORKS[key]}", "leave it out"
     if block != "sac_config" or key in SHARED or key in MEANINGLESS:
         return None
-    own = BLOCKS[algorithm]
+    block_name = BLOCKS[algorithm]
     known = key in CLASSES[algorithm].model_fields
-    fix = f"set {own}.{key}" if known else "leave it out"
+    fix = f"set {block_name}.{key}" if known else "leave it out"
     return f"it is for SAC, and algorithm is {algorithm}", fix
 
 
@@ -95,21 +95,21 @@ def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
     warm_up: steps before the first update
     """
     name = BLOCKS[config.algorithm]
-    own, base, run = getattr(config, name), config.base_config, config.run
+    keys, base, run = getattr(config, name), config.base_config, config.run
     if 0 < base.max_step < warm_up:
         yield (
-            f"nothing will be learned: a rollout has {own.rollout_step * base.n_envs:,} steps "
+            f"nothing will be learned: a rollout has {keys.rollout_step * base.n_envs:,} steps "
             f"({name}.rollout_step times base_config.n_envs), the first update comes after {warm_up:,}, and "
             f"the training ends at {base.max_step:,}"
         )
-    if run.seq_encoder is None and own.sequence_step != type(own).model_fields["sequence_step"].default:
+    if run.seq_encoder is None and keys.sequence_step != type(keys).model_fields["sequence_step"].default:
         yield f"{name}.sequence_step has no effect: there is no memory (sac_config.seq_encoder)"
-    if own.clip_schedule != "constant" and base.max_step < 0:
+    if keys.clip_schedule != "constant" and base.max_step < 0:
         yield f"{name}.clip_schedule has no effect: base_config.max_step sets no end"
 
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield what cannot be with on-policy learning; all keys are dotted from the top level."""
+    """Yield the contradictions of on-policy learning, with dotted keys from the top level."""
     yield from meaningless(config, MEANINGLESS)
     yield from _of_rollouts(config)
     if processes(config) > 1:
@@ -117,12 +117,12 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
 
 
 def meaningless(config: AnyConfig, keys: Mapping[str, str]) -> Iterator[Contradiction]:
-    """Yield the keys of a run that are set and must not be. keys: name -> why."""
+    """Yield a contradiction for each of the ``keys`` of ``sac_config`` that is set; keys: name -> why."""
     base = config.base_config
-    found = {f"sac_config.{key}": (getattr(config.run, key), why) for key, why in keys.items()}
-    found["base_config.preset"] = base.chosen_preset, "presets configure SAC's critics"
-    found["base_config.noise_increasing_rate"] = base.noise_increasing_rate, keys["action_noise"]
-    for path, (value, why) in found.items():
+    barred = {f"sac_config.{key}": (getattr(config.run, key), why) for key, why in keys.items()}
+    barred["base_config.preset"] = base.chosen_preset, "presets configure SAC's critics"
+    barred["base_config.noise_increasing_rate"] = base.noise_increasing_rate, keys["action_noise"]
+    for path, (value, why) in barred.items():
         if value:
             key = path.partition(".")[2]
             yield Contradiction(
@@ -132,8 +132,8 @@ def meaningless(config: AnyConfig, keys: Mapping[str, str]) -> Iterator[Contradi
 
 def _of_rollouts(config: AnyConfig) -> Iterator[Contradiction]:
     run, name = config.run, BLOCKS[config.algorithm]
-    own = getattr(config, name)
-    size, parts = own.rollout_step * config.base_config.n_envs, own.num_minibatch
+    keys = getattr(config, name)
+    size, parts = keys.rollout_step * config.base_config.n_envs, keys.num_minibatch
     too_small = parts > 1 and size // parts < 2
     yield from contradicting(
         (
@@ -143,7 +143,7 @@ def _of_rollouts(config: AnyConfig) -> Iterator[Contradiction]:
             "leave seq_encoder out, or set algorithm: A2C",
         ),
         (
-            run.seq_encoder and not own.shared,
+            run.seq_encoder and not keys.shared,
             (f"{name}.shared", "sac_config.seq_encoder"),
             "only the policy's encoder acts, so the memory of a second one is not stored",
             f"leave {name}.shared or seq_encoder out",
@@ -155,22 +155,22 @@ def _of_rollouts(config: AnyConfig) -> Iterator[Contradiction]:
             "lower num_minibatch, or raise rollout_step or n_envs",
         ),
         (
-            run.seq_encoder and not too_small and size // own.sequence < parts,
+            run.seq_encoder and not too_small and size // keys.sequence < parts,
             (f"{name}.num_minibatch", f"{name}.sequence_step"),
-            f"with a memory, a rollout of {size} steps has {size // own.sequence} sequences of "
-            f"{own.sequence}, too few for {parts} minibatches",
+            f"with a memory, a rollout of {size} steps has {size // keys.sequence} sequences of "
+            f"{keys.sequence}, too few for {parts} minibatches",
             "lower num_minibatch or sequence_step, or raise rollout_step or n_envs",
         ),
     )
 
 
 def _of_processes(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield what several processes cannot have that train the same networks."""
+    """Yield the contradictions of A3C's several processes."""
     base, run, key = config.base_config, config.run, f"{BLOCKS[config.algorithm]}.num_processes"
     signals = {"rnd": config.reward_signals.rnd, "gail": config.reward_signals.gail}
     alone = "each process has its own, single environment"
-    own = "only encoder, policy and values are shared; every process would have its own copy of it"
-    found = {
+    not_shared = "only encoder, policy and values are shared; every process would have its own copy of it"
+    barred = {
         "base_config.n_envs": (base.n_envs > 1, alone, "leave n_envs out, and raise num_processes"),
         "base_config.workers": (base.workers > 0, alone, "leave workers out"),
         "base_config.env_type": (
@@ -183,14 +183,18 @@ def _of_processes(config: AnyConfig) -> Iterator[Contradiction]:
             "processes do not wait for each other's episodes",
             "set reset_on_iteration: false",
         ),
-        "sac_config.curiosity": (bool(run.curiosity), own, "set algorithm: A2C"),
-        "sac_config.extensions": (bool(run.extensions), own, "set algorithm: A2C"),
+        "sac_config.curiosity": (bool(run.curiosity), not_shared, "set algorithm: A2C"),
+        "sac_config.extensions": (bool(run.extensions), not_shared, "set algorithm: A2C"),
         **{
-            f"reward_signals.{name}.strength": (bonus.strength > 0, own, "set algorithm: A2C")
+            f"reward_signals.{name}.strength": (bonus.strength > 0, not_shared, "set algorithm: A2C")
             for name, bonus in signals.items()
         },
-        "behavioral_cloning.strength": (config.behavioral_cloning.strength > 0, own, "set algorithm: A2C"),
+        "behavioral_cloning.strength": (
+            config.behavioral_cloning.strength > 0,
+            not_shared,
+            "set algorithm: A2C",
+        ),
     }
-    for path, (there, why, fix) in found.items():
+    for path, (there, why, fix) in barred.items():
         if there:
             yield Contradiction((path, key), f"not with several processes: {why}", fix)

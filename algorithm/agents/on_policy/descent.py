@@ -15,11 +15,11 @@ from algorithm.nn.learning.optimiser import FlatAdam, FlatOptimiser, FlatRms
 from algorithm.ops.shapes import total
 
 EPSILON = 1e-5
-"""Addend of the divisors of Adam and RMSprop (The 37 Implementation Details, 3)."""
+"""Number added to the divisors of Adam and RMSprop (The 37 Implementation Details, 3)."""
 
 
 class Descent:
-    """Steps along the gradient of the loss (arXiv 1707.06347, algorithm 1; arXiv 1602.01783, section 4).
+    """Gradient descent on the loss (arXiv 1707.06347, algorithm 1; arXiv 1602.01783, section 4).
 
     optimiser: of all networks
     """
@@ -28,21 +28,24 @@ class Descent:
         self.optimiser = optimiser
 
     def recorded(self) -> AbstractContextManager[None]:
-        """Return the context of the passes that the loss is made of."""
+        """Return the context for the forward passes of the loss, in which an optimiser may record layers."""
         return nullcontext()
 
     def measure(self, log_ratio: Tensor, values: Sequence[Tensor], generator: torch.Generator) -> None:
-        """Measure what a step needs to know besides the gradient: nothing."""
+        """Measure quantities that a step needs besides the gradient; here none.
+
+        log_ratio: [M] log ρ with gradient; values: [M] V of each horizon, with gradient
+        """
 
     def metrics(self) -> Mapping[str, Tensor]:
-        """Return metrics of the last step."""
+        """Return further metrics of the last step, by name."""
         return {}
 
 
 class NaturalDescent(Descent):
-    """Steps along the natural gradient within a trust region (ACKTR, Wu et al. 2017, arXiv 1708.05144).
+    """Natural gradient descent within a trust region (ACKTR, Wu et al. 2017, arXiv 1708.05144).
 
-    optimiser: measures the Fisher matrix of policy and values on the passes that it then takes a step for
+    optimiser: measures the Fisher matrix of policy and values in the forward passes of the same step
     """
 
     optimiser: FlatKfac
@@ -54,24 +57,24 @@ class NaturalDescent(Descent):
 
     @override
     def measure(self, log_ratio: Tensor, values: Sequence[Tensor], generator: torch.Generator) -> None:
-        """Measure the Fisher matrix (section 3.1): the actions are samples of π, values those of N(V, 1)."""
+        """Measure the Fisher matrix (section 3.1) of actions sampled from π, and values from N(V, 1)."""
         size, device = len(log_ratio), log_ratio.device
         noise = [torch.randn(size, generator=generator).to(device) for _ in values]
         self.optimiser.measure(sampled_loss(log_ratio, values, noise), size)
 
     @override
     def metrics(self) -> Mapping[str, Tensor]:
-        """Return the factor by which the trust region has shortened the last step."""
+        """Return the factor by which the trust region shortened the last step."""
         return {"acktr/step_scale": self.optimiser.scale}
 
 
 def make_descent(
     keys: OwnConfig, modules: Sequence[nn.Module], *, max_norm: float, skipped: Tensor
 ) -> Descent:
-    """Return the descent of a family.
+    """Return Adam for PPO, K-FAC for ACKTR, and RMSprop for A2C and A3C.
 
-    keys: the family's block, whose class tells the family
-    modules: all that is trained; max_norm, skipped: as of :class:`FlatOptimiser`
+    keys:    the family's block of keys, whose class selects the optimiser
+    modules: all trained networks; max_norm, skipped: as of :class:`FlatOptimiser`
     """
     rate = keys.learning_rate
     if isinstance(keys, PpoConfig):
@@ -104,7 +107,7 @@ def make_descent(
 def sampled_loss(log_prob: Tensor, values: Sequence[Tensor], noise: Sequence[Tensor]) -> Tensor:
     """Return ``Σ −log π(a) + ½ Σ_g (V_g − sg(V_g + ξ_g))²``, −log p of sampled actions and values.
 
-    log_prob: [M] log π(a), or it and a constant; values: [M] V_g each; noise: [M] ξ_g ~ N(0, 1)
+    log_prob: [M] log π(a), up to a constant; values: [M] V_g of each horizon; noise: [M] ξ_g ~ N(0, 1)
     """
-    of_values = total(0.5 * (v - (v + one).detach()).square() for v, one in zip(values, noise, strict=True))
+    of_values = total(0.5 * (v - (v + xi).detach()).square() for v, xi in zip(values, noise, strict=True))
     return (of_values - log_prob).sum()

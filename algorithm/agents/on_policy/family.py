@@ -31,11 +31,11 @@ from algorithm.core.data import Int, SequenceBatch, State, StepBatch
 from algorithm.core.wording import Rows
 from algorithm.nn.learning.optimiser import FlatRms
 
-_KEPT = 1000  # updates whose staleness is kept
+_KEPT = 1000  # number of updates over which staleness is averaged
 
 
 class OnPolicyAgent(RolloutAgent):
-    """Learner, policy and rollouts of one behaviour, each of which is learned from once.
+    """Learner, policy and ring of one behaviour; each rollout is learned from once.
 
     Raises UsageError if the ring does not fit into the memory.
     """
@@ -44,40 +44,40 @@ class OnPolicyAgent(RolloutAgent):
 
     def __init__(self, inputs: AgentInputs) -> None:
         inputs = replace(inputs, spec=clipping(inputs.spec))
-        config, self._own = inputs.config, own_block(inputs.config)
+        config, self._keys = inputs.config, own_block(inputs.config)
         block = BLOCKS[config.algorithm]
         networks = make_networks(inputs, NETWORKS)
-        sequence = self._own.sequence if config.run.seq_encoder else 1
-        ring = Ring(inputs, networks.rep.stored_carry_shape, self._own, block, sequence=sequence)
+        sequence = self._keys.sequence if config.run.seq_encoder else 1
+        ring = Ring(inputs, networks.rep.stored_carry_shape, self._keys, block, sequence=sequence)
         shown = ring.demonstrations()
         extensions = extensions_of(inputs, networks, shown)
         learner = OnPolicyLearner(
-            inputs, networks, self._own, burn_in=ring.burn_in, learn=ring.sequence, extensions=extensions
+            inputs, networks, self._keys, burn_in=ring.burn_in, learn=ring.sequence, extensions=extensions
         )
         super().__init__(inputs, learner, ring, sources=networks.sources, demonstrations=shown, block=block)
         cloning = config.behavioral_cloning
         self._pretraining = Pretraining(clone=learner.clone, steps=cloning.pretrain)
         if shown and cloning.strength:
-            sequences = max(1, ring.size // (self._own.num_minibatch * ring.sequence))
+            sequences = max(1, ring.size // (self._keys.num_minibatch * ring.sequence))
             learner.begin_cloning(shown, cloning, batch_size=cloning.batch_size or sequences)
 
     @property
     @override
     def weights_version(self) -> int:
-        """Rollouts so far, and cloning before the first of them."""
+        """Number of versions of the weights: rollouts so far, and cloning before the first one."""
         return super().weights_version + (self._pretraining.steps > 0)
 
     @property
     @override
     def updates_per_step(self) -> float:
-        """Gradient updates for an environment step."""
-        return self._own.num_epoch * self._own.num_minibatch / self._ring.size
+        """Gradient updates per environment step."""
+        return self._keys.num_epoch * self._keys.num_minibatch / self._ring.size
 
     @override
     def own_notices(self) -> list[str]:
         """Return lines on keys that are set and have no effect, and on a training without an update."""
         lines = [*idle(self.config, self.warm_up_steps)]
-        if not self._own.shared and not any(True for _ in self.learner.model.rep.parameters()):
+        if not self._keys.shared and not any(True for _ in self.learner.model.rep.parameters()):
             why = "the encoder has nothing to learn, so there is nothing to share"
             lines.append(f"{self._block}.shared: false has no effect: {why}")
         return lines
@@ -92,42 +92,42 @@ class OnPolicyAgent(RolloutAgent):
         left, cloning = self._share_left(run_step), self.config.behavioral_cloning.steps
         self.learner.set_factors(
             learning_rate=rate_factor(self.config.run, run_step, self.config.base_config.max_step),
-            clip=left if self._own.clip_schedule == "linear" else 1.0,
+            clip=left if self._keys.clip_schedule == "linear" else 1.0,
             cloning=max(0.0, 1.0 - run_step / cloning) if cloning else 1.0,
         )
         self._passes(batch, self.learner.update(batch, current=lag == 0), step)
 
     @override
     def own_state(self) -> dict[str, State]:
-        """Return the rollout in the making, what is known of the last one, and the cloning before them."""
+        """Return the states of the unfinished rollout, the last metrics and pretraining."""
         return {**super().own_state(), "pretraining": State(meta=self._pretraining.state())}
 
     @override
     def load_state(self, state: State) -> None:
-        """Continue from what :meth:`state` returned; without its ring a rollout begins anew."""
+        """Continue from what :meth:`state` returned; if its rows are lost, a rollout begins anew."""
         super().load_state(state)
         self._pretraining.load_state(state.part("pretraining").meta)
 
     @override
     def own_rows(self) -> Rows:
-        """Return lines on memory, rollout and algorithm, and on what computes actions."""
-        own = self._own
+        """Return lines on memory, rollout, algorithm and acting for the start screen."""
+        keys = self._keys
         rollout = f"{self._ring.size:,} steps"
-        if own.num_minibatch > 1:
-            rollout += f", learned from {own.num_epoch} times in {own.num_minibatch} minibatches"
-        parts = [f"λ {own.gae_lambda:g}", f"learning rate {own.learning_rate:g}"]
-        if math.isfinite(own.clip):
-            parts.append(f"clip {own.clip:g}")
-        if isinstance(own, AcktrConfig):
-            parts.append(f"trust region {own.kl_clip:g}")
+        if keys.num_minibatch > 1:
+            rollout += f", learned from {keys.num_epoch} times in {keys.num_minibatch} minibatches"
+        parts = [f"λ {keys.gae_lambda:g}", f"learning rate {keys.learning_rate:g}"]
+        if math.isfinite(keys.clip):
+            parts.append(f"clip {keys.clip:g}")
+        if isinstance(keys, AcktrConfig):
+            parts.append(f"trust region {keys.kl_clip:g}")
         return self._shown(rollout, parts)
 
 
 class AsyncAgent(OnPolicyAgent, Contributor):
     """Asynchronous advantage actor-critic (arXiv 1602.01783, algorithm S3, with shared RMSprop of section 4).
 
-    A copy acts in a rollout with the weights that it has read at its beginning, and takes the gradient at
-    them. It adds the step to what the shared weights are by then. In one process alone it is A2C's agent.
+    A copy reads the shared weights at the beginning of a rollout, acts with them, and computes the gradient
+    at them. It adds the step to the shared weights, which others may have changed. In one process it is A2C.
     """
 
     def __init__(self, inputs: AgentInputs) -> None:
@@ -135,7 +135,7 @@ class AsyncAgent(OnPolicyAgent, Contributor):
         self._shared: Sequence[Tensor] = ()
         self._seen: list[StepBatch] = []
         self._staleness: deque[int] = deque(maxlen=_KEPT)
-        self._told_updates = self._told_skipped = 0
+        self._sent_updates = self._sent_skipped = 0
 
     @property
     def _optimiser(self) -> FlatRms:
@@ -154,7 +154,7 @@ class AsyncAgent(OnPolicyAgent, Contributor):
 
     @override
     def added(self, ids: Int, new: StepBatch) -> None:
-        """Keep what the owner's statistics need of new transitions."""
+        """Keep new transitions of a copy for the owner's statistics."""
         super().added(ids, new)
         if self._shared:
             self._seen.append(new)
@@ -162,7 +162,7 @@ class AsyncAgent(OnPolicyAgent, Contributor):
     @override
     def statistics(self) -> Tensor:
         of_rewards = self.learner.return_scale.tensors().get("statistics", torch.empty(0))
-        return torch.cat([one.double().flatten() for one in (*self._buffers, of_rewards)])
+        return torch.cat([buffer.double().flatten() for buffer in (*self._buffers, of_rewards)])
 
     @property
     def _buffers(self) -> list[Tensor]:
@@ -181,18 +181,18 @@ class AsyncAgent(OnPolicyAgent, Contributor):
     @override
     def contribution(self, stream: Callable[[int], int], staleness: Sequence[int]) -> Contribution:
         names, seen = self.learner.model.normaliser.names, self._seen
-        got = chain.from_iterable(one.rewards() for one in seen)
+        rewarded = chain.from_iterable(steps.rewards() for steps in seen)
         work = Contribution(
-            rows={name: np.concatenate([one.obs[name] for one in seen]) for name in names if seen},
-            returns=[(stream(own), at, rewards, ended) for own, at, rewards, ended in got],
-            updates=self.updates - self._told_updates,
-            skipped=self._guard.skipped - self._told_skipped,
+            rows={name: np.concatenate([steps.obs[name] for steps in seen]) for name in names if seen},
+            returns=[(stream(number), at, rewards, ended) for number, at, rewards, ended in rewarded],
+            updates=self.updates - self._sent_updates,
+            skipped=self._guard.skipped - self._sent_skipped,
             staleness=staleness,
             metrics=self._metrics,
         )
         self._seen = []
-        self._told_updates = self.updates
-        self._told_skipped = self._guard.skipped
+        self._sent_updates = self.updates
+        self._sent_skipped = self._guard.skipped
         return work
 
     @override
@@ -205,11 +205,11 @@ class AsyncAgent(OnPolicyAgent, Contributor):
         self._staleness.extend(work.staleness)
         self._metrics = dict(work.metrics) or self._metrics
         self._rollouts += work.updates
-        self._ring.clear()  # what this process had begun by itself is too old by now
+        self._ring.clear()  # the owner's own unfinished rollout is too old by now
 
     @override
     def own_metrics(self, step: int) -> dict[str, float]:
-        """Return values of the last rollout, and the mean staleness."""
+        """Return values to log of the last rollout, and the mean staleness."""
         if not self._staleness:
             return self._metrics
         return {**self._metrics, "a3c/staleness": fmean(self._staleness)}

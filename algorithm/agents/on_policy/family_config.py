@@ -30,7 +30,7 @@ class RolloutConfig(Block):
 
     @property
     def adam_rate(self) -> float:
-        """Step size of the networks of extensions, and of cloning, which Adam trains."""
+        """Learning rate of Adam, which trains the networks of extensions and clones."""
         return self.learning_rate
 
 
@@ -57,7 +57,7 @@ class OnPolicyConfig(RolloutConfig):
 
     @property
     def sequence(self) -> int:
-        """Steps of a sequence with a memory: those of an environment's rollout at most."""
+        """Steps of a sequence with a memory: at most those of an environment in a rollout."""
         return min(self.sequence_step, self.rollout_step)
 
 
@@ -153,14 +153,14 @@ class AcktrConfig(OneUpdateConfig):
     @property
     @override
     def adam_rate(self) -> float:
-        """Step size of the networks of extensions, and of cloning, which Adam trains."""
+        """Learning rate of Adam, which trains the networks of extensions and clones."""
         return 3e-4
 
 
 OwnConfig: TypeAlias = PpoConfig | A2cConfig | A3cConfig | AcktrConfig
 
 BLOCKS = {"PPO": "ppo_config", "A2C": "a2c_config", "A3C": "a3c_config", "ACKTR": "acktr_config"}
-"""Family -> its block."""
+"""Name of the family -> its block of keys."""
 
 CLASSES: dict[str, type[OwnConfig]] = {
     "PPO": PpoConfig,
@@ -168,16 +168,16 @@ CLASSES: dict[str, type[OwnConfig]] = {
     "A3C": A3cConfig,
     "ACKTR": AcktrConfig,
 }
-"""Family -> the class of its block."""
+"""Name of the family -> class of its block of keys."""
 
 
 def processes(config: AnyConfig) -> int:
-    """Return the number of processes that train an agent of the family that a configuration chooses."""
-    own = own_block(config)
-    return own.num_processes if isinstance(own, A3cConfig) else 1
+    """Return the number of processes that train an agent: ``num_processes`` of A3C, else 1."""
+    keys = own_block(config)
+    return keys.num_processes if isinstance(keys, A3cConfig) else 1
 
 
 def own_block(config: AnyConfig) -> OwnConfig:
-    """Return the keys of the family that a configuration chooses."""
-    own: OwnConfig = getattr(config, BLOCKS[config.algorithm])
-    return own
+    """Return the block of keys of the family that a configuration chooses."""
+    block: OwnConfig = getattr(config, BLOCKS[config.algorithm])
+    return block

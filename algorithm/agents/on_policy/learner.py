@@ -1,4 +1,4 @@
-"""The common part of learners from rollouts: all but the update itself."""
+"""The base class of learners from rollouts, to which a family adds the update."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from algorithm.nn.return_scale import FIRST, make_return_scale
 
 
 class RolloutLearner(Learner):
-    """Learner with the networks that act, and bonuses of extensions.
+    """Learner with the networks that act, and the bonuses of extensions.
 
-    model: the networks that act
-    rate, limit: step size of the networks of extensions, and of its gradients' norm
-    burn_in:  K, tokens that attention sees before a sequence; learn: T, steps of a sequence
-    extensions: whose bonuses are added to the scaled rewards
+    model:      networks that act
+    rate, limit: learning rate of the extensions' networks, and the largest norm of their gradient
+    burn_in:    K, tokens that attention sees before a sequence; learn: T, steps of a sequence
+    extensions: their bonuses are added to the scaled rewards
     """
 
     parts: Mapping[str, nn.Module]
-    """Trained networks by what they are, but for those of extensions."""
+    """Trained networks by role, such as ``policy``, without those of extensions."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class RolloutLearner(Learner):
 
     @property
     def observations(self) -> int:
-        """Number of observations that the normaliser knows."""
+        """Number of observations in the normaliser's statistics."""
         normaliser = self.model.normaliser
         return int(normaliser.count) if isinstance(normaliser, Normaliser) else 0
 
     def num_parameters(self) -> dict[str, int]:
-        """Return the numbers of trained parameters by part."""
+        """Return the numbers of trained parameters by network and by extension."""
         sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in self.parts.items()}
         return {**sizes, **self._bonuses.num_parameters()}

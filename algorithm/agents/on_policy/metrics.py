@@ -1,9 +1,9 @@
 """Metrics of on-policy families, with their meaning, and their charts in a report.
 
-Health rules of on-policy families; see ``off_policy/metrics.py`` for what they owe.
+Health rules of on-policy families, under the conditions of ``off_policy/metrics.py``.
 
-Each asks for returns that are no better, since a policy that learns needs no advice. A metric of a summary is
-that of its last rollout, and rollouts are noisy: what holds in every one of many is no accident.
+Each holds only if returns are no better, since a policy that learns needs no advice. A metric of a summary is
+of its last rollout, and rollouts are noisy: a condition must hold in each of several summaries.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ WATCHED = (
     "ppo/clip_fraction",
     "ppo/explained_variance",
 )
-"""Metrics kept of a summary."""
+"""Metrics of a summary that health rules read."""
 
 
 def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
-    """Return the rules that can hold for this configuration, by name."""
+    """Return the health rules that apply to this configuration, by name."""
     ppo = isinstance(own_block(config), PpoConfig)
     table = (
         ("values", True, values_learn_nothing),
@@ -79,22 +79,22 @@ def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
         ("too_far", ppo, moves_too_far),
     )
     rules: dict[str, Rule] = {name: partial(rule, config) for name, applies, rule in table if applies}
-    own, gail = own_block(config), config.reward_signals.gail
+    keys, gail = own_block(config), config.reward_signals.gail
     if gail.strength:
-        size = own.rollout_step * config.base_config.n_envs
-        rate = own.num_epoch * own.num_minibatch / size
+        size = keys.rollout_step * config.base_config.n_envs
+        rate = keys.num_epoch * keys.num_minibatch / size
         rules["told_apart"] = partial(told_apart, rate, gail.gradient_penalty)
     return rules
 
 
 def moves_too_far(config: BehaviourConfig, history: History) -> str | None:
-    """Report that an update of a rollout changes the policy too much, and returns fall.
+    """Report that updates on a rollout change the policy too much, and returns fall.
 
-    In six summaries ppo/approx_kl was above 0.1, or half of the ratios had left the clip; Spinning Up's page
-    calls 0.01 and 0.05 usual for ``target_kl``. Mean returns of the later half of the last twelve summaries
-    are below those of the earlier half.
+    In six summaries ppo/approx_kl was above 0.1, or half of the ratios were clipped; in Spinning Up 0.01 to
+    0.05 are usual for ``target_kl``. Mean returns of the later half of the last twelve summaries are below
+    those of the earlier half.
     """
-    own, returns = own_block(config), history.known("rollout/return_mean")
+    keys, returns = own_block(config), history.known("rollout/return_mean")
     far = history.least("ppo/approx_kl", 6) > 0.1 or history.least("ppo/clip_fraction", 6) > 0.5
     if not far or len(returns) < 6:
         return None
@@ -102,47 +102,47 @@ def moves_too_far(config: BehaviourConfig, history: History) -> str | None:
     before, now = sum(returns[:half]) / half, sum(returns[-half:]) / half
     if now >= before:
         return None
-    assert isinstance(own, PpoConfig)
-    target_kl = ", or set ppo_config.target_kl" if own.target_kl is None else ""
+    assert isinstance(keys, PpoConfig)
+    target_kl = ", or set ppo_config.target_kl" if keys.target_kl is None else ""
     return (
         f"updates move the policy too far: ppo/approx_kl is {short(history.now('ppo/approx_kl'))} and "
         f"ppo/clip_fraction {short(history.now('ppo/clip_fraction'))}, and returns fall from "
-        f"{short(before)} to {short(now)} · lower ppo_config.learning_rate ({own.learning_rate:g}) or "
-        f"ppo_config.num_epoch ({own.num_epoch}){target_kl}"
+        f"{short(before)} to {short(now)} · lower ppo_config.learning_rate ({keys.learning_rate:g}) or "
+        f"ppo_config.num_epoch ({keys.num_epoch}){target_kl}"
     )
 
 
 def values_learn_nothing(config: BehaviourConfig, history: History) -> str | None:
     """Report that values explain nothing of the returns, in twelve summaries, and returns are no better.
 
-    ppo/explained_variance was never above 0, which a constant reaches. Returns that hardly differ leave
-    nothing to explain, which is how a task that is solved looks: hence the look at the returns.
+    ppo/explained_variance was never above 0, which a constant value reaches. In a solved task returns hardly
+    differ, so there is no variance to explain: therefore returns are compared, too.
     """
-    own, name = own_block(config), BLOCKS[config.algorithm]
+    keys, name = own_block(config), BLOCKS[config.algorithm]
     if not history.most("ppo/explained_variance") <= 0 or not _no_better(history):
         return None
     scaling = "" if config.run.reward_scaling is True else f", or set {RUN_BLOCK}.reward_scaling to true"
     return (
         f"values learn nothing: ppo/explained_variance is {short(history.now('ppo/explained_variance'))}, "
-        f"and {_returns(history)} · raise {name}.value_coef ({own.value_coef:g}) or {_length_key(config)}, "
-        f"or lower {name}.gae_lambda ({own.gae_lambda:g}){scaling}"
+        f"and {_returns(history)} · raise {name}.value_coef ({keys.value_coef:g}) or {_length_key(config)}, "
+        f"or lower {name}.gae_lambda ({keys.gae_lambda:g}){scaling}"
     )
 
 
 def collapsed_entropy(config: BehaviourConfig, history: History) -> str | None:
     """Report that the policy has stopped trying other choices before it got better.
 
-    policy/entropy_share stayed below 0.01 in six summaries and was above 0.05 within the last twelve. Where
-    masks leave one choice it is always low.
+    policy/entropy_share stayed below 0.01 in six summaries and was above 0.05 within the last twelve; if
+    masks leave a single choice, it is always low.
     """
-    own, name = own_block(config), BLOCKS[config.algorithm]
+    keys, name = own_block(config), BLOCKS[config.algorithm]
     low, share = history.most("policy/entropy_share", 6) < 0.01, 100 * history.now("policy/entropy_share")
     if not low or max(history.known("policy/entropy_share")) < 0.05 or not _no_better(history):
         return None
     return (
         f"the policy has stopped exploring: its entropy is {short(share)} % "
         f"of that of random choices, and {_returns(history)} · raise {name}.entropy_coef "
-        f"({own.entropy_coef:g}) or lower {_length_key(config)}"
+        f"({keys.entropy_coef:g}) or lower {_length_key(config)}"
     )
 
 
@@ -152,11 +152,11 @@ def widening_policy(config: BehaviourConfig, history: History) -> str | None:
     policy/std is above 3, where three quarters of the actions are clipped to a bound: 2 − 2Φ(1/3) = 0.74. It
     rose in each of the last five summaries, and returns are no better than at the start.
     """
-    own, name = own_block(config), BLOCKS[config.algorithm]
+    keys, name = own_block(config), BLOCKS[config.algorithm]
     widths = history.last("policy/std", 6)
     if not grows(widths) or widths[-1] <= 3 or not _no_better(history):
         return None
-    key = f"{name}.entropy_coef ({own.entropy_coef:g})" if own.entropy_coef else _length_key(config)
+    key = f"{name}.entropy_coef ({keys.entropy_coef:g})" if keys.entropy_coef else _length_key(config)
     return (
         f"the policy only grows wider: policy/std is {short(widths[-1])} and still grows, so most actions "
         f"are at a bound, and {_returns(history)} · lower {key}"
@@ -164,11 +164,11 @@ def widening_policy(config: BehaviourConfig, history: History) -> str | None:
 
 
 def _length_key(config: BehaviourConfig) -> str:
-    """Return the key that says how long a step is, with its value."""
-    own, name = own_block(config), BLOCKS[config.algorithm]
-    if isinstance(own, AcktrConfig):
-        return f"{name}.kl_clip ({own.kl_clip:g})"
-    return f"{name}.learning_rate ({own.learning_rate:g})"
+    """Return the key that sets the length of a step, with its value."""
+    keys, name = own_block(config), BLOCKS[config.algorithm]
+    if isinstance(keys, AcktrConfig):
+        return f"{name}.kl_clip ({keys.kl_clip:g})"
+    return f"{name}.learning_rate ({keys.learning_rate:g})"
 
 
 def _no_better(history: History) -> bool:

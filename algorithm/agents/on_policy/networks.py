@@ -1,4 +1,4 @@
-"""Networks of on-policy families: the default ones, and the passes of policy and values over a rollout."""
+"""Networks of on-policy families, and the passes of policy and values over a rollout."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ CLIP = 10.0
 """Bound of normalised observations, in standard deviations (The 37 Implementation Details, 29)."""
 
 CHUNK = 1024
-"""Sequences of a rollout that are passed at once where no gradient is taken."""
+"""Number of sequences in a forward pass without gradient."""
 
 NETWORKS = {
     "ModelPolicy": Network("policy", check_policy, TanhPolicy),
     "ModelV": Network("v", check_v, TanhValue),
 }
-"""Classes of an ``nn.py``."""
+"""Class names in an ``nn.py`` -> check and default of that network."""
 
 
 def check_norms(networks: Networks) -> None:
-    """Raise ModelError for a batch norm: a ratio of 1 needs the networks to act as they are trained."""
+    """Raise ModelError for a batch norm: networks must compute the same in training as while acting."""
     for name, network in {"ModelRep": networks.rep, **networks.built}.items():
         if has_batch_norm(network):
             raise ModelError(
@@ -51,7 +51,7 @@ def check_norms(networks: Networks) -> None:
 
 
 def make_acting_model(inputs: Inputs, networks: Networks) -> ActingModel:
-    """Return the networks that act, with a normaliser of observations where the keys ask for one."""
+    """Return the networks that act, with a normaliser of observations if ``use_normalization`` is set."""
     return ActingModel(
         Normaliser(inputs.spec.obs, CLIP) if inputs.config.run.use_normalization else NoNormaliser(),
         networks.rep,
@@ -62,13 +62,13 @@ def make_acting_model(inputs: Inputs, networks: Networks) -> ActingModel:
 class ActorCritic:
     """Policy and values of one agent, and their passes over the sequences of a rollout.
 
-    model: normaliser, encoder and policy, which act
-    v: a value function for each horizon of rewards
-    value_encoder: of the values; the policy's itself where they share one
-    trained: all networks, in the order of their optimiser's storage
-    parts, named: the same by what they are, and all that is saved by its name in a checkpoint
+    model:   normaliser, encoder and policy, which act
+    v:       a value function for each horizon of rewards
+    value_encoder: encoder of the values; the policy's encoder if ``shared``
+    trained: all trained networks, in the order of their optimiser's storage
+    parts:   the same networks by role; named: all that is saved, by its name in a checkpoint
 
-    networks: the task's; default encoders begin orthogonal
+    networks: the task's networks; default encoders get orthogonal initial weights
     num_values: G, the number of horizons
     burn_in: K, tokens that attention sees before the steps of a sequence
     Raises ModelError for a batch norm.
@@ -99,9 +99,8 @@ class ActorCritic:
     def evaluate(self, minibatch: Rollout) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
         """Return log ρ, the policy's entropies and each V, all [M], of the transitions of a minibatch.
 
-        ``log ρ = log π(a|s) − log π_old(a|s)`` of the whole action. An entropy is the sum over the components
-        of the continuous part of actions, or over the branches of the discrete one; there are those of the
-        parts that an action has.
+        ``log ρ = log π(a|s) − log π_old(a|s)`` of the whole action. Entropies are named ``continuous``, the
+        sum over components, and ``discrete``, the sum over branches; an absent part of an action has none.
         """
         obs = self.model.normaliser(minibatch.obs)
         tokens = obs, minibatch.prev_action, minibatch.carry, minibatch.exists
@@ -128,17 +127,17 @@ class ActorCritic:
 
     @torch.no_grad()
     def log_ratios(self, rollout: Rollout) -> Tensor:
-        """Return log π/μ [B, T] of all transitions of a rollout, on the CPU; 0 where there is none.
+        """Return log π/μ [B, T] of all transitions of a rollout, on the CPU; 0 where none exists.
 
-        μ has acted; ``rollout.old_log_ratio`` is still 0.
+        μ is the policy that acted. ``rollout.old_log_ratio`` must still be 0.
         """
         result, chunks = torch.zeros(rollout.valid.shape), torch.arange(len(rollout)).split(CHUNK)
-        parts = (rollout.minibatch(rows, self._device) for rows in chunks)
-        result[rollout.valid] = torch.cat([self.evaluate(part)[0].cpu() for part in parts])
+        minibatches = (rollout.minibatch(rows, self._device) for rows in chunks)
+        result[rollout.valid] = torch.cat([self.evaluate(minibatch)[0].cpu() for minibatch in minibatches])
         return result
 
     def values(self, batch: SequenceBatch) -> Tensor:
-        """Return each V [G, B, T+1] of the steps' tokens and of the one behind, on the CPU."""
+        """Return each V [G, B, T+1] of the steps' tokens and of the token after them, on the CPU."""
         exists = batch.obs_valid
         if self.model.rep.carry_shape != (0,):
             return self.values_of(batch.obs, batch.prev_action, batch.carry, exists)
@@ -156,13 +155,13 @@ class ActorCritic:
     @torch.no_grad()
     def values_of(self, raw: Obs, prev_action: Tensor, carry: Tensor, exists: Tensor) -> Tensor:
         """Return each V [G, B, L − K] of sequences of L tokens, on the CPU; arguments as of :class:`Rep`."""
-        chunks, behind = [], slice(self._burn_in, None)
+        chunks, steps = [], slice(self._burn_in, None)
         for begin in range(0, len(exists), CHUNK):
             rows = slice(begin, begin + CHUNK)
             obs = self.model.normaliser({name: x[rows].to(self._device) for name, x in raw.items()})
             tokens = (x[rows].to(self._device) for x in (prev_action, carry, exists))
-            state = self.value_encoder(obs, *tokens)[0][:, behind]
-            seen = {name: x[:, behind].flatten(0, 1) for name, x in obs.items()}
+            state = self.value_encoder(obs, *tokens)[0][:, steps]
+            seen = {name: x[:, steps].flatten(0, 1) for name, x in obs.items()}
             values = [v(state.flatten(0, 1), seen).view(state.shape[:2]).cpu() for v in self.v]
             chunks.append(torch.stack(values))
         return torch.cat(chunks, 1)

@@ -1,4 +1,4 @@
-"""Results of an update's steps, and the metrics that are logged of them."""
+"""Results of the gradient steps of an update, and the metrics computed from them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _ENTROPY_OF_ONE = 0.5 * math.log(2.0 * math.pi * math.e)  # of a normal distribu
 
 @dataclass(frozen=True, kw_only=True)
 class GradientStep:
-    """Numbers of a step of the optimiser, on the device and without gradient; [] where no shape is said."""
+    """Results of a step of the optimiser, on the device and without gradient; scalars unless noted."""
 
     policy_loss: Tensor
     value_losses: Sequence[Tensor]  # of each horizon
-    entropies: Mapping[str, Tensor]  # of each kind of part that an action has: continuous, discrete
+    entropies: Mapping[str, Tensor]  # of the action's parts: continuous, discrete
     log_ratio: Tensor  # [M] log ρ before the step
     kl: Tensor  # estimate of KL(π_old ‖ π) before the step
     clip: float  # ε
@@ -46,11 +46,11 @@ def update_metrics(
     action: ActionSpec,
     signals: Sequence[Sequence[Extension]],
 ) -> dict[str, float]:
-    """Return the metrics of an update: means over its steps, and what was estimated before them.
+    """Return the metrics of an update: means over its steps, and those of the values before them.
 
-    epochs: that were complete
-    reward_scale: factor that rewards are learned with
-    signals: the extensions of each horizon but the agent's
+    epochs:  number of complete epochs
+    reward_scale: factor on rewards in learning
+    signals: extensions of each horizon except for the agent's
     """
     (value, target), *further = rollout.estimates
     explained = [explained_variance(*estimate) for estimate in further]
@@ -83,7 +83,7 @@ def _step_metrics(
 
 
 def _spread(entropies: Mapping[str, Tensor], action: ActionSpec) -> dict[str, Tensor]:
-    """Return metrics of how far the policy spreads its actions."""
+    """Return ``policy/std`` of continuous actions and ``policy/entropy_share`` of discrete ones."""
     metrics = {}
     if "continuous" in entropies:  # the inverse of a normal distribution's entropy, ln σ + ½ ln 2πe
         log_std = entropies["continuous"] / action.continuous - _ENTROPY_OF_ONE
@@ -94,17 +94,17 @@ def _spread(entropies: Mapping[str, Tensor], action: ActionSpec) -> dict[str, Te
 
 
 def _named(name: str, signals: Sequence[Sequence[Extension]], values: Sequence[Metric]) -> dict[str, Metric]:
-    """Return the values of a metric of all horizons but the agent's, by names of their signals."""
-    return {signal_metric(name, one): value for one, value in zip(signals, values, strict=True)}
+    """Return the values of a metric for all horizons except for the agent's, named after their signals."""
+    return {signal_metric(name, extensions): value for extensions, value in zip(signals, values, strict=True)}
 
 
 def means(metrics: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Return the mean of each metric over the steps of an update; none without any."""
+    """Return the mean of each metric over the steps of an update; {} without steps."""
     names = metrics[0] if metrics else ()
-    return {name: float(torch.stack([one[name] for one in metrics]).mean()) for name in names}
+    return {name: float(torch.stack([step[name] for step in metrics]).mean()) for name in names}
 
 
 def explained_variance(value: Double, target: Double) -> float:
-    """Return ``1 − Var(R − V) / Var(R)``; NaN where the targets R [M] do not vary."""
+    """Return ``1 − Var(R − V) / Var(R)`` of values [M] and targets R [M]; NaN if R does not vary."""
     spread = float(np.var(target))
     return 1.0 - float(np.var(target - value)) / spread if spread > 0.0 else math.nan

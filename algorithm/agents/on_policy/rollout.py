@@ -1,4 +1,4 @@
-"""A rollout: transitions that are learned from once, their values, advantages and targets."""
+"""A rollout: transitions, with their values, advantages and targets, that are learned from once."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from algorithm.core.errors import ModelError
 from algorithm.extensions.base import Horizon
 
 LARGEST_FIRST_RATIO = 0.01
-"""Largest |log ρ| in the first step of an update, in which ρ is 1 but for rounding."""
+"""Largest allowed |log ρ| in the first step of an update, in which ρ is 1 except for rounding."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Rollout:
-    """B sequences of T steps each, of which M are transitions that exist: a rollout, or a minibatch of one.
+    """Rollout, or a minibatch of one: B sequences of T steps each, of which M are transitions that exist.
 
-    K tokens lie before the steps of a sequence. The numbers of a transition stand side by side in
-    ``columns``, so that those of a minibatch are gathered at once.
+    A sequence has K tokens before its steps. All numbers of a transition are in ``columns``, side by side, so
+    that those of a minibatch are gathered at once.
     """
 
     obs: dict[str, Tensor]  # name -> [B, K+T, ...]
@@ -31,11 +31,12 @@ class Rollout:
     exists: Tensor  # [B, K+T] bool, of tokens
     action_mask: Tensor | None  # [B, T, ΣN]; None: every choice is allowed
     valid: Tensor  # [B, T] bool, of transitions
-    whole: bool  # all of them exist
+    whole: bool  # all transitions exist
     columns: Tensor  # [B, T, sum of the widths]
     widths: Sequence[int]
 
-    # Views of the columns, G of values and targets. From the ratio on they are set before the first step.
+    # Views of the columns; values and targets are of G horizons. Those from ``old_log_ratio`` on are
+    # computed before the first step.
     z: Tensor = field(init=False)  # [B, T, A_c] continuous actions before they are clipped
     behaviour_logp: Tensor = field(init=False)  # [B, T, H] log μ
     action: Tensor = field(init=False)  # [B, T, A]
@@ -45,7 +46,7 @@ class Rollout:
     values: Sequence[Tensor] = field(init=False)  # [B, T] V
     targets: Sequence[Tensor] = field(init=False)  # [B, T] R
 
-    estimates: list[tuple[Double, Double]] = field(default_factory=list)  # V and R [M], for statistics
+    estimates: list[tuple[Double, Double]] = field(default_factory=list)  # V and R [M] of each horizon
 
     def __post_init__(self) -> None:
         self.z, self.behaviour_logp, self.action, *numbers = self.columns.split(self.widths, -1)
@@ -57,11 +58,11 @@ class Rollout:
         return len(self.valid)
 
     def flat(self, x: Tensor) -> Tensor:
-        """Return x [M, ...] of the transitions that exist, from x [B, T, ...]."""
+        """Return the entries [M, ...] of ``x`` [B, T, ...] at the transitions that exist."""
         return x.flatten(0, 1) if self.whole else x[self.valid]
 
     def minibatch(self, sequences: Tensor, device: torch.device) -> Rollout:
-        """Return copies of the sequences of these numbers [b], on ``device``."""
+        """Return a copy of the sequences with the indices ``sequences`` [b], on ``device``."""
         mask = self.action_mask
         return replace(
             self,
@@ -76,9 +77,9 @@ class Rollout:
 
 
 def make_rollout(batch: SequenceBatch, values: Tensor) -> Rollout:
-    """Return windows that hold each transition once as a rollout on the CPU, with nothing estimated yet.
+    """Return a rollout on the CPU of windows that hold each transition once; advantages are not set yet.
 
-    values: [G, B, T+1] V of G horizons, of the steps and of what lies behind
+    values: [G, B, T+1] V of G horizons, of the steps' states and the state after them
     """
     num_steps, window = values.shape[2] - 1, batch.reward.shape[1]
     valid = batch.valid[:, -num_steps:]
@@ -112,8 +113,8 @@ def estimate_advantages(
 ) -> None:
     """Set the advantages A of a rollout and the targets ``R = V + A`` of each horizon's values.
 
-    batch, values: of :func:`make_rollout`
-    rewards: [B, T] for each of the horizons
+    batch, values: arguments of :func:`make_rollout`
+    rewards: [B, T] of each horizon
     trace_decay: λ
     """
     existing = rollout.valid.numpy()
@@ -154,14 +155,15 @@ def advantages(
     """Return generalised advantages of M transitions (arXiv 1506.02438, eq. 16), over links.
 
     ``δ = r + γ d V(s') − V(s)``, ``A = δ + γ λ w' A'``; w' and A' are those of the following transition, 0
-    without one. d is 0 where the episode terminated. One that was truncated counts on V of its final
-    observation. With the weights of V-trace ``V + w A`` is its target (arXiv 1802.01561, eq. 1, ρ̄ = c̄ = 1),
-    and ``w A`` weighs its policy's gradient.
+    without one. d is 0 if the episode terminated; a truncated one bootstraps from V of its final observation.
+    With the weights w of V-trace, ``V + w A`` is its target (arXiv 1802.01561, eq. 1, ρ̄ = c̄ = 1), and ``w A``
+    the factor of its policy gradient.
 
     reward, value, next_value, terminated: [M]
     following: [M] index of the next transition of the same chain, larger than its own; −1 for none
-    weight: [M] min(1, π/μ) of V-trace; 1 where the present policy has acted
+    weight: [M] min(1, π/μ) of V-trace; 1 where the present policy acted
     gamma, trace_decay: γ and λ
+    Returns A [M].
     """
     delta = reward.astype(np.float64) + gamma * next_value * ~terminated - value
     result, decay = delta.tolist(), (gamma * trace_decay * weight).tolist()
@@ -172,29 +174,29 @@ def advantages(
 
 
 def _following(ids: Tensor, existing: Bool) -> Int:
-    """Return for each transition [M] the index of the next one of its chain; −1 for none.
+    """Return for each of M transitions the index of the next one in its episode, [M]; −1 without one.
 
-    ids: [B, K+T+1] of rows, existing: [B, T]
+    ids: [B, K+T+1] of rows; existing: [B, T] mask of transitions
     """
     num_steps = existing.shape[1]
-    own = ids[:, -num_steps - 1 : -1].numpy()[existing]
+    row = ids[:, -num_steps - 1 : -1].numpy()[existing]
     after = ids[:, -num_steps:].numpy()[existing]
-    order = own.argsort()
-    place = order[np.searchsorted(own, after, sorter=order).clip(max=len(own) - 1)]
-    return np.where(own[place] == after, place, -1)
+    order = row.argsort()
+    place = order[np.searchsorted(row, after, sorter=order).clip(max=len(row) - 1)]
+    return np.where(row[place] == after, place, -1)
 
 
 def standardised(advantage: Tensor) -> Tensor:
-    """Return advantages [M] with mean 0 and standard deviation 1; a single one stays as it is."""
+    """Return advantages [M] scaled to mean 0 and standard deviation 1; a single one is not changed."""
     if len(advantage) < 2:
         return advantage
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
 
 def check_ratios(log_ratio: Tensor) -> None:
-    """Raise ModelError unless all ratios are 1, as they are before the first step of an update.
+    """Raise ModelError unless all ratios are 1, as they must be before the first step of an update.
 
-    log_ratio: of any shape
+    log_ratio: log ρ, of any shape
     """
     off = float(log_ratio.detach().abs().max())
     if off > LARGEST_FIRST_RATIO:

@@ -1,4 +1,4 @@
-"""The common part of agents that learn from rollouts: the ring, the policy, and what is measured."""
+"""The base class of agents that learn from rollouts: their ring, policy and metrics."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from algorithm.replay.buffer import ReplayBuffer
 class RolloutAgent(Agent):
     """Learner, policy and rollouts of one behaviour.
 
-    Transitions go into a ring, as those of others into a replay. Once ``rollout_step · n_envs`` of them are
-    new, the learner gets these. Those of remote actors may come from older networks.
+    Transitions are stored in a ring. Once ``rollout_step · n_envs`` of them are new, the learner updates from
+    these. Those of remote actors may be of older networks.
 
-    inputs: with actions that are clipped
+    inputs: with a spec of clipped actions
     """
 
     learner: RolloutLearner
@@ -65,25 +65,25 @@ class RolloutAgent(Agent):
 
     @abstractmethod
     def _learn_from(self, batch: SequenceBatch, lag: int, step: int, run_step: int) -> None:
-        """Make the updates that follow a rollout.
+        """Make the updates from a complete rollout.
 
-        lag: versions that the networks which acted are behind; step, run_step: as of :meth:`learn`
+        lag: age of the oldest networks that acted, in versions; step, run_step: as of :meth:`learn`
         """
 
     @property
     @override
     def weights_version(self) -> int:
-        """Rollouts so far: each changes the networks, or what is known of observations."""
+        """Number of rollouts so far: each changes the networks, or the statistics of observations."""
         return self._rollouts
 
     @override
     def acting_parts(self) -> dict[str, nn.Module]:
-        """Return the modules that a remote policy needs."""
+        """Return the modules that a remote policy needs, by name."""
         return acting_parts(self.learner.model)
 
     @override
     def new_policy(self, purpose: str) -> Actor:
-        """Return a policy with random numbers of its own."""
+        """Return an actor of the policy; purpose: seeds its random numbers."""
         inputs = self.inputs
         seed = stream_seed(inputs.seed, purpose, inputs.behaviour)
         return new_actor(self.spec, self.learner.model, device=inputs.device, seed=seed)
@@ -92,7 +92,7 @@ class RolloutAgent(Agent):
     def add_steps(self, steps: StepBatch) -> None:
         """Store transitions; see :meth:`.Agent.add_steps`.
 
-        Raises UsageError where agents are so many that the step overwrites a rollout that was not full.
+        Raises UsageError if there are so many agents that the step overwrites rows of an unfinished rollout.
         """
         full = self._ring.full
         self._ring.lag = max(self._ring.lag, steps.lag)
@@ -102,7 +102,7 @@ class RolloutAgent(Agent):
 
     @override
     def added(self, ids: Int, new: StepBatch) -> None:
-        """Count transitions to the rollout."""
+        """Add transitions to the rollout; see :meth:`.Agent.added`."""
         self._ring.added(ids)
         super().added(ids, new)
 
@@ -118,10 +118,10 @@ class RolloutAgent(Agent):
         first = bool(self.learner.model.normaliser.names) and not self.learner.observations
         if first:
             self._measure(batch)
-            lag += 1  # as of older networks: the policy has acted on other numbers
+            lag += 1  # as if older networks had acted: the policy's inputs were not normalised
         self._learn_from(batch, lag, step, step if run_step is None else run_step)
         if not first:
-            self._measure(batch)  # after the update: the policy has acted with what was known before
+            self._measure(batch)  # after the update: the policy acted with the statistics before
         watch.lap("update")
 
     @property
@@ -131,7 +131,7 @@ class RolloutAgent(Agent):
         return self._ring.full
 
     def _measure(self, batch: SequenceBatch) -> None:
-        """Take the observations of a rollout into the running statistics."""
+        """Add the observations of a rollout to the running statistics."""
         normaliser, first = self.learner.model.normaliser, self._ring.burn_in
         if normaliser.names:
             valid = batch.valid[:, first:]
@@ -139,38 +139,38 @@ class RolloutAgent(Agent):
             normaliser.observe({name: value.numpy() for name, value in rows.items()})
 
     def _share_left(self, step: int) -> float:
-        """Return how much of the run is left at this step of it, 1 to 0; 1 of a run without an end."""
+        """Return the share of the run that is left at ``step``, from 1 to 0; always 1 without an end."""
         end = self.config.base_config.max_step
         return max(0.0, 1.0 - step / end) if end > 0 else 1.0
 
     def _passes(self, batch: SequenceBatch, metrics: dict[str, float], step: int) -> None:
-        """Keep the metrics of the updates of a rollout, unless their losses are not finite."""
+        """Report the updates of a rollout to the divergence monitor; keep their metrics if they are good."""
         finite = all(math.isfinite(value) for name, value in metrics.items() if name.startswith("loss/"))
         if self._guard.passes(batch, step, finite=finite):
             self._metrics = metrics
 
     @override
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
-        """Begin with other networks, and with a rollout of theirs."""
+        """Begin with other networks, and with a new rollout."""
         super().begin_with(model, optim)
         self._ring.clear()
         self._ring.lag = 0
 
     @override
     def own_metrics(self, step: int) -> dict[str, float]:
-        """Return values of the last rollout."""
+        """Return values to log of the last rollout."""
         return self._metrics
 
     @override
     def own_state(self) -> dict[str, State]:
-        """Return the rollout in the making, and what is known of the last one."""
+        """Return the states of the unfinished rollout, and the metrics of the last one."""
         finite = {name: value for name, value in self._metrics.items() if math.isfinite(value)}
         last = {"rollouts": self._rollouts, "metrics": finite}
         return {"rollout": self._ring.state(), "last": State(meta=last)}
 
     @override
     def load_state(self, state: State) -> None:
-        """Continue from what :meth:`state` returned; without its ring a rollout begins anew."""
+        """Continue from what :meth:`state` returned; if its rows are lost, a rollout begins anew."""
         super().load_state(state)
         self._ring.load_state(state.part("rollout"))
         last = state.part("last").meta
@@ -179,21 +179,24 @@ class RolloutAgent(Agent):
 
     @override
     def num_parameters(self) -> Mapping[str, int]:
-        """Return the numbers of trained parameters by part."""
+        """Return the numbers of trained parameters by network and by extension."""
         return self.learner.num_parameters()
 
-    def _shown(self, rollout: str, parts: list[str]) -> Rows:
-        """Return lines on memory, rollout and algorithm, and on what computes actions."""
+    def _shown(self, rollout: str, words: list[str]) -> Rows:
+        """Return lines on memory, rollout, algorithm and acting for the start screen.
+
+        rollout: description of a rollout; words: descriptions of the algorithm
+        """
         run, ring = self.config.run, self._ring
         if run.use_normalization and normalised_names(self.spec.obs):
-            parts.append("normalised observations")
+            words.append("normalised observations")
         if run.reward_scaling is True:
-            parts.append("scaled rewards")
+            words.append("scaled rewards")
         if run.curiosity:
-            parts.append("curiosity")
+            words.append("curiosity")
         rows = [
             ("rollout", f"{rollout}; {self.replay.nbytes / 2**20:,.1f} MB"),
-            ("algorithm", f"{self.config.algorithm}, {', '.join(parts)}"),
+            ("algorithm", f"{self.config.algorithm}, {', '.join(words)}"),
             ("acting", self.new_policy("acting").way(self.config.base_config.n_envs)),
         ]
         if run.seq_encoder is None:

@@ -1,15 +1,15 @@
 """The update of PPO, A2C, A3C and ACKTR: from a rollout to the last step of the optimiser.
 
-Each step goes down the same loss on a minibatch of the rollout (arXiv 1707.06347, eq. 7 and 9):
+Each step minimises the same loss on a minibatch of the rollout (arXiv 1707.06347, eq. 7 and 9):
 
     mean(−min(ρ A, clip(ρ, 1 ± clip) A)) + value_coef · mean((V − R)²) − entropy_coef · mean(H(π))
 
-with ``ρ = π(a|s) / π_old(a|s)``, where π_old is the policy that has acted. Advantages A and targets R are
-estimated once, before the first step. Where rewards have several horizons, each of them has a V and an R, and
-A is the sum of their advantages.
+with ``ρ = π(a|s) / π_old(a|s)``, where π_old is the policy that acted. Advantages A and targets R are
+estimated once, before the first step. If rewards have several horizons, each of them has a V and an R, and A
+is the sum of their advantages.
 
-The families differ by what a learner is made with: the keys of its block (``family_config.py``), and its
-descent (``descent.py``).
+The families differ in the keys of their blocks (``family_config.py``), and in their optimiser
+(``descent.py``).
 
     PPO        num_epoch · num_minibatch steps, with Adam
     A2C, A3C   num_epoch and num_minibatch are 1, clip is infinite: at the only step ρ is 1, and −ρ A has the
@@ -53,12 +53,12 @@ from algorithm.ops.shapes import total
 
 
 class OnPolicyLearner(RolloutLearner):
-    """Networks of one agent, and their updates.
+    """Networks of an agent, and their updates from rollouts.
 
-    inputs:   with actions whose ``squash`` is ``clip``
-    keys:     the family's block
-    burn_in:  K, tokens that attention sees before a sequence. Its caches while acting are those of networks
-              before the last update, so there the ratio is to the policy before this update.
+    inputs:   with a spec of actions whose ``squash`` is ``clip``
+    keys:     the family's block of keys
+    burn_in:  K, tokens that attention sees before a sequence. While acting, its caches are of networks before
+              the last update; so with attention, ratios are to the policy before this update.
     networks, learn, extensions: as of :class:`ActorCritic` and :class:`RolloutLearner`
     """
 
@@ -99,8 +99,8 @@ class OnPolicyLearner(RolloutLearner):
         """Learn from a rollout; return the metrics. Waits for the device at its end.
 
         batch:   windows that hold each transition once, of ``ReplayBuffer.chains``
-        current: the present networks have acted, in all of it
-        Raises ModelError if the policy gives other probabilities than while it acted.
+        current: the present networks acted in the whole rollout
+        Raises ModelError if the policy computes other probabilities than while it acted.
         """
         with self._actor_critic.training_mode():
             rollout = self._estimate(batch, current=current)
@@ -117,12 +117,12 @@ class OnPolicyLearner(RolloutLearner):
         return {**metrics, **{name: float(value) for name, value in cloned.items()}}
 
     def _estimate(self, batch: SequenceBatch, *, current: bool) -> Rollout:
-        """Return the rollout with the values, advantages and targets that all steps learn from."""
+        """Return the rollout with the values, advantages and targets for all steps of the update."""
         keys = self._keys
         values = self._actor_critic.values(batch)
         rollout = make_rollout(batch, values)
         corrected = keys.use_vtrace and not current
-        if corrected or self._burn_in:  # π_old is the policy before the update, not μ, which has acted
+        if corrected or self._burn_in:  # π_old is the policy before the update, not μ, which acted
             rollout.old_log_ratio.copy_(self._actor_critic.log_ratios(rollout))
         if corrected:  # weights of V-trace, min(1, π_old/μ) (arXiv 1802.01561, section 4.1)
             rollout.weight.copy_(rollout.old_log_ratio.clamp(max=0.0).exp())
@@ -137,7 +137,7 @@ class OnPolicyLearner(RolloutLearner):
     ) -> tuple[list[GradientStep], int]:
         """Take the steps of all epochs; return them, and the number of complete epochs.
 
-        They end behind the step whose KL, measured before it, exceeds 1.5 · ``target_kl``.
+        They end after the first step before which the KL divergence exceeded 1.5 · ``target_kl``.
         """
         keys, steps = self._keys, list[GradientStep]()
         for epoch in range(keys.num_epoch):
@@ -154,7 +154,7 @@ class OnPolicyLearner(RolloutLearner):
         return steps, keys.num_epoch
 
     def _step(self, minibatch: Rollout, *, first: bool) -> GradientStep:
-        """Take a step on a minibatch. ``first``: the policy is still the one that acted, so that ρ is 1."""
+        """Take a step on a minibatch. first: the policy is still the one that acted, so that ρ must be 1."""
         keys, flat = self._keys, minibatch.flat  # flat: [B, T] -> [M], of the transitions that exist
         advantage, clip = flat(minibatch.advantage), keys.clip * self._clip_factor
         if keys.normalise_advantage == "minibatch":
@@ -192,14 +192,14 @@ class OnPolicyLearner(RolloutLearner):
         )
 
     def set_factors(self, *, learning_rate: float, clip: float, cloning: float = 1.0) -> None:
-        """Set learning rates, clip and the rate of cloning to so many times those of the configuration."""
+        """Set factors on the configured learning rates, clip range and learning rate of cloning."""
         self._clip_factor = clip
         self.scale_learning_rate(learning_rate)
         if self._cloning:
             self._cloning.factor = cloning
 
     def begin_cloning(self, store: DemoStore, keys: BehavioralCloning, *, batch_size: int) -> None:
-        """Clone demonstrations into encoder and policy after each rollout from now on."""
+        """Set up the cloning of demonstrations, which follows each rollout from now on."""
         self._cloning = Cloning(
             self.model,
             {"cloning": self._descent.optimiser.flat},
@@ -213,19 +213,19 @@ class OnPolicyLearner(RolloutLearner):
         )
 
     def clone(self, n: int) -> dict[str, Tensor]:
-        """Take n steps of behavioural cloning; return the means of their metrics."""
+        """Take n steps of behavioural cloning; return their mean loss, see :meth:`.Cloning.update`."""
         assert self._cloning is not None, "the configuration asks for it"
         return self._cloning.update(n, self._generator)
 
     @override
     def modules(self) -> nn.Module:
-        """Return all networks, those of extensions among them."""
+        """Return all networks, with those of extensions."""
         return nn.ModuleDict(
             {**self._actor_critic.named, "extensions": nn.ModuleList(self._bonuses.extensions)}
         )
 
     @override
     def optimisers(self) -> dict[str, FlatOptimiser]:
-        """Return that of the networks, those of extensions, and that of cloning."""
+        """Return the optimisers of the networks (``all``), of extensions, and of cloning."""
         cloning = self._cloning.optimisers if self._cloning else {}
         return {"all": self._descent.optimiser, **self._bonuses.optimisers, **cloning}

@@ -21,11 +21,11 @@ from algorithm.core.fields import (
 
 BLOCK = "acer_config"
 BLOCKS = {"ACER": BLOCK}
-"""Family -> its block."""
+"""Name of the family -> its block of keys."""
 
 
 def _other_capacity(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of another ``capacity`` on the rows in a checkpoint."""
+    """Return the effect of another ``capacity`` on resume: a smaller one may not hold all rows."""
     if new.acer_config.capacity < old.acer_config.capacity:
         return "fixed: the rows in the checkpoint may not fit"
     return "free: there is room for more rows"
@@ -65,7 +65,7 @@ _MEANINGLESS = {**MEANINGLESS, "discrete_dqn_like": "its trust region needs a di
 
 
 def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
-    """Return why a key says nothing with ACER, and what to do; None where it says something."""
+    """Return why a key of a block has no effect with ACER, and what to do; None if it has an effect."""
     if block == "replay_config":
         return "ACER has its own keys for the replay", f"set {BLOCK}.capacity, or leave it out"
     if (block, key) == ("nn_config", "rep.random_shift"):
@@ -77,19 +77,19 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
 
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield what cannot be with ACER; all keys are dotted from the top level."""
+    """Yield the contradictions of ACER, with dotted keys from the top level."""
     yield from meaningless(config, _MEANINGLESS)
-    own = acer_block(config)
-    size = own.rollout_step * config.base_config.n_envs
+    keys = acer_block(config)
+    size = keys.rollout_step * config.base_config.n_envs
     yield from contradicting(
         (
-            own.capacity < 4 * size,
+            keys.capacity < 4 * size,
             (f"{BLOCK}.capacity", f"{BLOCK}.rollout_step"),
             f"a rollout has {size:,} steps, and the replay has no room for four rollouts",
             "raise capacity, or lower rollout_step or n_envs",
         ),
         (
-            own.replay_ratio > 0 and own.start_step > own.capacity,
+            keys.replay_ratio > 0 and keys.start_step > keys.capacity,
             (f"{BLOCK}.start_step", f"{BLOCK}.capacity"),
             "the replay never holds that many rows",
             "lower start_step, or raise capacity",
@@ -98,9 +98,9 @@ def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
 
 
 def acer_block(config: AnyConfig) -> AcerConfig:
-    """Return the keys of ACER alone in a behaviour's configuration."""
-    own: AcerConfig = config.acer_config
-    return own
+    """Return ``acer_config`` of a behaviour's configuration."""
+    block: AcerConfig = config.acer_config
+    return block
 
 
 def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
@@ -108,11 +108,11 @@ def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
 
     warm_up: steps before the first update
     """
-    own, last = acer_block(config), config.base_config.max_step
+    keys, last = acer_block(config), config.base_config.max_step
     if 0 < last < warm_up:
         yield f"nothing will be learned: the first update comes after {warm_up:,} steps"
-    elif own.replay_ratio and 0 < last < own.start_step:
+    elif keys.replay_ratio and 0 < last < keys.start_step:
         yield (
-            f"the replay is never used: {BLOCK}.start_step is {own.start_step:,}, and the training ends at "
+            f"the replay is never used: {BLOCK}.start_step is {keys.start_step:,}, and the training ends at "
             f"{last:,}"
         )

@@ -1,4 +1,4 @@
-"""ACER as a family (arXiv 1611.01224): rollouts that are learned from at once, and again from the replay."""
+"""ACER as a family (arXiv 1611.01224): it learns from the last rollout, and again from the replay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from algorithm.nn.protocols import q_size
 
 
 class TanhQ(TanhLayers):
-    """Critic over state and continuous action; arguments as of :class:`TanhLayers`."""
+    """Critic of state and continuous action; arguments as of :class:`TanhLayers`."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class TanhQ(TanhLayers):
 
 
 ALL_NETWORKS = {"ModelPolicy": NETWORKS["ModelPolicy"], "ModelQ": Network("q", check_q, TanhQ)}
-"""Classes of an ``nn.py``; ``ModelV`` beside them where actions are continuous."""
+"""Class names in an ``nn.py`` -> check and default; with continuous actions also ``ModelV``."""
 
 
 def networks_of(spec: AgentSpec) -> Mapping[str, Network]:
-    """Return the classes of an ``nn.py``: a critic of choices, or an advantage and a value.
+    """Return the classes in an ``nn.py``: with discrete actions a critic, else an advantage and a value.
 
     Raises UsageError for actions of both kinds.
     """
@@ -75,7 +75,7 @@ def networks_of(spec: AgentSpec) -> Mapping[str, Network]:
 
 
 def recorded(spec: AgentSpec) -> AgentSpec:
-    """Return the spec with clipped actions, of which the policy records its whole distribution."""
+    """Return the spec with clipped actions, for which the policy's whole distribution is recorded."""
     spec = clipping(spec)
     return replace(spec, action=replace(spec.action, records="distribution"))
 
@@ -97,30 +97,30 @@ class AcerAgent(RolloutAgent):
                 fix="leave it out, or set algorithm: PPO",
             )
         inputs = replace(inputs, spec=recorded(inputs.spec))
-        self._own = acer_block(inputs.config)
+        self._keys = acer_block(inputs.config)
         networks = make_networks(inputs, networks_of(inputs.spec))
         ring = Ring(
             inputs,
             networks.rep.stored_carry_shape,
-            self._own,
+            self._keys,
             BLOCK,
-            sequence=self._own.rollout_step,
-            kept=self._own.capacity,
+            sequence=self._keys.rollout_step,
+            kept=self._keys.capacity,
         )
         shown = ring.demonstrations()
         extensions = extensions_of(inputs, networks, shown)
-        learner = AcerLearner(inputs, networks, self._own, burn_in=ring.burn_in, extensions=extensions)
+        learner = AcerLearner(inputs, networks, self._keys, burn_in=ring.burn_in, extensions=extensions)
         super().__init__(inputs, learner, ring, sources=networks.sources, demonstrations=shown, block=BLOCK)
 
     @property
     @override
     def updates_per_step(self) -> float:
-        """Gradient updates for an environment step, once the replay is learned from."""
-        return (1.0 + self._own.replay_ratio) / self._ring.size
+        """Gradient updates per environment step, once updates draw from the replay."""
+        return (1.0 + self._keys.replay_ratio) / self._ring.size
 
     @override
     def own_notices(self) -> list[str]:
-        """Return lines on keys that have less effect than expected."""
+        """Return lines on keys that are set and have no effect, or less than expected."""
         lines = [*idle(self.config, self.warm_up_steps)]
         if self.spec.action.branches and self.config.nn_config.v:
             lines.append("nn_config.v has no effect: the value of a state is the mean of its choices' values")
@@ -130,20 +130,20 @@ class AcerAgent(RolloutAgent):
     def _learn_from(self, batch: SequenceBatch, lag: int, step: int, run_step: int) -> None:
         end = self.config.base_config.max_step
         self.learner.scale_learning_rate(rate_factor(self.config.run, run_step, end))
-        found = [self.learner.update(batch, drawn=False, current=lag == 0)]
-        ready = len(self.replay) >= self._own.start_step
+        metrics = [self.learner.update(batch, drawn=False, current=lag == 0)]
+        ready = len(self.replay) >= self._keys.start_step
         for _ in range(self.learner.num_replays() if ready else 0):
             sample = self.replay.sample()
             if sample is not None:
-                found.append(self.learner.update(sample, drawn=True))
-        self._passes(batch, {**means(found), "acer/replays": float(len(found) - 1)}, step)
+                metrics.append(self.learner.update(sample, drawn=True))
+        self._passes(batch, {**means(metrics), "acer/replays": float(len(metrics) - 1)}, step)
 
     @override
     def own_rows(self) -> Rows:
-        """Return lines on memory, rollout and algorithm, and on what computes actions."""
-        own = self._own
-        rollout = f"{self._ring.size:,} steps, then {own.replay_ratio:g} more from {own.capacity:,} rows"
-        return self._shown(rollout, [f"c {own.ratio_max:g}", f"learning rate {own.learning_rate:g}"])
+        """Return lines on memory, rollout, algorithm and acting for the start screen."""
+        keys = self._keys
+        rollout = f"{self._ring.size:,} steps, then {keys.replay_ratio:g} more from {keys.capacity:,} rows"
+        return self._shown(rollout, [f"c {keys.ratio_max:g}", f"learning rate {keys.learning_rate:g}"])
 
 
 FAMILIES = {

@@ -1,4 +1,4 @@
-"""The learner of ACER: updates from the last rollout and from windows of the replay."""
+"""The learner of ACER, which updates from the last rollout and from windows of the replay."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from algorithm.ops.shapes import valid_share
 class AcerLearner(RolloutLearner):
     """Networks of one agent, and their updates (arXiv 1611.01224, algorithms 1 and 3).
 
-    inputs:   with actions whose whole distribution is recorded
-    own:      the family's block of keys
+    inputs:   with a spec whose actions' whole distribution is recorded
+    keys:     the family's block of keys
     networks, burn_in, extensions: as of :class:`RolloutLearner`
 
     Raises UsageError for an extension with a horizon of its own.
@@ -47,7 +47,7 @@ class AcerLearner(RolloutLearner):
         self,
         inputs: AgentInputs,
         networks: Networks,
-        own: AcerConfig,
+        keys: AcerConfig,
         *,
         burn_in: int,
         extensions: Sequence[Extension],
@@ -58,22 +58,22 @@ class AcerLearner(RolloutLearner):
         super().__init__(
             inputs,
             make_acting_model(inputs, networks),
-            rate=own.adam_rate,
-            limit=own.max_grad_norm,
+            rate=keys.adam_rate,
+            limit=keys.max_grad_norm,
             burn_in=burn_in,
-            learn=own.rollout_step,
+            learn=keys.rollout_step,
             extensions=extensions,
         )
-        self._own = own
-        critics = [one for name, one in networks.built.items() if name != "ModelPolicy"]
+        self._keys = keys
+        critics = [network for name, network in networks.built.items() if name != "ModelPolicy"]
         self._critics = nn.ModuleList(critics).to(self.device).eval()
         self.parts = {"encoder": self.model.rep, "policy": self.model.policy, "critics": self._critics}
         action = inputs.spec.action
         heads = ChoiceHeads if action.branches else NormalHeads
-        self._heads: AcerHeads = heads(action, own, inputs.config.run.gamma, *critics)
+        self._heads: AcerHeads = heads(action, keys, inputs.config.run.gamma, *critics)
         actor = self.model.rep, self.model.policy
         self._optimiser = FlatRms(
-            [*actor, *critics], own.learning_rate, max_norm=self._limit, skipped=self._skipped, inside=True
+            [*actor, *critics], keys.learning_rate, max_norm=self._limit, skipped=self._skipped, inside=True
         )
         size = sum(p.numel() for part in actor for p in part.parameters())
         self._average = Target(actor, self._optimiser.flat.data[:size])
@@ -91,16 +91,16 @@ class AcerLearner(RolloutLearner):
             )
 
     def num_replays(self) -> int:
-        """Draw the number of updates from the replay that follow one of the last rollout."""
-        rate = torch.tensor(self._own.replay_ratio)
+        """Draw the number of replay updates after a rollout, from a Poisson distribution."""
+        rate = torch.tensor(self._keys.replay_ratio)
         return int(torch.poisson(rate, generator=self._generator))
 
     def update(self, batch: SequenceBatch, *, drawn: bool, current: bool = False) -> dict[str, Tensor]:
         """Learn from windows of T transitions; return metrics on the device.
 
-        drawn:   by the replay; otherwise they hold each transition of a rollout once
-        current: the present networks have acted, in all of it
-        Raises ModelError if the policy gives other probabilities than while it acted.
+        drawn:   the windows are samples of the replay; otherwise they hold each transition of a rollout once
+        current: the present networks acted in the whole rollout
+        Raises ModelError if the policy computes other probabilities than while it acted.
         """
         (reward,) = self._bonuses.rewards(batch)
         on_device = batch.to(self.device)
@@ -111,7 +111,7 @@ class AcerLearner(RolloutLearner):
                 check_ratios(terms.ratio[valid].log())
             loss, metrics = self._loss(terms, _weights(valid, drawn=drawn))
             norm = self._optimiser.step(loss)
-        self._average.polyak_(1.0 - self._own.average_decay)
+        self._average.polyak_(1.0 - self._keys.average_decay)
         self.updates += 1
         if self._bonuses.extensions:
             metrics |= self._bonuses.update(batch, self._generator)
@@ -124,9 +124,9 @@ class AcerLearner(RolloutLearner):
         obs = self.model.normaliser(batch.obs)
         learn = batch.window - first
         states = self._encoding(rep, cast(Rep, average_rep), obs, batch, burn_in=first, learn=learn)
-        state, seen = states.online[:, tokens], {name: one[:, tokens] for name, one in obs.items()}
+        state, seen = states.online[:, tokens], {name: x[:, tokens] for name, x in obs.items()}
         with torch.no_grad():
-            learned = {name: one[:, :-1] for name, one in seen.items()}
+            learned = {name: x[:, :-1] for name, x in seen.items()}
             average = policy_in_windows(average_policy, states.target_learned, learned)
         at = Positions(
             state=state,
@@ -144,10 +144,10 @@ class AcerLearner(RolloutLearner):
         return self._heads.terms(at, self._generator)
 
     def _loss(self, terms: AcerTerms, weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and metrics; weight: [B, T] of the positions, whose sum is 1."""
-        own, step, shortened = self._own, terms.ascent, torch.zeros_like(weight)
-        if own.trust_region is not None:
-            step, shortened = trust_region(step, terms.divergence, own.trust_region)
+        """Return the scalar loss, and metrics; weight: [B, T] of the positions in means, with the sum 1."""
+        keys, step, shortened = self._keys, terms.ascent, torch.zeros_like(weight)
+        if keys.trust_region is not None:
+            step, shortened = trust_region(step, terms.divergence, keys.trust_region)
         policy_loss = -((step * terms.parameters).sum(-1) * weight).sum()
         error = terms.target - terms.q
         q_loss = 0.5 * (error.square() * weight).sum()
@@ -159,23 +159,23 @@ class AcerLearner(RolloutLearner):
             "loss/policy": policy_loss.detach(),
             "loss/q": (error.detach().square() * weight).sum(),
             "policy/entropy": (terms.entropy * weight).sum(),
-            "acer/ratio": (terms.ratio.clamp(max=own.ratio_max) * weight).sum(),
-            "acer/cut_off": ((terms.ratio > own.ratio_max) * weight).sum(),
+            "acer/ratio": (terms.ratio.clamp(max=keys.ratio_max) * weight).sum(),
+            "acer/cut_off": ((terms.ratio > keys.ratio_max) * weight).sum(),
             "acer/shortened": (shortened * weight).sum(),
             "value/q_mean": (terms.q.detach() * weight).sum() / scale,
             "value/target": (terms.target * weight).sum() / scale,
         }
-        return policy_loss + own.q_coef * q_loss, metrics
+        return policy_loss + keys.q_coef * q_loss, metrics
 
     @override
     def begin_with(self, model: Mapping[str, Tensor], optim: Mapping[str, Tensor] | None) -> None:
-        """Begin with other networks, and with averages that are equal to them."""
+        """Begin with other networks, and with average networks equal to them."""
         super().begin_with(model, optim)
         self._average.polyak_(1.0)
 
     @override
     def modules(self) -> nn.Module:
-        """Return all networks, the average ones and those of extensions among them."""
+        """Return all networks, with the average ones and those of extensions."""
         average = nn.ModuleList(self._average.modules)
         extensions = nn.ModuleList(self._bonuses.extensions)
         parts = {"model": self.model, "critics": self._critics, "average": average, "extensions": extensions}
@@ -183,11 +183,14 @@ class AcerLearner(RolloutLearner):
 
     @override
     def optimisers(self) -> dict[str, FlatOptimiser]:
-        """Return that of the networks, and those of extensions."""
+        """Return the optimisers of the networks (``all``) and of extensions."""
         return {"all": self._optimiser, **self._bonuses.optimisers}
 
 
 def _weights(valid: Tensor, *, drawn: bool) -> Tensor:
-    """Return the weights [B, T] of a mean; see :func:`algorithm.ops.shapes.window_mean` for drawn windows."""
+    """Return the weights [B, T] of a mean over valid positions, with the sum 1.
+
+    drawn: windows are samples, see :func:`algorithm.ops.shapes.window_mean`; else all positions weigh alike
+    """
     share = valid_share(valid, torch.float32) if drawn else valid.float()
     return share / share.sum()
