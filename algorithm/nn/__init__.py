@@ -1,4 +1,4 @@
-"""Networks for a task's ``nn.py``, and to build with: ``import algorithm.nn as m``."""
+"""Default networks and building blocks for a task's ``nn.py``: ``import algorithm.nn as m``."""
 
 from __future__ import annotations
 

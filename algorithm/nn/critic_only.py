@@ -17,10 +17,10 @@ from algorithm.ops import library
 
 
 class CriticRep(Rep):
-    """An encoder of what the policy sees, whose states end with what only critics see, [..., S + hidden].
+    """Encoder that appends observations for critics to the states of another one: [..., S + hidden].
 
-    rep:    of the other observations
-    hidden: names, in order
+    rep:    encoder of the other observations
+    hidden: names of the observations that only critics see, in order
     """
 
     def __init__(self, rep: Rep, hidden: Sequence[str]) -> None:
@@ -42,7 +42,10 @@ class CriticRep(Rep):
 
 
 class BlindPolicy(nn.Module):
-    """A policy that gets the first ``state_size`` numbers of a state, and the observations that it sees."""
+    """Policy without access to critics' observations: it gets the first ``state_size`` numbers of a state.
+
+    hidden: names of the observations that it does not get
+    """
 
     def __init__(self, policy: nn.Module, state_size: int, hidden: Sequence[str]) -> None:
         super().__init__()
@@ -50,17 +53,20 @@ class BlindPolicy(nn.Module):
 
     @override
     def forward(self, state: Tensor, obs: Obs) -> HybridAction:
-        found: HybridAction = self.policy(state[..., : self.size], without(obs, self._hidden))
-        return found
+        action: HybridAction = self.policy(state[..., : self.size], without(obs, self._hidden))
+        return action
 
 
 def without(obs: Obs, hidden: Sequence[str]) -> dict[str, Tensor]:
-    """Return the observations of other names."""
+    """Return the observations except for those named in ``hidden``."""
     return {name: value for name, value in obs.items() if name not in hidden}
 
 
 def seen_by_policy(spec: AgentSpec, hidden: Sequence[str]) -> AgentSpec:
-    """Return what a policy gets. Raises UsageError for names that cannot be hidden, or all."""
+    """Return the spec without the observations named in ``hidden``, as a policy sees it.
+
+    Raises UsageError for unknown names, observations that are no vectors of numbers, and all of them.
+    """
     obs, key = spec.obs, f"{RUN_BLOCK}.critic_observations"
     if unknown := [name for name in hidden if name not in obs.names]:
         raise UsageError(
@@ -87,5 +93,5 @@ def seen_by_policy(spec: AgentSpec, hidden: Sequence[str]) -> AgentSpec:
 
 
 def width(spec: AgentSpec, hidden: Sequence[str]) -> int:
-    """Return how many numbers critics see alone."""
+    """Return the number of elements of the observations named in ``hidden``."""
     return sum(prod(shape) for name, shape, _ in spec.obs.items() if name in hidden)

@@ -20,11 +20,14 @@ class TanhNormal(Sized):
     log_std: Tensor  # [..., A_c]
 
     def rsample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a reparameterised z [..., A_c] and the log-density of its u [...], of normal ``noise``."""
+        """Return a reparameterised z [..., A_c] and the log-density [...] of u = tanh(z).
+
+        noise: [..., A_c] standard normal
+        """
         return tanh_normal_sample(self.mean, self.log_std, noise)
 
     def sample(self) -> tuple[Tensor, Tensor]:
-        """Return a reparameterised u [..., A_c] and its log-density [...], of noise of torch's generator."""
+        """Return a reparameterised u [..., A_c] and its log-density [...], by torch's global generator."""
         z, logp = self.rsample(torch.randn_like(self.mean))
         return z.tanh(), logp
 
@@ -35,13 +38,13 @@ class TanhNormal(Sized):
 
 @dataclass(frozen=True, repr=False)
 class HybridAction(Sized):
-    """Result of a ``ModelPolicy``: one distribution for each kind of action in the spec.
+    """Output of a ``ModelPolicy``: a distribution for each kind of action in the spec.
 
-    A model applies no masks: the logits of actions that are not allowed are ignored.
+    Models need not apply masks: logits of actions that are not allowed are ignored.
     """
 
     continuous: TanhNormal | None = None
-    logits: Tensor | None = None  # [..., ΣN] unnormalised, of one discrete branch after the other
+    logits: Tensor | None = None  # [..., ΣN] unnormalised, the branches one after the other
 
     def map(self, fn: Callable[[Tensor], Tensor]) -> HybridAction:
         """Return the same distributions with ``fn`` (a view, a slice) applied to every tensor."""

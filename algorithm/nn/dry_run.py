@@ -15,17 +15,17 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.normalise import NoNormaliser
 from algorithm.nn.protocols import Memory, Obs, Rep, q_size
 
-_LEADS = (2, 3), (1, 1)  # batch and time of the dry runs: learning, and acting alone
+_LEADS = (2, 3), (1, 1)  # batch size and time steps of the dry runs: as in learning, and as in acting
 
 
 class blame:  # noqa: N801 - reads as a statement: with blame(...)
     """Context that turns an exception of the user's code into a :class:`ModelError`.
 
-    The error names class, method and line, and what was ``given``.
+    The error names class, method and line, and has ``details`` such as the arguments.
     """
 
-    def __init__(self, name: str, method: str, where: str, given: str = "") -> None:
-        self.name, self.method, self.where, self.given = name, method, where, given
+    def __init__(self, name: str, method: str, where: str, details: str = "") -> None:
+        self.name, self.method, self.where, self.details = name, method, where, details
 
     def __enter__(self) -> None:
         return None
@@ -36,7 +36,7 @@ class blame:  # noqa: N801 - reads as a statement: with blame(...)
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == self.where]
         line = f":{frames[-1].lineno}" if frames else ""
         raise ModelError(
-            f"{'.'.join(filter(None, (self.name, self.method)))} failed{self.given}",
+            f"{'.'.join(filter(None, (self.name, self.method)))} failed{self.details}",
             where=f"{self.where}{line}",
             why=described(error),
             fix=mend(error) or "",
@@ -44,7 +44,7 @@ class blame:  # noqa: N801 - reads as a statement: with blame(...)
 
 
 def file_of(network: nn.Module) -> str:
-    """Return the file of its ``forward``; the module of a task's own class is not among the imported ones."""
+    """Return the file that defines ``forward``; ``sys.modules`` may lack the module of a task's class."""
     file: str = inspect.unwrap(type(network).forward).__code__.co_filename
     return file
 
@@ -59,10 +59,10 @@ def shape_of(
     where: str = "",
     fix: str = "",
 ) -> tuple[int, ...]:
-    """Return the shape of a network's result; ``expected`` has letters for free sizes.
+    """Run a network and return the shape of its result; ``expected`` has letters for free sizes.
 
     name, where, fix: class, file and advice of the error
-    Raises ModelError if it has another shape or is no tensor, or where the network fails.
+    Raises ModelError if the result has another shape or is no tensor, or if the network fails.
     """
     name, where = name or type(network).__name__, where or file_of(network)
     with blame(name, "forward", where):
@@ -73,10 +73,13 @@ def shape_of(
 def fitting_shape(
     name: str, where: str, what: str, expected: Sequence[int | str], value: object, *, fix: str = ""
 ) -> tuple[int, ...]:
-    """Return the shape of a value. Raises ModelError unless it is a tensor of the ``expected`` shape."""
+    """Return the shape of a value. Raises ModelError unless it is a tensor of the ``expected`` shape.
+
+    name, where, what, fix: class, file, name of the value and advice of the error
+    """
     got = tuple(value.shape) if isinstance(value, torch.Tensor) else None
     pairs = zip(expected, got or (), strict=False)
-    same = all(isinstance(size, str) or size == found for size, found in pairs)
+    same = all(isinstance(size, str) or size == actual for size, actual in pairs)
     if got is None or len(got) != len(expected) or not same:
         shown = str(tuple(expected)).replace("'", "")
         why = f"expected {shown}, got {type(value).__name__ if got is None else got}"
@@ -99,7 +102,7 @@ def _zeros(spec: AgentSpec, *lead: int) -> Mapping[str, torch.Tensor]:
 
 @torch.no_grad()
 def check_rep(rep: nn.Module, spec: AgentSpec, where: str, memory: Memory | None) -> int:
-    """Return the width S of its states.
+    """Check a ``ModelRep`` by dry runs; return the width S of its states.
 
     memory: the kind that ``seq_encoder`` requires
     Raises :class:`ModelError` if it returns a wrong shape, has another memory, or depends on padding.
@@ -108,12 +111,12 @@ def check_rep(rep: nn.Module, spec: AgentSpec, where: str, memory: Memory | None
         raise ModelError("ModelRep must be a subclass of algorithm.nn.Rep", where=where)
     rep.eval()
     _check_carry_shapes(rep, where, memory)
-    many, one = (_run_window(rep, spec, where, *lead) for lead in _LEADS)
-    _expect("ModelRep", "forward", where, "state width", many, one)
+    size, size_acting = (_run_window(rep, spec, where, *lead) for lead in _LEADS)
+    _expect("ModelRep", "forward", where, "state width", size, size_acting)
     if memory:
-        _check_acting(rep, spec, where, many)
+        _check_acting(rep, spec, where, size)
         _check_padding(rep, spec, where)
-    return many
+    return size
 
 
 def _check_carry_shapes(rep: Rep, where: str, memory: Memory | None) -> None:
@@ -161,7 +164,7 @@ def _run_window(rep: Rep, spec: AgentSpec, where: str, batch: int, time: int) ->
 
 
 def _check_acting(rep: Rep, spec: AgentSpec, where: str, state_size: int) -> None:
-    """Check the shapes for one token with the carry of an agent at an episode's start."""
+    """Check the initial carry, and the shapes for a token at an episode's start."""
     with blame("ModelRep", "initial_carry", where):
         initial = rep.initial_carry(2)
     shape = (2, *rep.carry_shape)
@@ -181,7 +184,7 @@ def _check_acting(rep: Rep, spec: AgentSpec, where: str, state_size: int) -> Non
 
 
 def _check_padding(rep: Rep, spec: AgentSpec, where: str) -> None:
-    """Check that a missing first or last token gives the states of windows without that token."""
+    """Check that windows with a missing first or last token have the states of windows without it."""
 
     def run(obs: Obs, action: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
         state: torch.Tensor
@@ -200,7 +203,7 @@ def _check_padding(rep: Rep, spec: AgentSpec, where: str) -> None:
     }
     window = run(obs, action, valid)
     if not torch.equal(window, run(obs, action, valid)):
-        return  # it draws random numbers: nothing can be compared
+        return  # the network draws random numbers, so results cannot be compared
     alone = run(short, torch.zeros(2, 2, spec.action.size), torch.ones(2, 2, dtype=torch.bool))
     if not torch.allclose(window[valid].view_as(alone), alone, atol=1e-4):
         raise ModelError(
@@ -212,7 +215,7 @@ def _check_padding(rep: Rep, spec: AgentSpec, where: str) -> None:
 
 
 def _halves(spec: AgentSpec, *lead: int) -> dict[str, torch.Tensor]:
-    """Return observations with 0.5 for real numbers and 0 for all others."""
+    """Return observations [*lead, ...] of 0.5 for real numbers and 0 for all others."""
     return {name: v + 0.5 if v.is_floating_point() else v for name, v in _zeros(spec, *lead).items()}
 
 

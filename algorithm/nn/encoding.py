@@ -1,4 +1,4 @@
-"""Encodings of a window's tokens as states, with no more work than the kind of representation needs."""
+"""Encodings of a window's tokens as states: for each kind of encoder the passes that it needs, no more."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Value = TypeVar("Value")
 
 
 class computed_once(Generic[Value]):  # noqa: N801 - a decorator, as functools.cached_property is
-    """Property of a window that is computed at its first use, and kept in its ``known``.
+    """Property of a window that is computed at its first use, and kept in its dictionary ``known``.
 
-    ``functools.cached_property`` takes a lock up to Python 3.11, which a compiler does not see through.
+    ``functools.cached_property`` takes a lock up to Python 3.11, which ``torch.compile`` cannot trace.
     """
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
         self._compute, self._name = compute, compute.__name__
 
     def __get__(self, window: _Window, _: object = None) -> Value:
-        """Return the value."""
+        """Return the value, computed at the first use."""
         if self._name not in window.known:
             window.known[self._name] = self._compute(window)
         value: Value = window.known[self._name]
@@ -37,11 +37,13 @@ class computed_once(Generic[Value]):  # noqa: N801 - a decorator, as functools.c
 
 @dataclass(frozen=True, eq=False)
 class _Window:
-    """A batch's window to be encoded, whose learned part is K … K+T−1, and the gradient mode of this call.
+    """Windows of a batch, whose states are computed at their first use.
 
-    A state is computed at its first use, where gradients may be off.
+    Gradients may be off at that time, so the gradient mode of the construction is used.
 
-    obs: the batch's normalised observations, name -> [B, W+1, ...]
+    rep, target: online and target encoder
+    obs:         the batch's normalised observations, name -> [B, W+1, ...]
+    burn_in, learn: K and T; learned positions are K … K+T−1
     """
 
     rep: Rep
@@ -58,14 +60,14 @@ class _Window:
         return slice(self.burn_in, self.burn_in + self.learn)
 
     @property
-    def _look(self) -> AbstractContextManager[None]:
-        """Context of each pass: without memory every image is shifted on its own."""
+    def _one_view(self) -> AbstractContextManager[None]:
+        """Context of all passes over a window; here none: without memory each image is shifted on its own."""
         return nullcontext()
 
     def _run(self, by: Rep, carry: Tensor, tokens: slice, *, gradient: bool) -> tuple[Tensor, Tensor]:
-        """Return states and carries of some tokens, from the carry before them."""
+        """Return the states and carries of ``tokens`` by an encoder, from the carry before them."""
         batch, seen = self.batch, {name: value[:, tokens] for name, value in self.obs.items()}
-        with self._look, torch.set_grad_enabled(gradient):
+        with self._one_view, torch.set_grad_enabled(gradient):
             state, after = by(seen, batch.prev_action[:, tokens], carry, batch.obs_valid[:, tokens])
             return state, after
 
@@ -89,7 +91,7 @@ class _Whole(_Window):
 
     @property
     def carry(self) -> Tensor:
-        """Online carry after each token [B, W+1, *C]; [B, 0] where nothing is stored."""
+        """Online carry after each token [B, W+1, *C]; [B, 0] if no carry is stored."""
         return self._online[1]
 
     @property
@@ -110,19 +112,19 @@ class _Whole(_Window):
 
 
 class WholeWindow(_Whole):
-    """States with a memory: all images of a window are shifted alike.
+    """States of an encoder with attention: all images of a window are shifted alike.
 
-    By attention every token of the window is an input of the learned states, with gradient.
+    Every token of the window is an input of the learned states, with gradient.
     """
 
     @computed_once
     @override
-    def _look(self) -> OneView:
+    def _one_view(self) -> OneView:
         return OneView(self.rep, len(self.batch.reward))
 
 
 class Stateless:
-    """States without memory and parameters: one pass, because the representation is its own target.
+    """States of an encoder without memory and parameters: one pass, because it is its own target.
 
     online, learned, carry, target_following, target_learned: as of the other encodings
     """
@@ -137,10 +139,10 @@ class Stateless:
 
 
 class TokenByToken(_Window):
-    """States without memory: each token encoded where needed, with gradient only where it is learned.
+    """States of an encoder without memory: tokens are encoded as needed, with gradient if they are learned.
 
-    For images that saves the backward pass of all tokens but the learned ones. It also saves the target's
-    forward pass of those. There is no burn-in without memory.
+    For images that saves the backward pass of all other tokens, and the target's forward pass of learned
+    ones. There is no burn-in without memory.
     """
 
     @computed_once
@@ -157,7 +159,7 @@ class TokenByToken(_Window):
 
     @property
     def carry(self) -> Tensor:
-        """Carry after each token."""
+        """Empty carry [B, 0]."""
         return self.batch.carry
 
     @computed_once
@@ -177,9 +179,9 @@ class TokenByToken(_Window):
 
 
 class RecurrentEncoding(WholeWindow):
-    """States by a recurrent memory: one run of each network from the stored carry (R2D2, section 3).
+    """States of a recurrent encoder: one pass of each network from the stored carry (R2D2, section 3).
 
-    The burn-in only updates the carry, without gradient. The tokens behind the learned ones serve the
+    The burn-in only updates the carry, without gradient. The tokens after the learned ones are used in
     targets alone and get no gradient either.
     """
 
@@ -191,12 +193,12 @@ class RecurrentEncoding(WholeWindow):
     @computed_once
     def _until_learned(self) -> list[tuple[Tensor, Tensor]]:
         """States and carries of the burn-in, if there is one, and of the learned tokens."""
-        parts, carry = [], self.batch.carry
+        passes, carry = [], self.batch.carry
         before = [(slice(0, self.burn_in), False)] if self.burn_in else []
         for tokens, gradient in (*before, (self._learned, self.with_gradient)):
-            parts.append(self._run(self.rep, carry, tokens, gradient=gradient))
-            carry = parts[-1][1][:, -1].detach()
-        return parts
+            passes.append(self._run(self.rep, carry, tokens, gradient=gradient))
+            carry = passes[-1][1][:, -1].detach()
+        return passes
 
     @computed_once
     @override
@@ -209,14 +211,14 @@ class RecurrentEncoding(WholeWindow):
 
 
 States = Stateless | _Whole | TokenByToken
-"""States of a window. With parameters each is computed at its first use: use no more than needed."""
+"""States of a batch's windows. Each property is computed at its first use, so unused ones cost nothing."""
 
 Encoding = type[Stateless] | type[_Whole] | type[TokenByToken]
-"""Lazy run of the online representation and its target over a batch."""
+"""Class that encodes batches with the online encoder and its target."""
 
 
 def make_encoding(rep: Rep) -> Encoding:
-    """Return the cheapest encoding for ``rep``."""
+    """Return the encoding with the fewest passes that suits the encoder ``rep``."""
     if rep.carry_shape != (0,):
         return RecurrentEncoding if rep.stored_carry_shape != (0,) else WholeWindow
     # A tensor that is neither learned nor saved, such as a table of one-hots, is the same in the target.

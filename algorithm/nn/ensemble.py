@@ -22,13 +22,13 @@ VMAP_FROM = 5
 Backend = Literal["loop", "vmap"]
 
 Members = Sequence[int] | Tensor | None
-"""Numbers of the members that are run, [M]; None: all."""
+"""Indices [M] of the members to run; None: all."""
 
 
 class Ensemble(nn.Module):
-    """Ensemble of single critics: ``Ensemble(make, n)(*inputs) -> [E, ...]``.
+    """Ensemble of E = n critics: ``Ensemble(make, n)(*inputs) -> [E, ...]``.
 
-    make:     builds one member; called ``n`` times, so each starts from its own weights.
+    make:     builds a member; called ``n`` times, so each has its own initial weights.
     backend:  ``loop`` or ``vmap``; None chooses by size and device.
     probe:    example inputs. A member that ``vmap`` cannot run (a GRU, data-dependent ``if``) then falls back
               to the loop.
@@ -71,7 +71,7 @@ class Ensemble(nn.Module):
                 self.backend = "loop"
 
     def realias(self) -> None:
-        """Point the members at the stacked tensors again, after these have moved into another storage."""
+        """Make the members' parameters views of the stacked tensors again, after these have moved."""
         for index in range(self.n):
             for members, frozen in zip(self._members, (False, True), strict=True):
                 for name, p in members[index].named_parameters():
@@ -83,28 +83,28 @@ class Ensemble(nn.Module):
 
     @property
     def members(self) -> list[nn.Module]:
-        """The single critics; their tensors are parts of the stacked ones."""
+        """The critics one by one; their tensors are views of the stacked ones."""
         return self._members[0]
 
     @property
     def copies(self) -> list[nn.Module]:
-        """Every module that a call may run: members, those with detached parameters, the one of ``vmap``."""
+        """All modules that a call may run: members, their frozen copies, and the template of ``vmap``."""
         return [*self._members[0], *self._members[1], *self._template]
 
     @override
     def train(self, mode: bool = True) -> Ensemble:
-        """Set the mode of the members too, which ``nn.Module`` does not register."""
+        """Set the mode, also of the members, which ``nn.Module`` does not register."""
         for module in self.copies:
             module.train(mode)
         return super().train(mode)
 
     @override
     def forward(self, *inputs: Tensor, members: Members = None) -> Tensor:
-        """Run all members, or those listed, on the same inputs: [E, ...]. Gradients reach the parameters."""
+        """Run all ``members``, or some, on the same inputs; return [E, ...] or [M, ...]."""
         return self._call(inputs, members, frozen=False)
 
     def frozen(self, *inputs: Tensor, members: Members = None) -> Tensor:
-        """Run them with detached parameters: gradients reach the inputs only."""
+        """Run members with detached parameters, as :meth:`forward`: only inputs get a gradient."""
         return self._call(inputs, members, frozen=True)
 
     def _call(self, inputs: Sequence[Tensor], members: Members, *, frozen: bool) -> Tensor:
@@ -120,12 +120,12 @@ class Ensemble(nn.Module):
         return self._call_vmap(inputs, stacked)
 
     def _stacked(self, *, frozen: bool) -> dict[str, Tensor]:
-        own = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        return {name: own[key].detach() if frozen else own[key] for name, key in self._names.items()}
+        tensors = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        return {name: tensors[key].detach() if frozen else tensors[key] for name, key in self._names.items()}
 
     def _call_vmap(self, inputs: Sequence[Tensor], stacked: dict[str, Tensor]) -> Tensor:
-        def one(state: dict[str, Tensor], *args: Tensor) -> Tensor:
+        def run_member(state: dict[str, Tensor], *args: Tensor) -> Tensor:
             q: Tensor = functional_call(self._template[0], state, args)
             return q
 
-        return vmap(one, in_dims=(0, *[None] * len(inputs)), randomness="different")(stacked, *inputs)
+        return vmap(run_member, in_dims=(0, *[None] * len(inputs)), randomness="different")(stacked, *inputs)

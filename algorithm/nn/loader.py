@@ -1,4 +1,4 @@
-"""Checked networks from a task's ``nn.py``, with defaults for missing classes."""
+"""Construction and checks of the networks of a task's ``nn.py``, with defaults for missing classes."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ NnFile: TypeAlias = Path | ModuleType
 """The networks of a task: its ``nn.py``, or the module of a plug-in."""
 
 OPTIONAL = models.__all__
-"""Classes of the extensions, which any family may have."""
+"""Names of the extensions' classes, which may be used with any family."""
 
 OF_FAMILIES = ("ModelRep", "ModelQ", "ModelPolicy", "ModelV")
-"""Classes that one family or another has; a file may serve several of them."""
+"""Names of the classes of all families; a file may have those of several families."""
 
 
 _Made = TypeVar("_Made")
 
 _LOADED = itertools.count()
-"""Numbers of the files that were loaded: one that is loaded again is another module."""
+"""Counter for names of loaded files: a file that is loaded again is another module."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """A class of an ``nn.py`` that an algorithm family uses besides ``ModelRep``.
+    """Class in an ``nn.py`` that an algorithm family uses besides ``ModelRep``.
 
     It is built from the spec, the state's width S and a block of ``nn_config``.
     """
@@ -55,7 +55,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Networks:
-    """Single networks of one agent, checked on zero batches."""
+    """Networks of an agent, one of each kind, checked by dry runs."""
 
     rep: Rep
     state_size: int  # S
@@ -78,30 +78,30 @@ def load_networks(
     """Build and dry-run the networks of an agent.
 
     file:        the ``nn.py``, or a plug-in's module; None takes every class from the defaults
-    classes:     of the family, by name and in the order of construction
-    seq_encoder: the memory that ``ModelRep`` has
+    classes:     those of the family, by name and in the order of construction
+    seq_encoder: memory that ``ModelRep`` must have
     context:     tokens in attention's reach; with ``ATTN`` an argument of ``ModelRep``
     critic_only: observations that ``ModelRep`` and ``ModelPolicy`` do not get; states end with them
     options:     keyword arguments by block of ``nn_config``
-    Raises :class:`ModelError` if the file does not import or lacks a class, or if a class does not build,
+    Raises :class:`ModelError` if the file cannot be imported or lacks a class, or if a class cannot be built,
     returns a wrong shape or has another memory.
     """
     known = ("ModelRep", *classes)
     module = _with_known_names(import_networks(file), known) if file else None
     place = str(nn_place(file)) if file else "default"
     default_rep = defaults.REPS_WITH_MEMORY[seq_encoder] if seq_encoder else defaults.ModelRep
-    fallback = {"ModelRep": default_rep, **{name: one.default for name, one in classes.items()}}
+    fallback = {"ModelRep": default_rep, **{name: network.default for name, network in classes.items()}}
     types = {name: _pick(module, name, fallback[name]) for name in known}
     where = {name: place if hasattr(module, name) else "default" for name in known}
-    blocks = {"ModelRep": "rep", **{name: one.options for name, one in classes.items()}}
+    blocks = {"ModelRep": "rep", **{name: network.options for name, network in classes.items()}}
     options["rep"] = _with_context(options.get("rep") or {}, seq_encoder, context)
 
     def make(name: str, *args: object) -> nn.Module:
         if name in OPTIONAL:
             return _optional(module, place, name, *args)
-        given, key = options.get(blocks[name]) or {}, f"nn_config.{blocks[name]}"
+        user_args, key = options.get(blocks[name]) or {}, f"nn_config.{blocks[name]}"
         args = {"ModelRep": (seen,), "ModelPolicy": (seen, own_size)}.get(name, (spec, state_size))
-        made = instance(types[name], args, given, name=name, key=key, where=where[name])
+        made = instance(types[name], args, user_args, name=name, key=key, where=where[name])
         if critic_only and name == "ModelRep":
             return CriticRep(cast(Rep, made), critic_only)
         return BlindPolicy(made, own_size, critic_only) if critic_only and name == "ModelPolicy" else made
@@ -112,59 +112,61 @@ def load_networks(
     state_size = check_rep(rep, spec, where["ModelRep"], seq_encoder)
     own_size = state_size - width(spec, critic_only)
     built = {}
-    for name, one in classes.items():
+    for name, network in classes.items():
         built[name] = make(name)
-        one.check(built[name], spec, state_size, where[name])
+        network.check(built[name], spec, state_size, where[name])
     return Networks(cast(Rep, rep), state_size, built, make, _sources(file, where))
 
 
 def _sources(file: NnFile | None, where: Mapping[str, str]) -> dict[str, str]:
-    """Return where each class comes from: a plug-in's module by its name, ``nn.py`` or ``default``."""
+    """Return the origin of each class: ``nn.py``, the name of a plug-in's module, or ``default``."""
     ours = file.__name__ if isinstance(file, ModuleType) else "nn.py"
     return {name: ours if source != "default" else "default" for name, source in where.items()}
 
 
-def _with_context(given: Mapping[str, Any], seq_encoder: Memory | None, context: int) -> Mapping[str, Any]:
-    """Return arguments of ``ModelRep`` with attention's own. Raises ModelError where it is given already."""
+def _with_context(
+    user_args: Mapping[str, Any], seq_encoder: Memory | None, context: int
+) -> Mapping[str, Any]:
+    """Return the arguments of ``ModelRep``, with ``context`` for attention; ModelError if a user set it."""
     if seq_encoder != "ATTN":
-        return given
-    if "context" in given:
+        return user_args
+    if "context" in user_args:
         raise ModelError(
             "nn_config.rep.context cannot be set",
             why="with attention it is burn_in_step + 1, in training and acting",
             fix=f"change {RUN_BLOCK}.burn_in_step",
         )
-    return {"context": context, **given}
+    return {"context": context, **user_args}
 
 
 def instance(
-    cls: type[_Made], args: Sequence[object], given: Mapping[str, Any], *, name: str, key: str, where: str
+    cls: type[_Made], args: Sequence[object], user_args: Mapping[str, Any], *, name: str, key: str, where: str
 ) -> _Made:
-    """Return an object of a class, made with arguments that a person has given under a key.
+    """Construct a class with keyword arguments that a user set under a configuration key.
 
-    args: its other arguments
-    name, where: of the class, and its file or ``default``, for messages
-    Raises ModelError for an argument that it does not have, a value of a wrong type, and what it raises.
+    args:      its positional arguments
+    user_args: its keyword arguments
+    name, where: name of the class, and its file or ``default``, for messages
+    Raises ModelError for an unknown argument, a value of a wrong type, and an exception of the constructor.
     """
-    taken = _keywords(cls, len(args), given, name, key, where)
-    with blame(name, "__init__", where, f" with {key} = {taken}" if taken else ""):
-        return cls(*args, **taken)
+    checked = _keywords(cls, len(args), user_args, name, key, where)
+    with blame(name, "__init__", where, f" with {key} = {checked}" if checked else ""):
+        return cls(*args, **checked)
 
 
 def _keywords(
-    cls: type[object], positional: int, given: Mapping[str, Any], name: str, key: str, where: str
+    cls: type[object], positional: int, user_args: Mapping[str, Any], name: str, key: str, where: str
 ) -> dict[str, Any]:
-    """Return the keyword arguments of a class, with numbers in the type that it declares.
+    """Return a user's keyword arguments of a class, with numbers in the type that it declares.
 
-    positional: number of its other arguments
-    name, key, where: of the class, its block and its file, for messages
-    Raises ModelError for an argument that it does not have; and for a value that it does not take, where the
-    class is ours or a dataclass.
+    positional: number of its positional arguments
+    name, key, where: name of the class, its configuration key and its file, for messages
+    Raises ModelError for an unknown argument; for a class of ours or a dataclass also for a wrong value.
     """
     named = dict([*inspect.signature(cls).parameters.items()][positional:])
-    if any(one.kind is one.VAR_KEYWORD for one in named.values()):
-        return dict(given)
-    if unknown := [one for one in given if one not in named]:
+    if any(arg.kind is arg.VAR_KEYWORD for arg in named.values()):
+        return dict(user_args)
+    if unknown := [arg for arg in user_args if arg not in named]:
         close = difflib.get_close_matches(unknown[0], named, n=1)
         raise ModelError(
             f"{key} has no key {unknown[0]!r}",
@@ -172,11 +174,12 @@ def _keywords(
             why=f"the arguments of {name} are {', '.join(named)}" if named else f"{name} takes no arguments",
             fix=f"did you mean {close[0]!r}?" if close else f"leave it out, or write a {name} that takes it",
         )
-    if not given or not (is_dataclass(cls) or cls.__init__.__module__.startswith("algorithm.")):
-        return dict(given)
+    if not user_args or not (is_dataclass(cls) or cls.__init__.__module__.startswith("algorithm.")):
+        return dict(user_args)
     kinds = get_type_hints(cls.__init__, include_extras=True)
     return {
-        one: _checked(value, kinds[one], f"{key}.{one}", named[one].default) for one, value in given.items()
+        arg: _checked(value, kinds[arg], f"{key}.{arg}", named[arg].default)
+        for arg, value in user_args.items()
     }
 
 
@@ -193,19 +196,19 @@ def _checked(value: object, kind: Any, key: str, default: object) -> object:  # 
 
 
 def _optional(module: ModuleType | None, file: str, name: str, *args: object) -> nn.Module:
-    """Build one of the ``OPTIONAL`` classes. Raises ModelError, as of the others."""
+    """Build a class of ``OPTIONAL``. Raises ModelError if its constructor fails."""
     where = file if hasattr(module, name) else "default"
     with blame(name, "__init__", where):
         return _pick(module, name, getattr(models, name))(*args)
 
 
 def nn_place(file: NnFile) -> Path:
-    """Return the file with the networks, also of a module."""
+    """Return the path of an ``nn.py``, or of a plug-in's module."""
     return Path(file.__file__ or file.__name__) if isinstance(file, ModuleType) else file
 
 
 def import_networks(file: NnFile) -> ModuleType:
-    """Return the module of networks, which a file is executed for. Raises ModelError where that fails."""
+    """Import an ``nn.py``, and return its module. Raises ModelError if that fails."""
     if isinstance(file, ModuleType):
         return file
     if not file.is_file():
@@ -225,11 +228,11 @@ def import_networks(file: NnFile) -> ModuleType:
 
 
 def _with_known_names(module: ModuleType, of_family: Sequence[str]) -> ModuleType:
-    """Return the module; raise for an unknown ``Model…`` class, which a default would silently replace."""
+    """Return the module; ModelError for an unknown ``Model…`` class, which would silently be ignored."""
     known = tuple(dict.fromkeys((*of_family, *OF_FAMILIES, *OPTIONAL)))
     for name, value in vars(module).items():
-        own = inspect.isclass(value) and value.__module__ == module.__name__
-        if not own or not name.startswith("Model") or name in known:
+        defined_here = inspect.isclass(value) and value.__module__ == module.__name__
+        if not defined_here or not name.startswith("Model") or name in known:
             continue
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}?" if close else "known: " + ", ".join(known)

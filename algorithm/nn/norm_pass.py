@@ -1,4 +1,4 @@
-"""One pass of critics over what was done and what follows, normalised together."""
+"""Joint pass of critics over current and next actions, with common batch-norm statistics."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ StateActions = tuple[Tensor, Tensor]
 
 
 class NormPass:
-    """One pass of all rows, normalised by the statistics of them all (CrossQ, arXiv 1902.05605).
+    """Joint pass of critics over current and next actions, normalised together (CrossQ, arXiv 1902.05605).
 
-    What was done and what follows are two distributions of actions. A batch norm that saw one of them alone
-    would fit the other badly. The second half gives a gradient through the statistics alone. With target
-    networks it is theirs, on the same rows and by statistics of their own (XQC, arXiv 2509.25174).
+    Stored and next actions are two distributions, and a batch norm with the statistics of one would fit the
+    other badly. The next actions contribute a gradient through the statistics alone. With target networks
+    their outputs are those of the targets, on the same rows and by the targets' own statistics (XQC, arXiv
+    2509.25174).
     """
 
     def __init__(self, q: Ensemble, target_q: Ensemble, *, own_target: bool, all_rows_exist: bool) -> None:
@@ -46,11 +47,11 @@ class NormPass:
         return out[:, :size], following
 
     def past_warm_up(self) -> bool:
-        """Return whether a norm may be past its warm-up."""
-        corrects = self._statistics.past_warm_up()
-        if self._target is not None:  # its warm-up is a copy of theirs
-            self._target.corrects = corrects
-        return corrects
+        """Return whether a batch norm may be past its warm-up."""
+        ready = self._statistics.past_warm_up()
+        if self._target is not None:  # the targets' warm-up is a copy of the critics'
+            self._target.corrects = ready
+        return ready
 
     def commit(self, usable: Tensor) -> Tensor:
         """Move the running statistics; see :meth:`.BatchStatistics.commit`."""
@@ -58,6 +59,6 @@ class NormPass:
 
 
 def halves(now_valid: Tensor, then_valid: Tensor) -> Tensor:
-    """Return the share of each row in the statistics [P + P']: half for each part, none for missing rows."""
-    parts = [valid.float() / valid.sum().clamp(min=1.0) for valid in (now_valid, then_valid)]
-    return torch.cat(parts) / 2.0
+    """Return the share of each row in the statistics [P + P']: half for each kind, 0 for missing rows."""
+    shares = [valid.float() / valid.sum().clamp(min=1.0) for valid in (now_valid, then_valid)]
+    return torch.cat(shares) / 2.0

@@ -17,35 +17,35 @@ from algorithm.core.spec import ObsSpec
 from algorithm.nn.layers.images import image_layouts
 
 CLIP = 5.0
-"""Bound of normalised numbers, in standard deviations, unless a family has another one."""
+"""Default bound of normalised numbers, in standard deviations."""
 
 EPSILON = 1e-13
-"""Smallest deviation that is told from none, also as a share of the mean: float64's rounding is below."""
+"""Smallest deviation, absolute and relative to the mean: float64's rounding errors are below it."""
 
 UNUSABLE = 1e18
-"""Size of rewards that are left out of statistics: the gradient overflows, and the update is skipped."""
+"""Size from which rewards are left out of statistics: the gradient overflows, and the update is skipped."""
 
 FLAG = 1e36
-"""Size of observations that are left out: near float32's largest, by which some simulators mean none.
+"""Size from which observations are left out: some simulators mark missing values by float32's largest number.
 
-In the statistics it would make all others 0 permanently.
+In the statistics it would scale all other numbers to 0 permanently.
 """
 
 KNOWN = 100
-"""Number of rows after which the statistics clip numbers far from all others."""
+"""Number of rows after which the statistics clip outliers."""
 
 WIDE = ("float64", "int32", "int64")
-"""Types whose numbers float32 does not hold."""
+"""Types whose numbers float32 cannot represent."""
 
 TOLD_APART = 1e3
-"""Means in deviations up to which float32 tells apart 1/10,000 of a deviation."""
+"""Largest mean, in deviations, for which float32 resolves 1/10,000 of a deviation."""
 
 FAR = 100.0
-"""Standard deviations to which a number is clipped in the statistics from then on."""
+"""Number of standard deviations to which the statistics clip outliers."""
 
 
 def vector_names(obs: ObsSpec) -> tuple[str, ...]:
-    """Return the observations that are vectors of numbers: no images, no choices, not false or true."""
+    """Return the names of observations that are vectors of numbers: no images, choices or booleans."""
     layouts = image_layouts(obs)
     return tuple(
         name
@@ -55,20 +55,20 @@ def vector_names(obs: ObsSpec) -> tuple[str, ...]:
 
 
 def normalised_names(obs: ObsSpec) -> tuple[str, ...]:
-    """Return the observations that a :class:`Normaliser` takes: the vectors, and images of unknown range."""
+    """Return the names that a :class:`Normaliser` normalises: vectors, and images of unknown range."""
     vectors, images = vector_names(obs), obs.images
     ranges = zip(obs.names, obs.ranges, strict=True)
     return tuple(name for name, span in ranges if name in vectors or (name in images and span is None))
 
 
 class NoNormaliser(nn.Module):
-    """Absent normalisation: observations as they are, float64 as float32."""
+    """Conversion of float64 observations to float32, without normalisation."""
 
     names: tuple[str, ...] = ()
 
     @override
     def forward(self, obs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return ``obs`` as networks take it."""
+        """Return ``obs`` with float64 converted to the default dtype."""
         kind = torch.get_default_dtype()
         return {name: x.to(kind) if x.dtype == torch.float64 else x for name, x in obs.items()}
 
@@ -84,22 +84,23 @@ class NoNormaliser(nn.Module):
 class Normaliser(nn.Module):
     """Running normalisation: (x − mean) / √(variance + ε²) clipped to ±``clip``, ε by :data:`EPSILON`.
 
-    It is that of each element of the vectors, and of each channel of the images whose range is unknown. What
-    float32 does not hold loses its mean before it becomes float32, so that 1.7e9 ± 10 is ±1.
+    Statistics are per element of vectors, and per channel of images whose range is unknown. The mean is
+    subtracted before the conversion to float32 of types that float32 cannot represent, so that 1.7e9 ± 10
+    becomes ±1.
 
     Before the second row, numbers are only clipped. The statistics are buffers and so part of the state
     dict: ``count``, ``mean`` and ``square`` are float64, ``shift`` and ``scale`` derived from them. Only
-    these two move to a device: rows come one at a time, and none shall wait for it.
+    these two move to a device, so that adding a row does not wait for it.
 
-    After ``KNOWN`` rows, a number enters the statistics as at most ``FAR`` deviations from the mean. It then
-    adds less than FAR²/N to the variance, which vanishes as N grows; 1e17 would make all others 0 for ever.
-    A scale that has really changed is still learned, by a factor at each observation of some; that of what
-    had never changed at once.
-    D: elements of all vectors, and channels.
+    After ``KNOWN`` rows, numbers are clipped to ``FAR`` deviations from the mean before they enter the
+    statistics. An outlier then adds less than FAR²/N to the variance; unclipped, 1e17 would scale all other
+    numbers to 0 for ever. If the scale really changes, the statistics follow within some observations; an
+    element that was constant so far is not clipped.
+    D: number of elements of all vectors, and of channels.
     """
 
     count: Tensor  # [] rows counted
-    mean: Tensor  # [D] the first row, and what the others lie off it on average
+    mean: Tensor  # [D] mean of the rows
     square: Tensor  # [D] sum of squared deviations from the mean
     shift: Tensor  # [D] float64 mean
     scale: Tensor  # [D] float32 1/√(variance + ε²)
@@ -108,13 +109,13 @@ class Normaliser(nn.Module):
         super().__init__()
         self.clip = clip
         self.names, images = normalised_names(obs), obs.images
-        parts = [each for each in obs.items() if each[0] in self.names]
-        self.wide = {name: dtype for name, _, dtype in parts if dtype in WIDE}
+        observed = [each for each in obs.items() if each[0] in self.names]
+        self.wide = {name: dtype for name, _, dtype in observed if dtype in WIDE}
         # Height and width of an image count as one number: its channels are the elements.
         self._pooled = {name: images.get(name, ())[:2] for name in self.names}
         self._shapes = [
             tuple(1 if axis in self._pooled[name] else side for axis, side in enumerate(shape))
-            for name, shape, _ in parts
+            for name, shape, _ in observed
         ]
         self._sizes = [prod(shape) for shape in self._shapes]
         width = sum(self._sizes)
@@ -127,7 +128,7 @@ class Normaliser(nn.Module):
 
     @override
     def forward(self, obs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Normalise obs, name -> [..., *shape], as float32; others are untouched."""
+        """Normalise the observations :attr:`names` of obs, name -> [..., *shape], to float32."""
         result, kind = dict(obs), self.scale.dtype
         wide = torch.split(self.shift, self._sizes)
         narrow, scales = torch.split(self.shift.to(kind), self._sizes), torch.split(self.scale, self._sizes)
@@ -140,7 +141,7 @@ class Normaliser(nn.Module):
         return result
 
     def of(self, name: str) -> tuple[Tensor, Tensor]:
-        """Return shift and scale of an observation, each in a shape that broadcasts to its own."""
+        """Return shift and scale of an observation, each in a shape that broadcasts to the observation's."""
         place = self.names.index(name)
         shift, scale = (
             torch.split(whole, self._sizes)[place].view(self._shapes[place])
@@ -149,13 +150,13 @@ class Normaliser(nn.Module):
         return shift, scale
 
     def beyond_float32(self) -> dict[str, str]:
-        """Return name -> type of the observations of which float32 does not hold what is left of the mean."""
+        """Return name -> type of the observations whose deviations from the mean float32 cannot resolve."""
         lost = (self.square > 0) & (self.shift.abs().cpu() * self.scale.cpu() > TOLD_APART)
-        parts = zip(self.names, torch.split(lost, self._sizes), strict=True)
-        return {name: self.wide[name] for name, part in parts if name in self.wide and part.any()}
+        named = zip(self.names, torch.split(lost, self._sizes), strict=True)
+        return {name: self.wide[name] for name, lost_in in named if name in self.wide and lost_in.any()}
 
     def narrow(self, wide: Collection[str]) -> None:
-        """Compute in float32, all but these observations."""
+        """Normalise all observations in float32, except for those in ``wide``; for an export."""
         self.wide = {name: dtype for name, dtype in self.wide.items() if name in wide}
         if not wide:
             self.shift = self.shift.to(self.scale.dtype)
@@ -181,7 +182,7 @@ class Normaliser(nn.Module):
 
     @torch.no_grad()
     def observe(self, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Take n rows into the statistics, name -> [n, *shape]; n may be 0.
+        """Add n rows to the statistics, name -> [n, *shape]; n may be 0.
 
         Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances
         (1979): δ = mean_new − mean, mean += δ n/(N + n), square += square_new + δ² N n/(N + n).
@@ -197,16 +198,16 @@ class Normaliser(nn.Module):
         usable = (np.abs(flat) < FLAG).all(1)
         flat, within = flat[usable], within[usable]
         unclipped = max(0, KNOWN - int(self.count))
-        for part in (slice(unclipped), slice(unclipped, None)):
-            if len(flat[part]):
-                self._merge(flat[part], within[part])
+        for rows_of in (slice(unclipped), slice(unclipped, None)):
+            if len(flat[rows_of]):
+                self._merge(flat[rows_of], within[rows_of])
 
     def _merge(self, new: Double, within: Double) -> None:
-        """Take rows [n, D] into the statistics; within: variances of what each number is the mean of."""
+        """Add rows [n, D] to the statistics; within: [n, D] variances inside images, else 0."""
         n, before = len(new), float(self.count)
         mean, square = self.mean.numpy(), self.square.numpy()  # views
         if not before:
-            mean[:] = new[0]  # so that what never changes is 0 to the last bit
+            mean[:] = new[0]  # so that a constant element is normalised to exactly 0
         elif before >= KNOWN:
             reach = np.where(square > 0.0, FAR * self._deviation(before), np.inf)
             new = np.clip(new, mean - reach, mean + reach)
@@ -220,14 +221,14 @@ class Normaliser(nn.Module):
                 buffer.copy_(torch.from_numpy(value).to(buffer.dtype), non_blocking=True)
 
     def _deviation(self, count: float) -> Double:
-        """Return √(variance + ε²) of so many rows, [D]."""
+        """Return √(variance + ε²) [D] of ``count`` rows."""
         mean, square = self.mean.numpy(), self.square.numpy()
         deviation: Double = np.sqrt(square / count + np.square(EPSILON * np.maximum(1.0, np.abs(mean))))
         return deviation
 
     @override
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Normaliser:
-        """Move or convert, as ``to`` and its like do, all but the statistics."""
+        """Move or convert all buffers except for the statistics, as ``to`` does."""
         statistics = {name: self._buffers[name] for name in ("count", "mean", "square")}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch has not annotated it
         self._buffers.update(statistics)

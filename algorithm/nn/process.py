@@ -1,4 +1,4 @@
-"""Settings of this process that hold for all networks in it: threads, memory, matrix products, modes."""
+"""Settings of the process for all networks in it: threads, memory, matrix products, torch's modes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Precision = Literal["highest", "high", "medium"]
 """Values of :func:`torch.set_float32_matmul_precision`."""
 
 LARGE = 2**16
-"""Elements of a weight matrix from which products are worth a library's call that takes longer to begin."""
+"""Elements of a weight matrix from which oneDNN pays: its calls take longer to begin."""
 
 _ROUNDS, _STEPS = 5, 10
 _WORTH = 1.3  # gain in speed from which another library is taken; measured ones were 1.05 and 2.1
 
 
 def set_up_process(threads: int) -> None:
-    """Give torch its threads, and let freed memory stay in the process."""
+    """Set the number of torch's threads, and keep freed memory in the process for reuse."""
     torch.set_num_threads(threads)
     keep_freed_memory()
 
@@ -34,16 +34,16 @@ def set_up_process(threads: int) -> None:
 def measure_threads(most: int | None = None) -> dict[int, float]:
     """Return number of threads → seconds of some updates of usual networks, the fastest of several rounds.
 
-    Numbers are 1, 2, 4, … up to the cores that this process may use; they take turns, so that all see the
-    same machine.
+    Numbers are 1, 2, 4, … up to the cores that this process may use. They are measured in turns, so that a
+    change of the machine's load affects all of them.
 
-    most: cores, those of this process by default
+    most: number of cores; by default those that this process may use
     """
     cores = most or usable_cores()
     before, numbers = torch.get_num_threads(), [2**power for power in range(cores.bit_length())]
     net = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1))
     parameters = list(net.parameters())
-    batch, found = torch.zeros(256, 32), dict.fromkeys(numbers, math.inf)
+    batch, seconds = torch.zeros(256, 32), dict.fromkeys(numbers, math.inf)
     try:
         for _ in range(_ROUNDS):
             for number in numbers:
@@ -51,14 +51,14 @@ def measure_threads(most: int | None = None) -> dict[int, float]:
                 begin = perf_counter()
                 for _ in range(_STEPS):
                     torch.autograd.grad(net(batch).sum(), parameters)
-                found[number] = min(found[number], perf_counter() - begin)
+                seconds[number] = min(seconds[number], perf_counter() - begin)
     finally:
         torch.set_num_threads(before)
-    return found
+    return seconds
 
 
 def fastest(seconds: Mapping[int, float]) -> int:
-    """Return the number of threads that pays: each doubling has to save an eighth of the time."""
+    """Return the best number of threads, of :func:`measure_threads`: a doubling must save an eighth."""
     best = 1
     for number in sorted(seconds):
         if seconds[number] <= (1.0 - 0.125) * seconds[best]:
@@ -71,9 +71,9 @@ def set_matmul_precision(
 ) -> Precision:
     """Set the precision of matrix products; return it.
 
-    ``auto`` is ``medium`` on a CPU that rounds as single precision does then and is clearly faster, for
-    large networks, and ``highest`` elsewhere. ``medium`` hands products to oneDNN. Where a CPU has units for
-    bfloat16 (AMX) that rounds to it, and elsewhere it does not, and is the faster library on some.
+    ``auto`` chooses ``medium`` for large networks on a CPU where that is as exact as ``highest`` and clearly
+    faster, else ``highest``. With ``medium`` products are computed by oneDNN, which rounds to bfloat16 if the
+    CPU has units for it (AMX), and otherwise not; it is the faster library on some CPUs.
 
     modules: networks that will be used
     """
@@ -89,10 +89,10 @@ def set_matmul_precision(
 
 @cache
 def medium_is_single() -> bool:
-    """Return whether this CPU's products in ``medium`` are as exact as in ``highest``, by trying some.
+    """Return whether this CPU's products in ``medium`` are as exact as in ``highest``, by a test.
 
-    Products of positive numbers, forward and backward, of the sizes of usual layers: an error beyond 1e-5 of
-    the result means that factors were rounded; bfloat16 has 4e-3 for each of them.
+    It multiplies positive numbers in the sizes of usual layers, as forward and backward passes do. A relative
+    error beyond 1e-5 means that factors were rounded; rounding one to bfloat16 has an error of 4e-3.
     """
     before, generator = torch.get_float32_matmul_precision(), torch.Generator().manual_seed(0)
     torch.set_float32_matmul_precision("medium")
@@ -108,7 +108,7 @@ def medium_is_single() -> bool:
 
 @cache
 def _medium_gain() -> float:
-    """Return how many times as fast as in ``highest`` this CPU's products are in ``medium``."""
+    """Return the speed of this CPU's products in ``medium`` relative to ``highest``."""
     before, x, best = torch.get_float32_matmul_precision(), torch.ones(256, 256), dict[str, float]()
     try:
         for _ in range(_ROUNDS * _STEPS):
@@ -123,16 +123,16 @@ def _medium_gain() -> float:
 
 
 def graphs_round(device: torch.device) -> bool:
-    """Return whether compiled graphs are to round the factors of products for ``medium``.
+    """Return whether compiled graphs should round the factors of products to bfloat16 with ``medium``.
 
-    A CPU may have instructions for bfloat16 (AVX-512) that torch does not use for single precision.
+    That is so on a CPU with bfloat16 instructions (AVX-512) that torch does not use by itself.
     """
     has_units = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     return device.type == "cpu" and bool(has_units()) and medium_is_single()
 
 
 def _error(x: Tensor, y: Tensor) -> float:
-    """Return the largest relative error of x y and of both transposed factors' products."""
+    """Return the largest relative error of the products x y, yᵀ xᵀ and xᵀ x in single precision."""
     pairs = (x, y), (y.t(), x.t()), (x.t(), x)
     return max(float(((a @ b).double() / (a.double() @ b.double()) - 1.0).abs().max()) for a, b in pairs)
 
@@ -141,14 +141,15 @@ _USUAL = True, torch.float32, torch.device("cpu")
 
 
 class _OwnModes:
-    """Torch's modes as everything here computes: with gradients, in single precision, on the CPU by default.
+    """Torch's modes in which all code here computes: gradients on, float32 and the CPU by default.
 
-    The modes of the program around it wait meanwhile. Inference mode can only be left by a context.
+    The modes of the surrounding program are restored afterwards. Inference mode can only be left by a
+    context.
     """
 
     def enter(self) -> None:
-        """Take them on, and remember those of the program where they are others."""
-        probe = torch.empty(0)  # in a fraction of the time in which torch names its default device
+        """Set the modes, and remember the program's if they differ."""
+        probe = torch.empty(0)  # much faster than asking torch for its default device
         theirs, inference = (torch.is_grad_enabled(), probe.dtype, probe.device), probe.is_inference()
         self._theirs = None if theirs == _USUAL and not inference else theirs
         if self._theirs is not None:
@@ -157,7 +158,7 @@ class _OwnModes:
             self._change(*_USUAL)
 
     def leave(self) -> None:
-        """Return to those of the program."""
+        """Restore the program's modes."""
         if self._theirs is not None:
             self._change(*self._theirs)
             self._guard.__exit__(None, None, None)
@@ -178,7 +179,7 @@ _THREAD = _Thread()
 
 @contextmanager
 def own_modes() -> Iterator[None]:
-    """Compute in modes of our own: what is called from Python holds this, whatever the program has set."""
+    """Set our modes of torch inside the context, whatever modes the surrounding program has set."""
     if _THREAD.modes is not None:
         yield
         return
@@ -193,7 +194,10 @@ def own_modes() -> Iterator[None]:
 
 @contextmanager
 def others_modes() -> Iterator[None]:
-    """Run code of others in the program's modes; what it sets there holds for the next such code alone."""
+    """Restore the program's modes inside the context, for code of others.
+
+    Modes that such code sets are in force in the next such context, and not in ours.
+    """
     modes = _THREAD.modes
     if modes is None:
         yield

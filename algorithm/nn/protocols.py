@@ -1,7 +1,7 @@
-"""Protocols of the classes of an ``nn.py``: single networks, for ensembles and targets.
+"""Protocols of the classes in an ``nn.py``, of which ensembles and target networks are made.
 
-Every class is built with the agent's spec first; ``ModelQ`` and ``ModelPolicy`` also get the state's width.
-The keys of ``nn_config.rep``, ``.q`` and ``.policy`` are keyword arguments.
+The first argument of every class is the agent's spec, the second of ``ModelQ`` and ``ModelPolicy`` the
+state's width. The keys of ``nn_config.rep``, ``.q`` and ``.policy`` are keyword arguments.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ Memory = Literal["RNN", "ATTN"]
 
 
 def q_size(action: ActionSpec) -> int:
-    """Return N·K, the outputs of one critic: K for each discrete choice, or for the one value without any."""
+    """Return the number of a critic's outputs, N·D: D for each of its N values.
+
+    N is the number of discrete choices, or 1 without any; D is ``action.values``.
+    """
     return max(1, action.discrete) * action.values
 
 
 class Rep(nn.Module):
     """Base of every ``ModelRep(spec, **nn_config.rep)``: observations -> state, with a carry for memory.
 
-    Without memory (``seq_encoder: null``) both shapes stay as they are and the carry is returned unchanged.
+    Without memory (``seq_encoder: null``) both shapes are (0,), and the carry is returned unchanged.
 
     With a recurrent memory (``RNN``) both shapes are that of the carry. It is stored with every row of the
     replay: a window begins with the carry of its first row.
@@ -63,7 +66,7 @@ class Rep(nn.Module):
         obs:         name -> [B, T, ...]
         prev_action: [B, T, A] zeros before an episode's first step
         carry:       [B, *C] before the first valid token; [B, 0] without memory and in attention's windows
-        valid:       [B, T] tokens that exist, one run in each row; the others must change no output
+        valid:       [B, T] tokens that exist, contiguous in each row; the others must change no output
         Returns state [B, T, S] and the carry after each token [B, T, *C]. A missing token has the carry
         before it; a ``carry`` of width 0 is returned as it is.
         """

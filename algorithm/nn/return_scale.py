@@ -1,4 +1,4 @@
-"""Running statistics of returns, to scale rewards."""
+"""Scaling of rewards by running statistics of returns."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ LARGEST = 5.0
 """Bound of the largest return so far, after scaling."""
 
 SMALLEST = 1e-8
-"""Smallest divisor of rewards: a return below it is rounding."""
+"""Smallest divisor of rewards: a smaller spread of returns is rounding."""
 
 ORDINARY = (0.5, 500.0)
-"""Spreads of returns that are learned as they are under ``reward_scaling: auto``."""
+"""Range of spreads of returns that ``reward_scaling: auto`` does not scale."""
 
 FIRST = 1000
-"""Steps that decide where no random actions come first."""
+"""Number of steps after which ``auto`` decides, if a training does not begin with random actions."""
 
 USUAL = 15.0
-"""Spread that other returns get there: about that of MuJoCo's and Bullet's tasks."""
+"""Spread to which ``auto`` scales other returns: about that of MuJoCo's and Bullet's tasks."""
 
 
 def _ignore(line: str) -> None:
-    """Drop a message."""
+    """Ignore a message: nothing is to be reported."""
 
 
 class NoReturnScale:
-    """Absent scaling: rewards as they are."""
+    """Scale of 1: rewards are not changed."""
 
     factor = scale = 1.0
     on_message: Callable[[str], None] = staticmethod(_ignore)
@@ -47,11 +47,11 @@ class NoReturnScale:
         """Do nothing: no return is open."""
 
     def metrics(self) -> dict[str, Tensor]:
-        """Return nothing to log."""
+        """Return {}: there is nothing to log."""
         return {}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return no state."""
+        """Return {}: there is no state."""
         return {}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
@@ -64,17 +64,17 @@ class NoReturnScale:
 class ReturnScale:
     """Factor on rewards: 1/max(σ_G, max |G|/5), of the discounted returns G so far.
 
-    G ← γ G + r runs along each stream and is 0 at an episode's start and after a gap. σ_G is the standard
-    deviation of every G since the start. The bound by the largest |G| keeps a rare large return, such as
-    that of a goal, at order one (arXiv 2502.15280, section 4.3). The factor is 1 before a return differs
-    from 0. The statistics are plain numbers, so that no transition waits for a device.
+    G ← γ G + r is updated along each stream; it is 0 at an episode's start and after a gap. σ_G is the
+    standard deviation of all G since the start. The bound by the largest |G| keeps a rare large return, such
+    as that of a goal, at order one (arXiv 2502.15280, section 4.3). The factor is 1 until a return differs
+    from 0. The statistics are plain numbers, so that storing a transition does not wait for a device.
 
     gamma:   γ in [0, 1]
-    count:   returns so far
-    mean:    of these returns
+    count:   number of returns so far
+    mean:    mean of these returns
     square:  sum of their squared deviations from the mean
     largest: the largest |G|
-    factor:  of rewards, from the four above
+    factor:  factor on rewards, computed from the four above
     """
 
     def __init__(self, gamma: float) -> None:
@@ -83,7 +83,7 @@ class ReturnScale:
         self._open = OpenStreams(np.float64)  # running discounted returns
         self.count = self.mean = self.square = self.largest = 0.0
         self.factor = 1.0
-        # Of one number without dimensions dynamo would begin its analysis anew.
+        # Of shape [1]: for a changed scalar tensor dynamo would compile again.
         self._scale = torch.ones(1, dtype=torch.float64)
 
     @property
@@ -92,9 +92,9 @@ class ReturnScale:
         return self._scale[0]
 
     def observe(self, new: Rewarded) -> None:
-        """Take the rewards of new transitions into the statistics.
+        """Add the rewards of new transitions to the statistics.
 
-        One return at a time (Welford, 1962): most come alone, and it does not matter how many come at once.
+        Returns are added one at a time (Welford, 1962), so the result does not depend on the batches.
         """
         if isinstance(new, StepBatch) and new.follows is None:
             self._follow_step(new)
@@ -104,12 +104,12 @@ class ReturnScale:
         self._set_factor()
 
     def close(self, stream: int) -> None:
-        """End the stream's episode here; of one that goes on, the next return is its reward alone."""
+        """End the stream's episode here; if it goes on all the same, its return begins anew at 0."""
         self._open.close(stream)
 
     @property
     def spread(self) -> float:
-        """max(σ_G, max |G|/5), or 0 as long as that is no more than rounding."""
+        """max(σ_G, max |G|/5), or 0 while that is below :data:`SMALLEST`."""
         spread = max((self.square / self.count) ** 0.5, self.largest / LARGEST) if self.count else 0.0
         return spread if spread > SMALLEST else 0.0
 
@@ -121,24 +121,24 @@ class ReturnScale:
         return 1.0 / spread
 
     def _follow(self, stream: int, start: int, rewards: list[float], *, ended: bool) -> None:
-        """Take G after each of the stream's ``rewards`` from step ``start`` on, where it is usable."""
+        """Count G after each of the stream's ``rewards`` from step ``start`` on; an unusable G resets it."""
         before = self._open.get(stream)
         value = before.number if before is not None and before.step == start > 0 else 0.0
-        found = []
+        returns = []
         for reward in rewards:
             value = self._gamma * value + reward
             if abs(value) < UNUSABLE:
-                found.append(value)
+                returns.append(value)
             else:
                 value = 0.0
-        self._count(found)
+        self._count(returns)
         if ended:
             self._open.close(stream)
         else:
             self._open.put(stream, start + len(rewards), value)
 
     def _follow_step(self, new: StepBatch) -> None:
-        """Do the same for a step of many streams."""
+        """Count G after a step of many streams, as :meth:`_follow` does for one stream."""
         starts = new.start_steps
         known, at, before = self._open.of(new.streams)
         follows = known & (at == starts) & (starts > 0)
@@ -159,13 +159,13 @@ class ReturnScale:
         self.largest = max(self.largest, *map(abs, values), 0.0)
 
     def metrics(self) -> dict[str, Tensor]:
-        """Return the divisor of rewards."""
+        """Return the divisor of rewards as ``value/return_scale``."""
         return {"value/return_scale": self.scale.reciprocal().float()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return ``statistics`` [4] float64: count, mean, square, largest.
+        """Return ``statistics`` [4] float64: count, mean, square, largest; and the open returns.
 
-        With the open returns of n streams, oldest first: ``stream`` and ``step`` [n] int64, ``value`` [n].
+        Those of n streams, oldest first, are ``stream`` and ``step`` [n] int64, and ``value`` [n].
         """
         opened = list(self._open)
         return {
@@ -173,8 +173,8 @@ class ReturnScale:
                 [self.count, self.mean, self.square, self.largest], dtype=torch.float64
             ),
             "stream": torch.tensor([stream for stream, _ in opened], dtype=torch.int64),
-            "step": torch.tensor([one.step for _, one in opened], dtype=torch.int64),
-            "value": torch.tensor([one.number for _, one in opened], dtype=torch.float64),
+            "step": torch.tensor([x.step for _, x in opened], dtype=torch.int64),
+            "value": torch.tensor([x.number for _, x in opened], dtype=torch.float64),
         }
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
@@ -192,10 +192,10 @@ class ReturnScale:
 
 
 class FirstReturnScale(ReturnScale):
-    """One factor for the whole run, by the first ``steps`` returns (``reward_scaling: auto``).
+    """Factor that the first ``steps`` returns set for the whole run (``reward_scaling: auto``).
 
-    It is 1 where these spread by :data:`ORDINARY`. Otherwise it gives them the spread :data:`USUAL`, so that
-    the unit of rewards does not matter. While every return is 0, it waits for the first other one.
+    It is 1 if their spread is within :data:`ORDINARY`. Otherwise it scales the spread to :data:`USUAL`, so
+    that the unit of rewards does not matter. While all returns are 0, it is not set.
     """
 
     def __init__(self, gamma: float, steps: int) -> None:
@@ -204,16 +204,16 @@ class FirstReturnScale(ReturnScale):
 
     @override
     def observe(self, new: Rewarded) -> None:
-        """Take rewards into the statistics until these decide."""
-        if self.decided:
+        """Add rewards to the statistics until the factor is set; report a factor other than 1."""
+        if self.resolved:
             return
         super().observe(new)
-        if self.decided and self.factor != 1.0:
+        if self.resolved and self.factor != 1.0:
             self.on_message(f"rewards are {self}")
 
     @property
-    def decided(self) -> bool:
-        """The factor stays as it is."""
+    def resolved(self) -> bool:
+        """True if the factor is set for the rest of the run."""
         return self.count >= self._steps and self.spread > 0.0
 
     @override
@@ -223,7 +223,7 @@ class FirstReturnScale(ReturnScale):
     @override
     def __str__(self) -> str:
         low, high = ORDINARY
-        if not self.decided:
+        if not self.resolved:
             first = f"the first {self._steps:,} steps"
             return f"unscaled, unless returns of {first} spread by less than {low:g} or more than {high:g}"
         how = "unscaled" if self.factor == 1.0 else f"multiplied by {self.factor:.3g}"
@@ -233,7 +233,7 @@ class FirstReturnScale(ReturnScale):
 def make_return_scale(
     scaling: bool | Literal["auto"], gamma: float, first: int
 ) -> ReturnScale | NoReturnScale:
-    """Return the scale that ``reward_scaling`` asks for; first: steps before learning begins."""
+    """Return the scale that the key ``reward_scaling`` selects; first: steps before learning begins."""
     if scaling == "auto":
         return FirstReturnScale(gamma, first)
     return ReturnScale(gamma) if scaling else NoReturnScale()

@@ -1,4 +1,4 @@
-"""Bounds of bootstrapped values, by the rewards so far."""
+"""Bounds of bootstrapped values, computed from the rewards so far."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 
 
 class ValueRange(nn.Module):
-    """Smallest and largest reward so far, and bounds that they give to bootstrapped values.
+    """Bounds of bootstrapped values by the smallest and the largest reward so far.
 
-    Critics without target networks follow themselves. Where no episode has ended, nothing else corrects
-    them, and values far above any return came of it (Acrobot). Rewards are those of updates, with relabelled
-    ones and signals. 0 is among them: an end has it.
+    Critics without target networks bootstrap from themselves. Until an episode ends, nothing else corrects
+    them, and values can grow far above any return, as on Acrobot. Rewards are those of updates, with
+    relabelled ones and signals. 0 is always included, as the reward after an end.
 
-    gamma:  of the values
-    scale:  of rewards; signals that share the environment's horizon are scaled back with its rewards
-    limits: [2] both rewards, before scaling
-    seen:   [2] the same, with those of the present batch
+    gamma:  discount factor of the values
+    scale:  of rewards; signals with the environment's horizon are divided by it, too
+    limits: [2] smallest and largest reward, before scaling
+    seen:   [2] the same, with the rewards of the present batch
     """
 
     limits: Tensor
@@ -34,7 +34,10 @@ class ValueRange(nn.Module):
 
     @override
     def forward(self, value: Tensor, reward: Tensor, bonus: Tensor, valid: Tensor) -> Tensor:
-        """Return V within its bounds: [B, L], of r and h [B, L]. The largest bonus counts at every step."""
+        """Return values V [B, L] clamped to their bounds.
+
+        reward, bonus: [B, L] r and h(s'); the largest bonus is assumed at every step. valid: [B, L]
+        """
         unit = self._scale.scale
         rewards = reward.where(valid, 0.0) / unit
         self.seen.copy_(torch.stack(torch.aminmax(torch.cat([rewards.flatten(), self.limits]))))
@@ -44,5 +47,5 @@ class ValueRange(nn.Module):
         return value.clamp(low, high)
 
     def commit(self, usable: Tensor) -> None:
-        """Take over the rewards of the last batch, if its step was ``usable`` [] bool."""
+        """Keep the rewards of the last batch if its step was taken; usable: [] bool."""
         self.limits.copy_(torch.where(usable, self.seen, self.limits))

@@ -56,15 +56,15 @@ def test_one_factor_by_the_first_returns(unit):
     assert scale.factor * unit * 8 == pytest.approx(15 if unit < 0.05 or unit > 60 else 8 * unit)
     again = FirstReturnScale(0.5, 4)
     again.load_tensors(scale.tensors())
-    assert again.factor == scale.factor and again.decided
+    assert again.factor == scale.factor and again.resolved
 
 
 def test_the_first_return_that_is_not_0_is_waited_for():
     scale = FirstReturnScale(0.5, 2)
     scale.observe(transitions([0.0] * 99))
-    assert not scale.decided and scale.factor == 1
+    assert not scale.resolved and scale.factor == 1
     scale.observe(transitions([5e6], start=99, terminated=True))  # the largest / 5: 1e6
-    assert scale.decided and scale.factor == pytest.approx(15e-6)
+    assert scale.resolved and scale.factor == pytest.approx(15e-6)
     assert "multiplied by 1.5e-05" in str(scale)
 
 

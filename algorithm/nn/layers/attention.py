@@ -10,7 +10,7 @@ from typing_extensions import override
 from algorithm.nn.layers.positions import POSITIONS
 
 DENSE_FACTOR = 4
-"""Width of the feed-forward part in units of ``size`` (arXiv 1706.03762, section 3.3)."""
+"""Width of the feed-forward layer in multiples of ``size`` (arXiv 1706.03762, section 3.3)."""
 
 GATE_BIAS = 2.0
 """Initial b_g of a gate, which then passes σ(−2) ≈ 12 % of the new input (arXiv 1910.06764)."""
@@ -26,13 +26,13 @@ class Sum(nn.Module):
 
 
 class Gate(nn.Module):
-    """The gate of a GRU in place of the sum (GTrXL, arXiv 1910.06764, "gated-recurrent-unit-type gating").
+    """Gate of a GRU in place of the sum (GTrXL, arXiv 1910.06764, "gated-recurrent-unit-type gating").
 
-    With y after a ReLU, as there: r = σ(W_r y + U_r x), z = σ(W_z y + U_z x − b_g),
+    With y after a ReLU, as in the paper: r = σ(W_r y + U_r x), z = σ(W_z y + U_z x − b_g),
     ĥ = tanh(W_g y + U_g (r ⊙ x)), and the result is (1 − z) ⊙ x + z ⊙ ĥ. The initial value of b_g is
     :data:`GATE_BIAS`, for which a new block is close to the identity.
 
-    size: width of the stream
+    size: width of x and y
     """
 
     def __init__(self, size: int) -> None:
@@ -85,12 +85,12 @@ class SelfAttention(nn.Module):
         scores = q @ k.transpose(-2, -1)
         scores += bias  # in place: this is the largest tensor of the block
         weights = scores.softmax(-1)
-        found = weights @ v.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        return self.out(found.transpose(1, 2).flatten(-2)), kv
+        attended = weights @ v.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return self.out(attended.transpose(1, 2).flatten(-2)), kv
 
 
 class Layer(nn.Module):
-    """Attention and two dense layers, each on a normalised stream to which its result is added.
+    """Attention, then two dense layers; each works on the normalised residual stream and is added to it.
 
     size, heads, positions: as in :class:`SelfAttention`
     gated:                  add by :class:`Gate` instead of :class:`Sum`
@@ -109,29 +109,29 @@ class Layer(nn.Module):
     @override
     def forward(self, x: Tensor, mask: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run both sublayers; shapes as in :meth:`SelfAttention.forward`."""
-        found, kv = self.attention(self.norm_attention(x), mask, past)
-        x = self.add_attention(x, found)
+        attended, kv = self.attention(self.norm_attention(x), mask, past)
+        x = self.add_attention(x, attended)
         dense = self.dense_out(F.gelu(self.dense_in(self.norm_dense(x))))
         return self.add_dense(x, dense), kv
 
 
 class Attention(nn.Module):
-    """Causal self-attention over the last ``context`` tokens, in a window or one token after the other.
+    """Causal self-attention over the last ``context`` tokens, in a window or token by token.
 
-    In every layer token t attends to the tokens s with 0 ≤ t − s < context. Through L layers it depends on
-    tokens up to L · (context − 1) before it. Layers normalise their inputs, not the residual stream
-    (pre-norm, arXiv 2002.04745), and the last one's result is normalised.
+    In every layer token t attends to the tokens s with 0 ≤ t − s < context. With L layers its output depends
+    on tokens up to L · (context − 1) before it. Layers normalise their inputs, not the residual stream
+    (pre-norm, arXiv 2002.04745), and the last layer's output is normalised.
 
-    While acting, the carry holds the last context − 1 tokens, oldest first: per token a one, and for each
-    layer its key before positions and its value. Zeros are no token. The distance between two slots is that
-    between their tokens: nothing grows with the length of an episode.
+    While acting, the carry holds the last context − 1 tokens, oldest first: for each token a 1, and for each
+    layer its key, without position, and its value. A token of zeros does not exist. Positions are distances
+    between slots, so nothing grows with the length of an episode.
 
-    New weights are uniform with variance 1 / inputs: scores and values begin with variance about one. Those
-    of outputs to the stream are divided by √(2 depth), against its growth with depth (GPT-2, Radford et al.
-    2019, section 2.3). Biases are zero.
+    Initial weights are uniform with variance 1 / inputs, so that scores and values have a variance of about
+    one. Those of layers that add to the residual stream are divided by √(2 depth), against its growth with
+    depth (GPT-2, Radford et al. 2019, section 2.3). Biases are zero.
 
     size:      width of tokens and result, a multiple of ``heads``
-    context:   number of tokens in a query's reach, itself included; at least 2
+    context:   number of tokens that a token attends to, itself included; at least 2
     depth:     number of layers
     heads:     number of heads; with ``rotary`` each must have an even width
     positions: ``rotary`` or ``sinusoidal``, see :mod:`algorithm.nn.layers.positions`
@@ -172,11 +172,11 @@ class Attention(nn.Module):
 
     @override
     def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from each token to those before it.
+        """Attend from each token to itself and those before it.
 
         x:     [B, T, size]
-        carry: [B, 0] for a window, whose context is rebuilt; [B, *carry_shape] while acting, T = 1
-        valid: bool [B, T] tokens that exist, in one piece; the others change nothing and give zeros
+        carry: [B, 0] for a window; [B, *carry_shape] while acting, with T = 1
+        valid: bool [B, T] tokens that exist, contiguous; the others have no influence, and outputs of 0
         Returns [B, T, size] and the carry after each token: [B, 0] or [B, 1, *carry_shape].
         Raises ``ValueError`` for other shapes.
         """
@@ -235,7 +235,7 @@ def _check_choice(size: int, context: int, depth: int, heads: int, positions: st
 
 
 def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return 0 where allowed, −∞ elsewhere."""
+    """Return a mask of the same shape to be added to scores: 0 where ``allowed``, else −∞."""
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -torch.inf)
 
 

@@ -13,21 +13,21 @@ from algorithm.nn.layers.images import ImageLayout, image_layouts
 from algorithm.nn.normalise import vector_names
 
 MAX_PAD = 4
-"""Largest shift of an image in pixels that is chosen by size."""
+"""Largest default shift of an image, in pixels."""
 
 NOISE = 0.1
-"""Standard deviation of a vector's noise, as a share of that of the vector's own elements."""
+"""Standard deviation of the noise on a vector's elements, as a share of theirs in the batch."""
 
 
 def shift_images(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Shift each image by whole pixels; positions outside of it repeat the border.
+    """Shift each image by whole pixels, with its border repeated outside of it.
 
     images: [P, H, W, C] of any dtype
-    down, right: int64 [P], by how much the window moves; out[p, y, x] = in[p, y + down_p, x + right_p]
+    down, right: int64 [P], offsets in pixels: out[p, y, x] = in[p, y + down_p, x + right_p]
     Returns a tensor like ``images``.
 
-    Cropping from an image padded by its border is the same as limiting the indices, so nothing is padded.
-    A gather of whole pixels from a list of pixels is the fastest one on a CPU.
+    Clamping the indices has the same result as cropping from a padded image. To gather whole pixels from a
+    list of pixels is the fastest way on a CPU.
     """
     count, height, width, channels = images.shape
     device = images.device
@@ -41,10 +41,10 @@ def shift_images(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
 class RandomShift(nn.Module):
     """DrQ's random shift of each image by up to ``pad`` pixels while training (arXiv 2004.13649).
 
-    It acts in train mode only, inside an update; acting and target networks receive unshifted images. With
-    a memory all images of a window are shifted alike, see :class:`OneView`.
+    Images are shifted in train mode only, inside an update; acting and target networks get them unshifted.
+    With a memory all images of a window are shifted alike, see :class:`OneView`.
 
-    pad: largest shift in either direction, in pixels; DrQ takes 4 for images of 84 pixels
+    pad: largest shift in either direction, in pixels; DrQ uses 4 for images of 84 pixels
     """
 
     def __init__(self, pad: int = 4) -> None:
@@ -52,14 +52,14 @@ class RandomShift(nn.Module):
         if pad < 1:
             raise ValueError(f"RandomShift: pad must be at least 1 pixel, got {pad}")
         self.pad = pad
-        self.look: OneView | None = None
+        self.view: OneView | None = None
 
     @override
     def forward(self, images: Tensor) -> Tensor:
-        """Shift images [P, H, W, C]; shape and dtype stay."""
+        """Shift images [P, H, W, C] at random in train mode; shape and dtype stay the same."""
         if not self.training:
             return images
-        down, right = self.look.offsets(self, images) if self.look else self.draw(len(images), images.device)
+        down, right = self.view.offsets(self, images) if self.view else self.draw(len(images), images.device)
         return shift_images(images, down, right)
 
     def draw(self, count: int, device: torch.device) -> Tensor:
@@ -68,13 +68,13 @@ class RandomShift(nn.Module):
 
 
 class OneView:
-    """Context in which every :class:`RandomShift` of a network shifts the images of a window alike.
+    """Context in which each :class:`RandomShift` of a network shifts all images of a window alike.
 
-    A memory learns from the changes between images: an offset for each would add movements that never
-    happened. A window may be encoded in several passes, inside this context each: offsets are drawn with the
-    first and kept.
+    A memory learns from the changes between images, and different offsets would add movements that never
+    happened. A window may be encoded in several passes inside this context: offsets are drawn in the first
+    pass and kept.
 
-    network: gets images of windows in flat batches, [B·T, H, W, C], one window after the other
+    network: its inputs are images of windows in flat batches, [B·T, H, W, C], one window after the other
     windows: B
     """
 
@@ -84,33 +84,32 @@ class OneView:
         self._drawn: dict[RandomShift, Tensor] = {}
 
     def offsets(self, shift: RandomShift, images: Tensor) -> Tensor:
-        """Return the offsets [2, P] of the images [P, ...] of one pass."""
+        """Return the offsets [2, P] down and right of the images [P, ...] in a pass."""
         if shift not in self._drawn:
             self._drawn[shift] = shift.draw(self._windows, images.device)
         return self._drawn[shift].repeat_interleave(len(images) // self._windows, 1)
 
     def __enter__(self) -> None:
         for shift in self._shifts:
-            shift.look = self
+            shift.view = self
 
     def __exit__(self, *_: object) -> None:
         for shift in self._shifts:
-            shift.look = None
+            shift.view = None
 
 
 class Augmentation:
-    """Augmented copy of a batch of windows: images shifted by whole pixels, vectors with Gaussian noise.
+    """Augmentation of a batch of windows: images are shifted by whole pixels, vectors get Gaussian noise.
 
-    All tokens of a window, and so all frames of a stack, are shifted alike and get the same noise. A memory
-    or a stack exists for the changes between two of them. Offsets drawn token by token would add movements
-    that never happened. DrQ treats the frames of a stack so (arXiv 2004.13649).
+    All tokens of a window, and so all frames of a stack, are shifted alike and get the same noise: different
+    offsets would add movements that never happened. DrQ treats the frames of a stack so (arXiv 2004.13649).
 
-    An image is shifted in either direction by up to 1/32 of its shorter side, from 1 to 4 pixels. New pixels
-    repeat the border. The noise of each element of a vector has a tenth of the
-    element's standard deviation in the batch. So no unit matters, and a constant element stays as it is.
-    Choices, false or true, and whole numbers that are not normalised are as they were.
+    An image is shifted in either direction by up to 1/32 of its shorter side, from 1 to 4 pixels, with its
+    border repeated. The noise of a vector's element has a tenth of the element's standard deviation in the
+    batch, so it does not depend on units, and a constant element is not changed. Choices, booleans, and whole
+    numbers that are not normalised are not changed either.
 
-    normalised: vectors are, so that whole numbers have become real ones
+    normalised: vectors have been normalised, so that whole numbers are real ones now
     """
 
     def __init__(self, obs: ObsSpec, *, normalised: bool) -> None:
@@ -140,10 +139,12 @@ class Augmentation:
     def __call__(
         self, obs: Mapping[str, Tensor], exists: Tensor, noise: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Augment obs, name -> [B, W+1, *shape]; names, shapes and dtypes stay, unchanged tensors are shared.
+        """Return augmented obs, name -> [B, W+1, *shape]; shapes and dtypes stay the same.
+
+        Tensors that are not changed are shared with ``obs``.
 
         exists: [B, W+1] bool; the content of other tokens has no influence on these
-        noise:  of :meth:`draw`
+        noise:  result of :meth:`draw`
         """
         result = dict(obs)
         for name, layout in self._images.items():
@@ -154,22 +155,25 @@ class Augmentation:
 
 
 def default_shift(layout: ImageLayout) -> int:
-    """Return the shift in pixels of an image that is learned from: 1/32 of its shorter side, from 1 to 4.
+    """Return the default largest shift of an image in pixels: 1/32 of its shorter side, from 1 to 4.
 
-    Below 16 pixels it is 0: there a pixel is a thing of its own, such as a cell of a grid.
+    Below 16 pixels it is 0: in such images a pixel is often an object of its own, such as a cell of a grid.
     """
     return min(MAX_PAD, *(max(int(side >= 16), side // 32) for side in (layout.height, layout.width)))
 
 
 def _moved(windows: Tensor, layout: ImageLayout, offsets: Tensor) -> Tensor:
-    """Shift images [B, T, *shape], all of a window alike, by offsets [2, B, 1]."""
+    """Return images [B, T, *shape] shifted by offsets [2, B, 1], all of a window alike."""
     batch, time = windows.shape[:2]
     down, right = offsets.expand(2, batch, time).flatten(1)
     return layout.restore(shift_images(layout.arrange(windows), down, right), (batch, time))
 
 
 def _noisy(windows: Tensor, exists: Tensor, stacked: bool, noise: Tensor) -> Tensor:
-    """Add noise to vectors [B, T, *shape], the same to all tokens of a window and all frames of a stack."""
+    """Return vectors [B, T, *shape] with noise, the same for all tokens of a window and frames of a stack.
+
+    exists: [B, T] bool; noise: standard normal, which broadcasts to the vectors
+    """
     shape = windows.shape[2:]
     dims = (0, 1, 2) if stacked else (0, 1)
     there = exists.view(*exists.shape, *(1 for _ in shape))

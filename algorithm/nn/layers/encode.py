@@ -1,4 +1,4 @@
-"""Encoders of raw observations, in the dtype in which they are stored, as features."""
+"""Encoders from observations, in the dtype in which they are stored, to features."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class ImageEncoder(nn.Module):
     """Encoder of one image of the spec: [..., *shape] in its own dtype -> [..., out_size].
 
     obs:          the observations of the agent
-    name:         the encoded one
-    kind:         ``simple``, ``nature`` or ``resnet``, see ``conv``; None by size
-    out:          width of a dense layer behind the convolutions; None leaves it out
+    name:         name of the encoded image
+    kind:         ``simple``, ``nature`` or ``resnet``, see ``conv``; None: by size
+    out:          width of a dense layer after the convolutions; None leaves it out
     bounded:      the image's range is centred around 0, the layer's output is normalised, and bounded to ±1
                   by ``tanh``, as in DrQ-v2 (arXiv 2107.09645); false: a range of [0, 1], and ReLU, as in Mnih
                   et al. 2015
-    random_shift: largest shift in pixels while learning, see :class:`RandomShift`; 0 is none, None goes by
-                  size, see :func:`~algorithm.nn.layers.augment.default_shift`
+    random_shift: largest shift in pixels while learning, see :class:`RandomShift`; 0: none; None: by size,
+                  see :func:`~algorithm.nn.layers.augment.default_shift`
     Raises :class:`ModelError` if there is no such observation, if it is no image, or too small for ``kind``.
     """
 
@@ -60,8 +60,8 @@ class ImageEncoder(nn.Module):
         self.out_size = self.conv.out_size if out is None else out
         self.dense = nn.Sequential()
         if out is not None:
-            behind = (nn.LayerNorm(out), nn.Tanh()) if bounded else (nn.ReLU(inplace=True),)
-            self.dense = nn.Sequential(nn.Linear(self.conv.out_size, out), *behind)
+            following = (nn.LayerNorm(out), nn.Tanh()) if bounded else (nn.ReLU(inplace=True),)
+            self.dense = nn.Sequential(nn.Linear(self.conv.out_size, out), *following)
         self.centre = 0.5 if bounded and self.layout.span else 0.0  # without a range its mean is 0 already
         set_orthogonal(self)
 
@@ -75,15 +75,16 @@ class ImageEncoder(nn.Module):
 
 
 class VectorEncoder(nn.Module):
-    """Encoder of observations as one vector: choices one-hot, everything else flattened.
+    """Encoder of observations as one vector: choices as one-hots, everything else flattened.
 
-    Numbers stay as they are, but the range of bytes becomes [0, 1]; false and true are 0 and 1. It has no
+    Numbers are not changed, except that bytes are scaled to [0, 1]; false and true are 0 and 1. It has no
     parameters.
 
-    obs:      the observations of the agent
-    names:    the encoded ones, in this order; None takes all that are no images
+    obs:      observations of the agent
+    names:    names of the encoded ones, in order; None: all that are no images
     out_size: width of the vector
-    as_it_is: name of the only observation, if that is a vector of real numbers, which stays as it is; or None
+    as_it_is: name of the only observation if that is a vector of real numbers, so that the encoder is the
+              identity; else None
     Raises :class:`ModelError` for a name that the spec does not have.
     """
 
@@ -129,7 +130,7 @@ class Flat(nn.Module):
 
 
 class OneHot(nn.Module):
-    """One-hot encoding of choices: [..., *shape] -> float [..., Σ categories], element after element."""
+    """One-hot encoding of choices: [..., *shape] -> float [..., Σ categories], element by element."""
 
     def __init__(self, shape: tuple[int, ...], categories: tuple[int, ...]) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from algorithm.core.errors import ModelError
 from algorithm.core.spec import BYTES, MIN_SIDE, ObsSpec, Range, image_order
 
 UNIT: Range = (0.0, 1.0)
-"""Range of the numbers that networks see."""
+"""Range to which numbers of images are scaled for networks."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ImageLayout:
 
     @property
     def channels(self) -> int:
-        """C: colours, times the frames where there are several."""
+        """C: number of colours, times the number of frames of a stack."""
         count = 1
         for axis in self.order[2:]:
             count *= self.shape[axis]
@@ -71,19 +71,19 @@ class ImageLayout:
 
 
 def to_planes(images: Tensor, span: Range | None) -> Tensor:
-    """Convert images [P, H, W, C] of any dtype to float32 [P, C, H, W], and their span to [0, 1].
+    """Convert images [P, H, W, C] of any dtype to float32 [P, C, H, W], scaled from ``span`` to [0, 1].
 
-    Without a span bytes are divided by 255, and all else stays as it is: its statistics have normalised it.
+    Without a span bytes are divided by 255, and other numbers are kept: the normaliser has scaled them.
 
-    The result keeps the memory order, channels last: convolutions on a CPU are faster so. Images stored with
-    the channels first are transposed as bytes, before they take four times the memory.
+    The result keeps the memory order, channels last, with which convolutions on a CPU are faster. Images
+    stored with the channels first are transposed before the conversion, as bytes.
     """
     images = images.contiguous()
     return to_unit(images, span).permute(0, 3, 1, 2)
 
 
 def to_unit(x: Tensor, span: Range | None) -> Tensor:
-    """Convert x of any dtype and shape to float32, and its span to [0, 1], as :func:`to_planes` does."""
+    """Convert x of any dtype and shape to float32, scaled from ``span`` to [0, 1] as in :func:`to_planes`."""
     low, high = span or (BYTES if x.dtype == torch.uint8 else UNIT)
     if (low, high) == UNIT:
         return x.to(torch.get_default_dtype())
@@ -91,7 +91,7 @@ def to_unit(x: Tensor, span: Range | None) -> Tensor:
 
 
 def image_layout(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = "") -> ImageLayout | None:
-    """Return the layout of an observation that is an image, None for any other.
+    """Return the layout of an observation that is an image; None for any other.
 
     stack, axes: as in :func:`~algorithm.core.spec.image_order`
     """
@@ -100,7 +100,7 @@ def image_layout(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = "
 
 
 def image_layouts(obs: ObsSpec) -> dict[str, ImageLayout]:
-    """Return name -> layout of every observation that is an image; choices are none, whatever their shape."""
+    """Return name -> layout of every observation that is an image; discrete choices never are."""
     known = dict(zip(obs.names, zip(obs.shapes, obs.ranges, strict=True), strict=True))
     return {
         name: ImageLayout(shape, order, span)
@@ -110,7 +110,7 @@ def image_layouts(obs: ObsSpec) -> dict[str, ImageLayout]:
 
 
 NATURE_MIN_SIDE = 36
-"""Smallest side from which the three unpadded layers of the Nature network leave a pixel."""
+"""Smallest side in pixels for the three unpadded layers of the Nature network."""
 
 
 class Residual(nn.Module):
@@ -179,9 +179,9 @@ KINDS: dict[str, tuple[int, Callable[[int], list[nn.Module]]]] = {
 
 
 class Conv(nn.Sequential):
-    """Layers for one layout, their output flattened.
+    """Convolutional layers for images of one layout, with flattened output.
 
-    out_size: width of the features
+    out_size: width of the output
     """
 
     def __init__(self, layout: ImageLayout, layers: list[nn.Module]) -> None:
@@ -192,7 +192,7 @@ class Conv(nn.Sequential):
 
 
 def default_kind(layout: ImageLayout) -> str:
-    """Return ``nature`` for images that are large enough for it, else ``simple``."""
+    """Return ``nature`` for images of at least :data:`NATURE_MIN_SIDE` pixels a side, else ``simple``."""
     return "nature" if min(layout.height, layout.width) >= NATURE_MIN_SIDE else "simple"
 
 

@@ -1,4 +1,4 @@
-"""First values of layers."""
+"""Initial weights of layers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import nn
 from algorithm.nn.layers.recurrent import RecurrentLayer
 
 HIDDEN_GAIN = math.sqrt(2.0)
-"""Gain of orthogonal first values in front of a layer's activation (The 37 Implementation Details, 2)."""
+"""Gain of orthogonal initial weights before an activation (The 37 Implementation Details, 2)."""
 
 
 @torch.no_grad()
 def set_orthogonal(module: nn.Module | None, gain: float = HIDDEN_GAIN) -> None:
-    """Give every layer orthogonal weights (arXiv 1312.6120), and biases of 0.
+    """Initialise all layers of a module with orthogonal weights (arXiv 1312.6120) and biases of 0.
 
-    gain: of linear and convolutional layers; recurrent ones have 1
+    gain: of linear and convolutional layers; that of recurrent layers is 1
     """
     for layer in module.modules() if module is not None else ():
         if isinstance(layer, nn.Linear | nn.Conv2d | RecurrentLayer):

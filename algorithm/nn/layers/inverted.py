@@ -1,4 +1,4 @@
-"""Inverted residual blocks with batch norm, as FlashSAC has them (arXiv 2604.04539)."""
+"""Inverted residual blocks with batch norm, as in FlashSAC (arXiv 2604.04539)."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def inverted_mlp(
     out_size: int | None = None,
     activation: Callable[[], nn.Module] = nn.ReLU,
 ) -> nn.Sequential:
-    """Return a batch norm, a linear layer without bias, ``depth`` inverted blocks, and an RMS norm behind.
+    """Return a batch norm, a linear layer without bias, ``depth`` inverted blocks, and an RMS norm.
 
-    All weights begin orthogonal with gain 1.
+    All initial weights are orthogonal with gain 1.
 
     size:       d, the width of the blocks
     out_size:   width of a last linear layer; None leaves it out.
-    activation: builds that of the blocks
+    activation: builds the blocks' activation
     Returns a module [..., in_size] -> [..., out_size or size] (FlashSAC).
     """
     last = [] if out_size is None else [nn.Linear(size, out_size)]

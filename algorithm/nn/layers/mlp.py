@@ -1,4 +1,4 @@
-"""Blocks for vectors: MLPs, plain, normalised or of blocks, and the layer from features to actions."""
+"""MLPs, plain, normalised or of residual blocks, and the layer from features to actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of the policy's log standard deviation (arXiv 1801.01290, the authors' own choice)."""
 
 SQUASHED_LOG_STD_RANGE = (-10.0, 2.0)
-"""Bounds of a log standard deviation that is squashed, not clamped (arXiv 2604.04539)."""
+"""Bounds of a log standard deviation with ``log_std: tanh`` (arXiv 2604.04539)."""
 
 LogStd = Literal["clamp", "tanh"]
 """Ways to bound the log standard deviation; see :class:`ActionHead`."""
@@ -70,11 +70,11 @@ def mlp(
     activation: builds one; the default works in place, which halves the memory a layer touches.
     linear:     builds a layer from its widths, such as :class:`~algorithm.nn.layers.noisy.NoisyLinear`.
     norm:       ``layer``: layer norm (arXiv 1607.06450) between each hidden layer and its activation, as in
-                DroQ (arXiv 2110.02034). ``batch``: batch norm of the input and behind each activation, as in
-                CrossQ (arXiv 1902.05605). ``batch_first``: of the input and in front of each activation, and
-                no biases, as in XQC (arXiv 2509.25174); the input's has no β, which the next would cancel
+                DroQ (arXiv 2110.02034). ``batch``: batch norm of the input and after each activation, as in
+                CrossQ (arXiv 1902.05605). ``batch_first``: of the input and before each activation, without
+                biases, as in XQC (arXiv 2509.25174); that of the input has no β, which the next one cancels
     Returns a module [..., in_size] -> [..., out_size or hidden[-1] or in_size].
-    Raises ValueError for an unknown norm, and for batch norm behind other layers than ``nn.Linear``.
+    Raises ValueError for an unknown norm, and for batch norm with other layers than ``nn.Linear``.
     """
     _check_choice("norm", norm, (None, *get_args(Norm)))
     of_batch = norm in ("batch", "batch_first")
@@ -97,7 +97,7 @@ def mlp(
 
 
 class JoinedMlp(nn.Module):
-    """``depth`` layers of ``width`` units over inputs side by side: [..., in_size] -> [..., out_size]."""
+    """MLP of ``depth`` layers of ``width`` units over several inputs, concatenated to [..., in_size]."""
 
     def __init__(self, in_size: int, width: int, depth: int, out_size: int) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class JoinedMlp(nn.Module):
 
     @override
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Return the last layer's outputs."""
+        """Return the outputs [..., out_size] for the concatenated inputs [..., in_size]."""
         out: Tensor = self.net(torch.cat(inputs, -1))
         return out
 
@@ -137,10 +137,10 @@ def residual_mlp(
     out_size: int | None = None,
     activation: Callable[[], nn.Module] = _relu,
 ) -> nn.Sequential:
-    """Return a linear layer, ``depth`` residual blocks of width ``size``, and a layer norm behind them.
+    """Return a linear layer, ``depth`` residual blocks of width ``size``, and a layer norm.
 
     out_size:   width of a last linear layer; None leaves it out.
-    activation: builds that of the blocks
+    activation: builds the blocks' activation
     Returns a module [..., in_size] -> [..., out_size or size] (SimBa, arXiv 2410.09754, figure 5).
     """
     last = [] if out_size is None else [nn.Linear(size, out_size)]
@@ -150,16 +150,16 @@ def residual_mlp(
 
 def _check_choice(name: str, value: object, known: Sequence[object]) -> None:
     if value not in known:
-        shown = ", ".join("null" if one is None else str(one) for one in known)
+        shown = ", ".join("null" if choice is None else str(choice) for choice in known)
         raise ValueError(f"{name} is {value!r}; known: {shown}")
 
 
 def hidden_widths(
     dense_n: int | None, dense_depth: int | None, hidden: Sequence[int] | None, default_n: int
 ) -> list[int]:
-    """Return the widths of hidden layers: those of ``hidden``, or ``dense_depth`` (2) times ``dense_n``.
+    """Return the widths of hidden layers: ``hidden``, or ``dense_n`` repeated ``dense_depth`` (2) times.
 
-    default_n: the width without ``dense_n``. Raises ValueError if both ways are taken.
+    default_n: width if ``dense_n`` is None. Raises ValueError if both ways are used.
     """
     if hidden is None:
         return [default_n if dense_n is None else dense_n] * (2 if dense_depth is None else dense_depth)
@@ -178,10 +178,11 @@ def hidden_layers(
     linear: Linear = nn.Linear,
     activation: Activation = "relu",
 ) -> nn.Sequential:
-    """Return :func:`mlp`, or blocks, one for each width: :func:`residual_mlp`, or :func:`.inverted_mlp`.
+    """Return hidden layers of the kind ``block``: an :func:`mlp`, a :func:`residual_mlp` or an inverted one.
 
-    Raises ValueError for an unknown norm or block, and for blocks that add to their input of several widths,
-    with another norm than theirs or of other layers than ``nn.Linear``.
+    The latter have a block for each width; see :func:`.inverted_mlp`.
+    Raises ValueError for an unknown norm or block, and for residual or inverted blocks of different widths,
+    with an unfit norm, or of other layers than ``nn.Linear``.
     """
     _check_choice("block", block, get_args(Body))
     if block == "plain":
@@ -211,7 +212,7 @@ class ActionHead(nn.Module):
     The continuous one gives mean and log standard deviation, the discrete one the logits of all branches.
 
     in_size: width of the features
-    action:  the spec the distribution is for
+    action:  action space of the distribution
     linear:  builds a layer from its widths
     log_std: log σ of the layer's output x. ``clamp``: x within −20 and 2, which has no gradient beyond them.
              ``tanh``: −10 + 6 (1 + tanh x), which begins near −4 and always has one (arXiv 2604.04539)
@@ -232,7 +233,7 @@ class ActionHead(nn.Module):
     def forward(self, features: Tensor, log_std: Tensor | None = None) -> HybridAction:
         """Return the distribution over actions for features [..., in_size].
 
-        log_std: [A_c] the same for all features, where the continuous layer gives the mean alone
+        log_std: [A_c] common to all features, if the continuous layer gives the mean alone
         """
         part = None
         if self.continuous is not None:

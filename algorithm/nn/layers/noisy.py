@@ -20,9 +20,9 @@ class NoisyLinear(nn.Module):
 
     y = (μ_w + σ_w ⊙ ε_out ε_inᵀ) x + μ_b + σ_b ⊙ ε_out, ε = sign(n)·√|n|, n ~ N(0, 1).
 
-    The noise stays the same until it is drawn anew: once per step while acting, once per update. An
-    evaluation sets it to zero, as it is in a new layer (:class:`~algorithm.nn.layers.noisy.LayerNoise`). It
-    belongs to no checkpoint.
+    The noise stays the same until it is drawn anew: once per step while acting, once per update. In
+    evaluations it is zero, as in a new layer (:class:`~algorithm.nn.layers.noisy.LayerNoise`). Checkpoints do
+    not hold it.
 
     in_size, out_size: widths
     """
@@ -41,7 +41,7 @@ class NoisyLinear(nn.Module):
 
     @torch.no_grad()
     def resample_noise(self, generator: torch.Generator | None = None) -> None:
-        """Draw ε anew. generator: on the layer's device; None is torch's own."""
+        """Draw ε anew. generator: on the layer's device; None: torch's global one."""
         size_in, size_out = len(self.noise_in), len(self.noise_out)
         noise = torch.randn(size_in + size_out, generator=generator, device=self.noise_in.device)
         noise = noise.sign() * noise.abs().sqrt()
@@ -50,13 +50,13 @@ class NoisyLinear(nn.Module):
 
     @torch.no_grad()
     def zero_noise(self) -> None:
-        """Take the mean weights."""
+        """Set ε to 0, so that the mean weights are used."""
         self.noise_in.zero_()
         self.noise_out.zero_()
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., in_size] -> [..., out_size]."""
+        """Map x [..., in_size] to [..., out_size] with the present noise."""
         lib, noise = library.of(x), self.noise_out[:, None] * self.noise_in
         weight = lib.addcmul(self.weight, self.weight_sigma, noise)
         out: Tensor = lib.linear(x, weight, lib.addcmul(self.bias, self.bias_sigma, self.noise_out))
@@ -64,9 +64,9 @@ class NoisyLinear(nn.Module):
 
 
 class LayerNoise:
-    """Noise of all layers in ``modules`` with the methods of :class:`NoisyLinear`, set before each use.
+    """Noise of all layers in ``modules`` that have the methods of :class:`NoisyLinear`.
 
-    on: drawn anew for each use; false for evaluation, where it is zero.
+    on: the noise is drawn anew before each use; false: it is zero, as in evaluations
     """
 
     def __init__(self, modules: Iterable[nn.Module], *, on: bool) -> None:
@@ -76,11 +76,11 @@ class LayerNoise:
         self._on = on
 
     def __bool__(self) -> bool:
-        """Return whether there are any."""
+        """Return whether there is a layer with noise."""
         return len(self._layers) > 0
 
     def apply(self, generator: torch.Generator) -> None:
-        """Set the noise, before each step."""
+        """Draw the noise of all layers, or set it to 0; to be called before each step."""
         for layer in self._layers:
             if self._on:
                 layer.resample_noise(generator)

@@ -1,7 +1,7 @@
-"""Positions in attention: the distance between two tokens, never the step of the episode.
+"""Positions in attention, which are relative: distances between tokens, not steps of the episode.
 
-In both kinds the tokens are slots 0 … S−1, oldest first, and the queries the last Q of them. Only
-differences of slots matter, not the place of the tokens in an episode or a window.
+In both kinds the tokens have slots 0 … S−1, oldest first, and the queries are the last Q of them. Only
+differences of slots matter, not where the tokens are in an episode or a window.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 LONGEST = 10000.0
-"""Range of wave lengths, from 2π to almost 2π · LONGEST slots (arXiv 1706.03762, section 3.5)."""
+"""Ratio of wave lengths, from 2π to almost 2π · LONGEST slots (arXiv 1706.03762, section 3.5)."""
 
 
 def _frequencies(count: int) -> Tensor:
@@ -30,9 +30,9 @@ def _split(x: Tensor, heads: int) -> Tensor:
 class Rotary(nn.Module):
     """Rotation of queries and keys by the slot's angle (RoPE, arXiv 2104.09864, section 3.4.2).
 
-    The product of both then depends on the difference of their slots. Channels i and i + size / 2 rotate as
-    a pair. Heads follow one another within each half of the channels. On a CPU such long runs are faster
-    than neighbours, and real numbers can be exported.
+    The product of a query and a key then depends on the difference of their slots. Channels i and
+    i + size / 2 rotate as a pair, and within each half the heads follow one another. On a CPU such long
+    blocks are faster than pairs of neighbours, and unlike complex numbers they can be exported.
 
     size, heads: widths; raises ``ValueError`` unless a head's is even
     """
@@ -55,8 +55,9 @@ class Rotary(nn.Module):
 
         q:    [B, Q, size] divided by √(size / heads)
         k:    [B, S, size]
-        mask: [B, 1, Q, S] addend of the scores
-        Returns q [B, heads, Q, d] and k [B, heads, S, d], d = size / heads, and the addend of q kᵀ: mask.
+        mask: [B, 1, Q, S] added to the scores
+        Returns q [B, heads, Q, d] and k [B, heads, S, d], d = size / heads, and what is added to q kᵀ: the
+        mask.
         """
         angle = torch.outer(torch.arange(k.shape[1], device=k.device), self.frequency)
         cos, sin = angle.cos(), angle.sin()
@@ -72,10 +73,10 @@ class Rotary(nn.Module):
 
 
 class RelativeSinusoidal(nn.Module):
-    """Score for the distance beside that for the content (Transformer-XL, arXiv 1901.02860, section 3.3).
+    """Scores of content plus scores of distance (Transformer-XL, arXiv 1901.02860, section 3.3).
 
-    score(i, j) = (q_i + u)·k_j + (q_i + v)·W R_{i−j}, with sines and cosines R of the distance. u and v
-    begin at zero: neither a content nor a distance is preferred before something is learned.
+    score(i, j) = (q_i + u)·k_j + (q_i + v)·W R_{i−j}, with sines and cosines R of the distance. The initial u
+    and v are zero: before learning no content or distance is preferred.
 
     size, heads: widths
     """
@@ -93,7 +94,7 @@ class RelativeSinusoidal(nn.Module):
 
     @override
     def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Put positions into the addend of the scores; shapes as in :meth:`Rotary.forward`."""
+        """Return queries, keys, and the mask plus the scores of distances; shapes as in :class:`Rotary`."""
         content = torch.add(q, self.content_bias, alpha=self.scale)
         position = torch.add(q, self.distance_bias, alpha=self.scale)
         by_distance = _split(position, self.heads) @ self.encode(k.shape[1]).transpose(-2, -1)
@@ -108,11 +109,11 @@ class RelativeSinusoidal(nn.Module):
 
 
 def _by_slot(by_distance: Tensor) -> Tensor:
-    """Reorder scores by distance S … 0 [..., Q, S + 1] by the key's slot [..., Q, S], without a copy.
+    """Reorder scores by distance S … 0 [..., Q, S + 1] to scores by the key's slot [..., Q, S].
 
-    Each row needs the columns of the row above, one further to the left: rows of one number less give that
-    (arXiv 1901.02860, appendix B). Keys later than their query get numbers of other rows; the mask rules
-    them out.
+    Each row must be shifted by one against the row above, which a view with rows shorter by one gives without
+    a copy (arXiv 1901.02860, appendix B). Keys later than their query get scores of other rows; the mask
+    excludes them.
     """
     queries, columns = by_distance.shape[-2:]
     by_slot: Tensor = by_distance.flatten(-2)[..., queries:].unflatten(-1, (queries, columns - 1))

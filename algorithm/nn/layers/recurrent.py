@@ -1,4 +1,4 @@
-"""Recurrent layers for windows with padding, at full speed: missing tokens leave the state as it is."""
+"""Recurrent layers for windows with padding, by torch's kernels: missing tokens do not change the state."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing_extensions import override
 class _Alignment:
     """Shift of each row's valid tokens to its beginning, and of their outputs back.
 
-    Torch's recurrent kernels take no mask, but may run on behind the last valid token: those outputs are not
-    used. ``valid`` [B, T] must be one run in each row.
+    Torch's recurrent kernels take no mask. They may process tokens after the last valid one, whose outputs
+    are not used. The True entries of ``valid`` [B, T] must be contiguous in each row.
     """
 
     def __init__(self, valid: Tensor) -> None:
@@ -36,12 +36,12 @@ class _Alignment:
         return x.flatten(0, 1).index_select(0, self._there).view(x.shape)
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Return outputs [B, T, H] at their tokens; 0 where there is none."""
+        """Return outputs x [B, T, H] shifted back to their tokens; 0 where no token exists."""
         back = x.flatten(0, 1).index_select(0, self._back).view(x.shape)
         return torch.where(self._valid.unsqueeze(-1), back, 0.0)
 
     def carries(self, x: Tensor, initial: Tensor) -> Tensor:
-        """Return carries [B, T, *C] after their tokens; ``initial`` [B, *C] before the first one."""
+        """Return carries x [B, T, *C] shifted back to their tokens; ``initial`` [B, *C] before the first."""
         back = x.flatten(0, 1).index_select(0, self._back).view(x.shape)
         begun = self._begun.view(*self._begun.shape, *[1] * (x.dim() - 2))
         return torch.where(begun, back, initial.unsqueeze(1))
@@ -51,9 +51,12 @@ Kernel = Callable[..., tuple[Tensor, ...]]
 
 
 class RecurrentLayer(nn.Module):
-    """Layer in one direction, batch first, with the weights of ``nn.RNNBase``, which no compiler takes.
+    """Recurrent layer in one direction, batch first, with the weights of ``nn.RNNBase``.
 
-    kernel: ``torch.gru`` or ``torch.lstm`` · gates: of a unit, each with weights of its own
+    ``torch.compile`` does not accept ``nn.RNNBase`` itself.
+
+    kernel: ``torch.gru`` or ``torch.lstm``
+    gates:  number of gates of a unit, each with its own weights
     """
 
     def __init__(self, kernel: Kernel, gates: int, input_size: int, hidden_size: int) -> None:
@@ -66,16 +69,16 @@ class RecurrentLayer(nn.Module):
 
     @override
     def forward(self, x: Tensor, *before: Tensor) -> tuple[Tensor, ...]:
-        """Return outputs [B, T, H] of x [B, T, I], and the last states [1, B, H]; before: those at first."""
+        """Return outputs [B, T, H] of x [B, T, I], and last states [1, B, H]; before: initial ones [B, H]."""
         states = [state.unsqueeze(0).contiguous() for state in before]  # required by CUDA's kernels
-        given = states[0] if len(states) == 1 else states
-        return self._kernel(x, given, list(self.parameters()), True, 1, 0.0, False, False, True)
+        initial = states[0] if len(states) == 1 else states
+        return self._kernel(x, initial, list(self.parameters()), True, 1, 0.0, False, False, True)
 
 
 class Recurrent(nn.Module, ABC):
-    """Stack of ``depth`` layers of ``hidden_size`` units.
+    """Stack of ``depth`` recurrent layers of ``hidden_size`` units.
 
-    Recurrent weights begin orthogonal, biases at zero: a state then neither fades nor grows at first.
+    Initial recurrent weights are orthogonal and biases zero: at first a state neither fades nor grows.
 
     carry_shape: C of one agent, its state between two tokens; zeros at an episode's start
     out_size:    hidden_size
@@ -106,20 +109,20 @@ class Recurrent(nn.Module, ABC):
 
     @abstractmethod
     def _scan(self, x: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
-        """Return out [B, T, H] and the carry after each token [B, T, *C], all of them valid.
+        """Return outputs [B, T, H] and the carry after each token [B, T, *C]; all tokens are valid.
 
         x: [B, T, I]; carry: [B, *C]
         """
 
     @override
     def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Run over T tokens, of which the valid ones are one run.
+        """Process T tokens.
 
         x:     [B, T, input_size]
         carry: [B, *C] before the first valid token
-        valid: [B, T] tokens that exist
-        Returns out [B, T, hidden_size], 0 where a token does not exist, and the carry after each token
-        [B, T, *C], without gradient; where a token does not exist it stays as it was.
+        valid: [B, T] tokens that exist, contiguous in each row
+        Returns outputs [B, T, hidden_size], 0 where a token does not exist, and the carry after each token
+        [B, T, *C], without gradient; a missing token does not change it.
         Raises ``ValueError`` for other shapes.
         """
         expected = (len(x), *self.carry_shape)
@@ -156,9 +159,9 @@ class GRU(Recurrent):
 
 
 class LSTM(Recurrent):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997); carry [2, depth, hidden_size]: h, then c.
+    """LSTM layers (Hochreiter and Schmidhuber 1997); carry [2, depth, hidden_size]: h, then c.
 
-    The bias of the forget gate begins at 1 (Jozefowicz et al. 2015).
+    The initial bias of f, the gate on the old cell state, is 1 (Jozefowicz et al. 2015).
     """
 
     cell = torch.lstm, 4

@@ -1,1 +1,1 @@
-"""Parameters in one storage, optimisers over it, and the gradients of a loss, compiled or not."""
+"""Parameters in one storage, optimisers over it, and gradients of losses, eager or compiled."""

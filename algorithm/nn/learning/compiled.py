@@ -1,4 +1,4 @@
-"""Functions of tensors, compiled as one graph for each kind of call."""
+"""Functions of tensors, compiled by ``torch.compile`` as one graph for each kind of call."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from torch import Tensor, fx
 from torch.nn import functional
 
 LARGE = 2**20
-"""Multiplications of a matrix product from which its factors are worth being rounded."""
+"""Multiplications in a matrix product from which rounding its factors pays."""
 
 Returned = TypeVar("Returned")
 
 
 class NotCompilableError(Exception):
-    """Reason why a function cannot be compiled, for a person."""
+    """Error of a function that cannot be compiled; its text is the reason, for a message."""
 
 
 class CompiledFunction(Generic[Returned]):
-    """A function that changes tensors in place, as one graph of ``torch.compile`` for each kind of call.
+    """Function that changes tensors in place, as one graph of ``torch.compile`` for each kind of call.
 
-    The compiler follows the function's Python and guards what it depends on: attributes, types, layouts. It
-    refuses a function that reads numbers of a tensor, and one whose graph would have to be another one later.
+    The compiler traces the function's Python and guards what it depends on: attributes, types, layouts. A
+    function is refused if it reads numbers of a tensor, or if its graph would have to change later.
 
-    rounded: large matrix products are those of factors in bfloat16
-    guarded: part of the names of what may change; the rest depends on the kind of call alone. None: all may
+    rounded: round the factors of large matrix products to bfloat16
+    guarded: text in the names of guards to be kept; other guards depend on the kind of call alone. None: all
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class CompiledFunction(Generic[Returned]):
     def __call__(self, kind: Hashable, *args: object) -> Returned:
         """Return the function's result. Raises NotCompilableError, with nothing changed.
 
-        kind: of all that the function depends on, besides tensors and what is guarded
+        kind: all that the function depends on besides tensors and guarded attributes
         """
         self._compiles = kind not in self._graphs
         try:
@@ -58,18 +58,18 @@ class CompiledFunction(Generic[Returned]):
             raise NotCompilableError(_reason(error)) from error
 
     def _prepared(self) -> Callable[..., Returned]:
-        """Return the function, to be compiled by its first call."""
+        """Return a compiled function for a new kind of call; its first call compiles it."""
 
-        def own(*args: object) -> Returned:
+        def call(*args: object) -> Returned:
             return self._function(*args)
 
-        # The compiler finds graphs by the code of a function, so each kind of call has its own.
-        own.__code__ = own.__code__.replace(co_name=f"graph_{len(self._graphs)}")
+        # The compiler finds graphs by a function's code object, so each kind of call has its own.
+        call.__code__ = call.__code__.replace(co_name=f"graph_{len(self._graphs)}")
         options: dict[str, Any] = {}
         if self._guarded is not None:
             options["guard_filter_fn"] = partial(_matter, self._guarded)
         return torch.compile(
-            own, fullgraph=True, dynamic=False, backend=self._compile, options=options or None
+            call, fullgraph=True, dynamic=False, backend=self._compile, options=options or None
         )
 
     def _compile(self, module: fx.GraphModule, inputs: list[Tensor], **_: object) -> Callable[..., Any]:
@@ -87,13 +87,14 @@ class CompiledFunction(Generic[Returned]):
 
 
 _OF_TORCH = re.compile(r"G\['(__import_)?torch(_dot_|'\])")
-"""Guards' names of what lies in torch."""
+"""Names of guards on torch's own globals."""
 
 
 def _matter(guarded: str, entries: Sequence[Any]) -> list[bool]:
-    """Return which guards are kept: of what is guarded, and of global names outside of torch.
+    """Return the mask of the guards to keep: those named by ``guarded``, and of globals outside of torch.
 
-    Of what is guarded, parameters are views of storages that stay, and the mode is that of training.
+    Guards on parameters and on the training mode are dropped: parameters are views of storages that do not
+    move, and the mode is always training.
     """
     return [
         not _OF_TORCH.match(entry.name)
@@ -112,11 +113,10 @@ _OPTIONS = {
 
 
 class _OneLaunch:
-    """A compiled graph as one launch on a GPU, where some hundred small ones take most of the time.
+    """Compiled graph in one launch of a CUDA graph; some hundred small launches would take most of the time.
 
-    The compiler refuses to launch again what would then differ: CUDA graphs, in its own words. Numbers on
-    the CPU, such as step sizes, are copied for each launch. Raises NotCompilableError where the first launch
-    has written into one of these; what else it wrote stays.
+    Numbers on the CPU, such as learning rates, are copied for each launch. Raises NotCompilableError if the
+    first launch has written into one of these; its other writes are not undone.
     """
 
     def __init__(self, module: fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> None:
@@ -128,7 +128,7 @@ class _OneLaunch:
         self._first = True
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        """Return the results as copies: the next launch writes over them."""
+        """Launch the graph; return copies of its results, which the next launch overwrites."""
         moved = self._moved(inputs)
         torch.compiler.cudagraph_mark_step_begin()
         results = [x.clone() for x in self._launch(*moved)]
@@ -145,10 +145,10 @@ class _OneLaunch:
 
 
 def _suit(graph: fx.Graph, node: fx.Node, *, rounded: bool) -> None:
-    """Put a product that suits its shapes in the place of a linear layer.
+    """Replace a linear layer in a graph by an operation that is faster for its shapes.
 
-    One of a single column is a sum that can be fused with what makes its input. A large one may be one of
-    factors in bfloat16, summed in single precision and rounded once more.
+    A layer with a single output becomes a sum, which is fused with the computation of its input. With
+    ``rounded`` a large one becomes a product of bfloat16 factors, summed in single precision.
     """
     x, weight, bias = cast(tuple[fx.Node, ...], (*node.args, *node.kwargs.values(), None))[:3]
     size, columns = x.meta["example_value"].numel(), len(weight.meta["example_value"])
@@ -169,7 +169,7 @@ def _suit(graph: fx.Graph, node: fx.Node, *, rounded: bool) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason within an error of the compiler, and the line of the function where it lies."""
+    """Return the reason in a compiler's error, with the file and line of the function that caused it."""
     lines = [line.strip() for line in str(error).splitlines()]
     reason = next((line for line in lines if line and not line.endswith(" raised:")), type(error).__name__)
     reason = re.sub(r"^(\w+\.)*\w*(Error|Exception): ", "", reason)[:200]

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 
 
 class FlatParameters:
-    """One storage for the parameters of ``modules``, which keep working as before.
+    """One storage for the parameters of ``modules``, which become views of it.
 
     Parameters must be on one device and of one dtype, and must not be replaced afterwards (no ``.to()``).
     Modules that alias parameters of others (:class:`~algorithm.nn.ensemble.Ensemble`) offer ``realias()``.
 
-    data: [P] all parameters; grad: [P] their gradients, or None if ``with_grad`` is false; parts: of each
-    parameter, in the order in which they lie there.
+    data:  [P] all parameters
+    grad:  [P] their gradients; None if ``with_grad`` is false
+    parts: range of each parameter in ``data``, in order
     Raises ``ValueError`` for mixed devices or dtypes.
     """
 
@@ -49,23 +50,22 @@ class FlatParameters:
                     realias()
 
     def first(self, size: int) -> FlatParameters:
-        """Return the first ``size`` numbers, of whole parameters, as a storage on the same memory."""
-        part = copy.copy(self)
-        part.data, part.grad = self.data[:size], None if self.grad is None else self.grad[:size]
-        part.parts = [one for one in self.parts if one.stop <= size]
-        return part
+        """Return a storage of the first ``size`` numbers, on the same memory; these are whole parameters."""
+        beginning = copy.copy(self)
+        beginning.data, beginning.grad = self.data[:size], None if self.grad is None else self.grad[:size]
+        beginning.parts = [place for place in self.parts if place.stop <= size]
+        return beginning
 
     def __len__(self) -> int:
-        """P, the number of parameters."""
+        """Return P, the number of parameters."""
         return self.data.numel()
 
 
 def weight_matrices(modules: Sequence[nn.Module]) -> Tensor:
-    """Return 1 for each entry of a weight matrix or kernel, else 0: [P], in the order of the flat storage.
+    """Return a mask [P] in the order of the flat storage: 1 for entries of weight matrices and kernels.
 
-    Biases, factors of norms and other vectors are no matrices. A stacked parameter of an
-    :class:`~algorithm.nn.ensemble.Ensemble` counts as one of its members, so its first dimension does not
-    count.
+    Biases, factors of norms and other vectors have 0. The first dimension of an ensemble's stacked parameters
+    is ignored, so that they are treated like those of a single member.
     """
     seen, parts = set[int](), []
     for module in nn.ModuleList(modules).modules():
@@ -80,12 +80,11 @@ def weight_matrices(modules: Sequence[nn.Module]) -> Tensor:
 
 
 class Target:
-    """Copies of ``modules`` whose parameters follow by Polyak averaging.
+    """Target networks: copies of ``modules`` whose parameters follow by Polyak averaging.
 
-    modules: the copies, in the order of the originals
-    flat:    their parameters
-
-    online: [P] storage of the originals' parameters
+    modules: the copies, in the order of the originals; as an argument, the originals
+    flat:    storage of the copies' parameters
+    online:  [P] storage of the originals' parameters
     """
 
     def __init__(self, modules: Sequence[nn.Module], online: Tensor) -> None:
@@ -98,15 +97,15 @@ class Target:
 
     @torch.no_grad()
     def polyak_(self, tau: float) -> None:
-        """Update by ``θ' ← θ' + τ (θ − θ')`` in one kernel; buffers (statistics) are copied as they are."""
+        """Update by ``θ' ← θ' + τ (θ − θ')`` in one kernel; buffers, such as statistics, are copied."""
         self.flat.data.lerp_(self._online, tau)
         for original, module in zip(self._originals, self.modules, strict=True):
-            for own, source in zip(module.buffers(), original.buffers(), strict=True):
-                own.copy_(source)
+            for copied, source in zip(module.buffers(), original.buffers(), strict=True):
+                copied.copy_(source)
 
 
 class NoTarget:
-    """Absent target networks: the online ones stand for them (CrossQ, arXiv 1902.05605).
+    """Online networks in the place of target networks (CrossQ, arXiv 1902.05605).
 
     modules: the online networks
     """
@@ -115,4 +114,4 @@ class NoTarget:
         self.modules = tuple(modules)
 
     def polyak_(self, tau: float) -> None:
-        """Do nothing: nothing follows."""
+        """Do nothing: the online networks are used themselves."""

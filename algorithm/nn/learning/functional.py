@@ -1,4 +1,4 @@
-"""Steps of optimisers along the gradient of losses, as a pure function for a compiler."""
+"""Gradients and optimiser steps as pure functions of flat tensors, which ``torch.compile`` can trace."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Output = TypeVar("Output")
 
 @dataclass(frozen=True)
 class _Span:
-    """Part of a flat tensor that a parameter or buffer is a view of."""
+    """Range of a flat tensor of which a parameter or buffer is a view."""
 
-    flat: int
-    start: int
+    flat: int  # index of the flat tensor
+    start: int  # offset in it
     shape: torch.Size
     strides: tuple[int, ...]
     learned: bool  # it has a gradient
-    dense: bool  # the compiler knows how to write into it
+    dense: bool  # a plain view suffices, into which compiled code can write
 
     def of(self, flat: Tensor, first: int = 0) -> Tensor:
-        """Return the view; ``flat`` begins with number ``first`` of the whole."""
+        """Return the view of ``flat``, whose first entry has the offset ``first`` in the whole tensor."""
         start, size = self.start - first, self.shape.numel()
         x = flat if (start, size) == (0, len(flat)) else flat[start : start + size]
         if not self.dense:
@@ -40,9 +40,10 @@ class _Span:
 
 @dataclass(frozen=True)
 class _Home:
-    """The parameters or the buffers of one module, without those of its parts.
+    """The parameters or the buffers of one module, without those of its submodules.
 
-    place: name of the attribute that holds them · spans: of each by its name there
+    place: name of the dictionary that holds them: ``_parameters`` or ``_buffers``
+    spans: name in the dictionary -> range in a flat tensor
     """
 
     module: nn.Module
@@ -50,11 +51,11 @@ class _Home:
     spans: dict[str, _Span]
 
     def of(self, views: Mapping[_Span, Tensor]) -> dict[str, Tensor]:
-        """Return those of the views that are its own, by their names there."""
+        """Return the views of this module's tensors, by name; those without a view are left out."""
         return {name: views[span] for name, span in self.spans.items() if span in views}
 
     def put(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Put tensors into the module; return those that they replace."""
+        """Put tensors into the module by name; return the tensors that they replace."""
         place = getattr(self.module, self.place)
         before = {name: place[name] for name in tensors}
         place.update(tensors)
@@ -62,10 +63,10 @@ class _Home:
 
 
 class Functional(nn.Module):
-    """Gradients of networks that are pure functions of a few flat tensors, by ``torch.func``.
+    """Gradients of networks as pure functions of a few flat tensors, by ``torch.func``.
 
-    A compiler follows views of its inputs, but not parameters that share a storage behind its back. So
-    every parameter and buffer is taken as a view of the storage that it lies in, while :meth:`call` runs.
+    A compiler can trace views of its inputs, but not parameters that share a storage unseen. So while
+    :meth:`call` runs, every parameter and buffer is replaced by a view of its storage.
 
     modules: all networks that are used, each once, with modules that alias their parameters
     steps:   optimisers
@@ -83,7 +84,7 @@ class Functional(nn.Module):
         self.networks = nn.ModuleList(modules)
         self._steps = tuple(steps)
         for step in self._steps:
-            for x in step.written():  # for a launch on a GPU, which writes into them as they lie
+            for x in step.written():  # for a launch on a GPU, which writes to their fixed addresses
                 torch._dynamo.mark_static_address(x, guard=False)
         self._flats = [step.flat.data for step in self._steps]
         self._numbers = {_storage(flat): number for number, flat in enumerate(self._flats)}
@@ -99,19 +100,19 @@ class Functional(nn.Module):
         buffers = (home.spans.values() for home in self._homes if home.place == "_buffers")
         flats = {span.flat for spans in buffers for span in spans}
         self._written = [number for number in flats if number >= len(self._steps)]
-        self._held = [
-            (f"{prefix}.{name}".split(".", 2)[-1], place, name, one)
+        self._members = [
+            (f"{prefix}.{name}".split(".", 2)[-1], place, name, member)
             for prefix, module in self.named_modules()
             for place in (module._modules, module._parameters, module._buffers)
-            for name, one in place.items()
+            for name, member in place.items()
         ]
-        tensors = [(name, one) for name, _, _, one in self._held if isinstance(one, Tensor)]
+        tensors = [(name, member) for name, _, _, member in self._members if isinstance(member, Tensor)]
         self._tensors = [(name, x, x.data_ptr(), x.requires_grad) for name, x in tensors]
 
     def check(self) -> None:
-        """Raise NotCompilableError where something is not as it was at first, which no compiler looks at."""
-        for name, place, key, one in self._held:
-            if place.get(key) is not one:
+        """Raise NotCompilableError if a module or tensor has changed in a way that no guard notices."""
+        for name, place, key, member in self._members:
+            if place.get(key) is not member:
                 raise NotCompilableError(f"{name} was replaced")
         for name, x, start, learned in self._tensors:
             if x.data_ptr() != start:
@@ -133,11 +134,11 @@ class Functional(nn.Module):
         return _Span(number, int(x.storage_offset()), x.shape, x.stride(), x.requires_grad, dense)
 
     def call(self, function: Callable[..., Output], *args: object) -> Output:
-        """Return what ``function`` returns where parameters and buffers are views of their storages."""
+        """Return ``function(*args)``, called with parameters and buffers replaced by views of storages."""
         return self._with({span: span.of(self._flats[span.flat]) for span in self._spans}, function, *args)
 
     def _with(self, views: Mapping[_Span, Tensor], function: Callable[..., Output], *args: object) -> Output:
-        """Return the function's result with these tensors. Raises ValueError where it replaces one."""
+        """Return the function's result with the tensors ``views``. Raises ValueError if it replaces one."""
         by_home = ((home, home.of(views)) for home in self._homes)
         replaced = [(home, tensors) for home, tensors in by_home if tensors]
         before = [(home, home.put(tensors)) for home, tensors in replaced]
@@ -180,10 +181,10 @@ class Functional(nn.Module):
             idle = loss.idle
             if loss.gated is None:
                 return [loss.value if loss.free is None else loss.value + loss.free], (result, written)
-            return [one for one in (loss.value, loss.gated, loss.free) if one is not None], (result, written)
+            return [x for x in (loss.value, loss.gated, loss.free) if x is not None], (result, written)
 
         values, pull, (result, written) = vjp(losses_of, pieces, has_aux=True)  # type: ignore[misc]
-        gradients = [pull([torch.full_like(one, float(one is loss)) for one in values])[0] for loss in values]
+        gradients = [pull([torch.full_like(x, float(x is loss)) for x in values])[0] for loss in values]
         for number, x in written.items():
             self._flats[number].copy_(x)
         norms = []
@@ -201,10 +202,11 @@ class Functional(nn.Module):
         *,
         gated: bool,
     ) -> Tensor:
-        """Return the sum of the losses' gradients by an optimiser's parameters.
+        """Return the sum [P] of the losses' gradients by an optimiser's parameters.
 
-        number:    of the optimiser · gradients: of each loss, by piece
-        gated:     the second loss has a part in the gate only where it agrees with the first
+        number:    index of the optimiser
+        gradients: of each loss, by (optimiser, offset of a parameter)
+        gated:     add the second loss's gradient in the gate only if its cosine with the first is positive
         """
         first, *more = (
             torch.cat([gradient[number, part.start] for part in optimiser.flat.parts])
@@ -226,5 +228,5 @@ class Functional(nn.Module):
 
 
 def _storage(x: Tensor) -> int:
-    """Return the identity of a tensor's storage."""
+    """Return the address of a tensor's storage, which identifies it."""
     return x.untyped_storage().data_ptr()

@@ -1,4 +1,4 @@
-"""Steps of optimisers along the gradient of losses, by backward passes."""
+"""Gradients of losses by backward passes, the optimisers' steps along them, and the training mode."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Arguments = TypeVarTuple("Arguments")
 
 @dataclass(frozen=True)
 class Loss:
-    """Scalar losses of one backward pass.
+    """Scalar losses of one step.
 
-    value: of all parameters
-    gated: its gradient on the first parameters counts if its cosine with that of ``value`` is positive, and
-        not at all otherwise; or None
-    free:  added without that condition; or None
-    idle:  optimisers for which there is no loss, and which take no step
+    value: loss of all parameters
+    gated: loss whose gradient in the gate, the encoder's parameters, is dropped unless its cosine with that
+        of ``value`` is positive; None for none
+    free:  loss that is added without that condition; None for none
+    idle:  optimisers without a loss, which take no step
     """
 
     value: Tensor
@@ -36,7 +36,7 @@ class Loss:
 
 
 class Gradients(Protocol):
-    """Way from losses to the steps of their optimisers."""
+    """Method by which gradients of losses are computed, and optimisers take their steps."""
 
     def descend(
         self,
@@ -46,16 +46,16 @@ class Gradients(Protocol):
     ) -> tuple[Result, list[Tensor]]:
         """Take a step of each optimiser along the gradient of ``losses(*arguments)``.
 
-        Returns the second result of ``losses``, nested tuples and dictionaries of tensors without gradient,
-        and the norms of the gradients.
+        losses: returns the loss, and nested tuples and dictionaries of tensors without gradient
+        Returns the second result of ``losses``, and the norms of the optimisers' gradients.
         """
 
 
 class Autograd:
     """Gradients by backward passes into the optimisers' storages.
 
-    gate: part of the first optimiser's gradient for which a loss may be gated
-    mode: of networks that learn, on while losses are computed; None: whoever calls sets it
+    gate: range of the first optimiser's gradient in which a loss may be gated
+    mode: training mode of the networks, on while losses are computed; None: set by the caller
     """
 
     def __init__(self, gate: slice = slice(0), mode: TrainingMode | None = None) -> None:
@@ -77,7 +77,7 @@ class Autograd:
             self._mode.set(False)
         if loss.gated is None:
             (loss.value if loss.free is None else loss.value + loss.free).backward()
-        else:  # compared with the gradient of the value alone, so the free one comes last
+        else:  # the gated gradient is compared with that of the value alone, so the free one is added last
             loss.value.backward(retain_graph=True)
             self._add_if_it_agrees(optimisers[0], loss.gated, retain_graph=loss.free is not None)
             if loss.free is not None:
@@ -85,7 +85,7 @@ class Autograd:
         return result, [x.step_along(x.gradient) for x in optimisers if x not in loss.idle]
 
     def _add_if_it_agrees(self, optimiser: FlatOptimiser, loss: Tensor, *, retain_graph: bool) -> None:
-        """Add the gradient of ``loss``; on the gate only if its cosine with the other is positive."""
+        """Add the gradient of ``loss``; in the gate only if its cosine with the previous sum is positive."""
         gate = optimiser.gradient[self._gate]
         before = gate.clone()
         gate.zero_()
@@ -94,23 +94,23 @@ class Autograd:
 
 
 class TrainingMode:
-    """Switch of networks to training and back, each of them in every mode that ``nn.Module.train`` gives it.
+    """Switch of networks to training mode and back, with the same effect as ``nn.Module.train``.
 
-    ``nn.Module.train`` visits all modules with a setter that is slow, twice an update: an eighth of an update
-    of A2C. Here the modules are listed once; one that has a ``train`` of its own is asked.
+    ``nn.Module.train`` visits all modules with a slow setter, twice per update: an eighth of an update of
+    A2C. Here the modules are listed once; ``train`` is called only on modules that override it.
 
-    never: kinds of modules that stay as they are
+    never: kinds of modules whose mode is not changed
     """
 
     def __init__(self, networks: Iterable[nn.Module], *, never: tuple[type[nn.Module], ...] = ()) -> None:
-        parts = [part for one in networks for part in _all_modules(one) if not isinstance(part, never)]
-        plain = (nn.Module.train, Ensemble.train)  # what an ensemble asks besides is listed
-        self._own = [part for part in parts if type(part).train not in plain]
-        self._plain = [part for part in parts if type(part).train in plain]
+        modules = [m for network in networks for m in _all_modules(network) if not isinstance(m, never)]
+        plain = (nn.Module.train, Ensemble.train)  # an ensemble's further modules are in the list
+        self._overriding = [module for module in modules if type(module).train not in plain]
+        self._plain = [module for module in modules if type(module).train in plain]
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Enable dropout, batch statistics and the like inside the context."""
+        """Set training mode inside the context: dropout, random shifts and the like."""
         self.set(True)
         try:
             yield
@@ -118,16 +118,16 @@ class TrainingMode:
             self.set(False)
 
     def set(self, mode: bool) -> None:
-        """Switch to training, or back to evaluation."""
-        for part in self._plain:
-            object.__setattr__(part, "training", mode)
-        for part in self._own:
-            part.train(mode)
+        """Set training mode, or evaluation mode if ``mode`` is false."""
+        for module in self._plain:
+            object.__setattr__(module, "training", mode)
+        for module in self._overriding:
+            module.train(mode)
 
 
 def _all_modules(network: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules of a network, and those that its ensembles run."""
-    for part in network.modules():
-        yield part
-        if isinstance(part, Ensemble):
-            yield from (inner for copy in part.copies for inner in copy.modules())
+    """Yield all modules of a network, and those that its ensembles hold unregistered."""
+    for module in network.modules():
+        yield module
+        if isinstance(module, Ensemble):
+            yield from (inner for copy in module.copies for inner in copy.modules())

@@ -1,4 +1,4 @@
-"""K-FAC: steps along the natural gradient, for which the Fisher matrix is approximated layer by layer."""
+"""K-FAC: natural gradient steps with an approximation of the Fisher matrix, layer by layer."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ LOG_STD_FISHER = 2.0
 """Fisher information of a normal distribution about log σ: E[(z² − 1)²] with z ~ N(0, 1)."""
 
 LEAST_DAMPING = 1e-5
-"""Damping of a factor as a share of its trace, at least: single precision inverts no wider range."""
+"""Smallest damping of a factor as a share of its trace, for which single precision can invert it."""
 
-LARGEST_PI, TINY = 1e3, 1e-30  # bounds where a factor is as good as 0
+LARGEST_PI, TINY = 1e3, 1e-30  # bounds of π and of a divisor, for factors near 0
 
 EVERY_IMAGE = 8
-"""One in so many images gives A of a convolution: it has many places (τ₁ of arXiv 1503.05671, section 8)."""
+"""A of a convolution is measured on every 8th image, which has many places (arXiv 1503.05671, section 8)."""
 
 
 class FlatKfac(FlatOptimiser):
-    """Steps along the natural gradient (K-FAC, arXiv 1503.05671 and 1602.01407) within a trust region.
+    """Natural gradient descent (K-FAC, arXiv 1503.05671 and 1602.01407) within a trust region.
 
-    The Fisher matrix of a layer's weights and bias is taken to be A ⊗ G: ``A = E[a aᵀ]`` of its inputs, with
-    a 1 behind them for the bias, and ``G = E[g gᵀ]`` of the gradients of log-likelihoods by its outputs.
-    Where a layer is applied at several places, as a convolution is, A is a sum over them and G a mean. With
-    the damping shared by both factors, ``π = √((tr A / n) / (tr G / m))`` (section 6.3), a step is
+    The Fisher matrix of a layer's weights and bias is approximated by A ⊗ G: ``A = E[a aᵀ]`` of its inputs,
+    with a 1 appended for the bias, and ``G = E[g gᵀ]`` of the gradients of log-likelihoods by its outputs.
+    For a layer that is applied at several places, such as a convolution, A is a sum over them and G a mean.
+    With the damping shared by both factors, ``π = √((tr A / n) / (tr G / m))`` (section 6.3), a step is
 
     * ``v = (G + √damping / π)⁻¹ ∇ (A + π √damping)⁻¹``,
     * ``ν = min(1, √(kl_clip / (rate² v·∇)))``, the trust region (arXiv 1708.05144, section 3.2),
     * ``m ← momentum · m + ν v``, ``θ ← θ − rate (1 − momentum) m``.
 
-    A skipped step leaves A and G as the measurement before it has made them.
+    A skipped step does not change A and G.
 
-    A parameter named ``log_std`` is log σ of a normal distribution, whose Fisher matrix is known.
+    A parameter named ``log_std`` is log σ of a normal distribution, whose Fisher matrix has a closed form.
 
-    modules:       of ``nn.Linear``, ``nn.Conv2d`` and such parameters
+    modules:       networks of ``nn.Linear``, ``nn.Conv2d`` and parameters ``log_std`` alone
     kl_clip:       largest ``δᵀ F δ`` of a step δ, twice the KL divergence that it causes
-    stat_decay:    of the running means A and G; while they are few, all measurements count alike
+    stat_decay:    decay of the running means A and G; the first measurements all have the same weight
     inverse_every: measurements between two inversions
-    Raises ModelError for any other parameter, for one that is frozen and for one of two layers.
+    scale:         ν of the last step
+    Raises ModelError for any other parameter, for a frozen one, and for one that two layers share.
     """
 
     def __init__(
@@ -72,8 +73,8 @@ class FlatKfac(FlatOptimiser):
         self._layers = list[_Layer]()
         for module, name in owners.items():
             if isinstance(module, nn.Linear | nn.Conv2d):
-                own = [parts[p] for p in module.parameters(recurse=False)]
-                self._layers.append(_Layer(module, name, slice(own[0].start, own[-1].stop)))
+                places = [parts[p] for p in module.parameters(recurse=False)]
+                self._layers.append(_Layer(module, name, slice(places[0].start, places[-1].stop)))
         self._momentum = torch.zeros_like(self.flat.data)
         self._count = torch.zeros((), dtype=torch.int64)
         self.scale = torch.ones((), device=self.flat.data.device)
@@ -83,7 +84,7 @@ class FlatKfac(FlatOptimiser):
     def recording(self) -> Iterator[None]:
         """Record the layers' inputs and outputs in a forward pass, for :meth:`measure`.
 
-        Raises ModelError where a layer is used twice.
+        Raises ModelError if a layer is used twice.
         """
         for layer in self._layers:
             layer.forget()
@@ -95,21 +96,21 @@ class FlatKfac(FlatOptimiser):
                 hook.remove()
 
     def measure(self, sampled: Tensor, n: int) -> None:
-        """Take A and G of the recorded pass into the running means, unless they are not finite.
+        """Add A and G of the recorded pass to the running means, unless they are not finite.
 
-        sampled: sum of ``−log p`` of n independent outputs that were drawn from the model itself. Its graph
-                 stays for a backward pass.
+        sampled: sum of ``−log p`` of n independent outputs that were drawn from the model itself; its graph
+                 is kept for the backward pass
         """
         used = [layer for layer in self._layers if layer.edge is not None]
         edges = [layer.edge for layer in used if layer.edge is not None]
         gradients = torch.autograd.grad(sampled, edges, retain_graph=True, allow_unused=True)
         with torch.no_grad():
-            found = [layer.factors(g, n) for layer, g in zip(used, gradients, strict=True)]
-            if not all(bool(x.trace().isfinite()) for factors in found for x in factors):
+            measured = [layer.factors(g, n) for layer, g in zip(used, gradients, strict=True)]
+            if not all(bool(x.trace().isfinite()) for factors in measured for x in factors):
                 return
             count = int(self._count)
             share = max(1.0 - self._stat_decay, 1.0 / (count + 1))
-            for layer, (a, g) in zip(used, found, strict=True):
+            for layer, (a, g) in zip(used, measured, strict=True):
                 layer.a.lerp_(a, share)
                 layer.g.lerp_(g, share)
             if count % self._inverse_every == 0:
@@ -122,27 +123,27 @@ class FlatKfac(FlatOptimiser):
     def _move(self, gradient: Tensor) -> None:
         if self._unusable:
             return
-        natural = gradient / (LOG_STD_FISHER + self._damping)  # what is in no layer is a log_std
+        natural = gradient / (LOG_STD_FISHER + self._damping)  # parameters outside of layers are log_std
         for layer in self._layers:
             natural[layer.where] = layer.natural(gradient[layer.where])
         rate = self.learning_rate * self.factor
-        change = rate**2 * natural.dot(gradient).clamp(min=0.0)  # less than 0 by rounding alone
+        change = rate**2 * natural.dot(gradient).clamp(min=0.0)  # below 0 only by rounding
         self.scale = (self._kl_clip / change).sqrt().clamp(max=1.0)
         self._momentum.mul_(self._decay).add_(natural * self.scale)
         self.flat.data.sub_(self._momentum * (rate * (1.0 - self._decay)))
 
     @override
     def tensors(self) -> dict[str, Tensor]:
-        """Return each layer's factors and their inverses, momentum, number of measurements."""
+        """Return each layer's factors and their inverses, the momentum, and the number of measurements."""
         layers = {f"{i}.{k}": x for i, layer in enumerate(self._layers) for k, x in layer.tensors().items()}
         return {**layers, "momentum": self._momentum, "count": self._count}
 
 
 class _Layer:
-    """Factors of a layer with n inputs, of which a bias is one, and m outputs.
+    """Factors of a layer with n inputs, one of which is the bias's 1, and m outputs.
 
-    where: its weights [m, n], then its bias [m], in the flat storage
-    edge:  of the graph, behind the layer; an activation in place would change the output itself
+    where: range of its weights [m, n], then its bias [m], in the flat storage
+    edge:  edge of the graph after the layer; the output itself may be changed by an activation in place
     """
 
     def __init__(self, module: nn.Linear | nn.Conv2d, name: str, where: slice) -> None:
@@ -158,19 +159,19 @@ class _Layer:
         self.forget()
 
     def forget(self) -> None:
-        """Drop what was recorded."""
+        """Drop the recorded input and output."""
         self.edge: GradientEdge | None = None
         self._input: Tensor | None = None
 
     def record(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        """Keep input and output: a forward hook. Raises ModelError at its second call."""
+        """Record input and output, as a forward hook. Raises ModelError at the second call."""
         if self.edge is not None:
             raise _refusal(f"{self.name} is used twice", "the two uses have no common Fisher matrix")
         self.edge = get_gradient_edge(output)
         self._input = inputs[0].detach()
 
     def factors(self, gradient: Tensor | None, n: int) -> tuple[Tensor, Tensor]:
-        """Return A and G of n samples; gradient: of their sum by the output, None where it has no part."""
+        """Return A and G of n samples; gradient: of ``sampled`` by the output, None if independent of it."""
         layer, x = self.module, self._input
         assert x is not None
         g = x.new_zeros(1, len(self.g)) if gradient is None else gradient
@@ -187,14 +188,14 @@ class _Layer:
         return a.T @ a / n, g.T @ g / len(g)
 
     def invert(self, damping: float) -> None:
-        """Invert both factors with their shares of the damping."""
+        """Compute the inverses of both factors, each with its share of the damping."""
         ratio = (self.a.trace() / len(self.a)) / (self.g.trace() / len(self.g) + TINY)
         pi = ratio.sqrt().clamp(1.0 / LARGEST_PI, LARGEST_PI)
         self._inverse_a.copy_(_inverse(self.a, pi * damping**0.5))
         self._inverse_g.copy_(_inverse(self.g, damping**0.5 / pi))
 
     def natural(self, gradient: Tensor) -> Tensor:
-        """Return v [m · n] of the gradient [m · n]; 0 before the first measurement."""
+        """Return the natural gradient v [m · n] of a gradient [m · n]; 0 before the first measurement."""
         m, n = len(self.g), len(self.a) - self._biased
         matrix = gradient[: m * n].view(m, n)
         if self._biased:
@@ -203,37 +204,37 @@ class _Layer:
         return torch.cat([v[:, :n].flatten(), v[:, n:].flatten()])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the state by name."""
+        """Return both factors and their inverses by name."""
         inverses = {"inverse_a": self._inverse_a, "inverse_g": self._inverse_g}
         return {"a": self.a, "g": self.g, **inverses}
 
 
 def _inverse(factor: Tensor, damping: Tensor) -> Tensor:
-    """Return the inverse of a damped factor, by Cholesky's decomposition."""
+    """Return the inverse of ``factor`` plus a multiple of the identity, by Cholesky's decomposition."""
     least = LEAST_DAMPING * factor.trace()
     damped = factor + (damping + least) * torch.eye(len(factor), device=factor.device)
     return torch.cholesky_inverse(torch.linalg.cholesky(damped))
 
 
 def _owners(modules: Sequence[nn.Module]) -> Mapping[nn.Module, str]:
-    """Return the modules that own parameters, with their names. Raises ModelError unless K-FAC knows them."""
+    """Return the modules with parameters of their own -> name. Raises ModelError for unsupported ones."""
     owners = dict[nn.Module, str]()
     seen = dict[nn.Parameter, str]()
     for root in modules:
         for path, module in root.named_modules():
-            own = dict(module.named_parameters(recurse=False))
-            if module in owners or not own:
+            parameters = dict(module.named_parameters(recurse=False))
+            if module in owners or not parameters:
                 continue
             name = owners[module] = ".".join(filter(None, (type(root).__name__, path)))
-            if type(module) not in (nn.Linear, nn.Conv2d) and set(own) != {"log_std"}:
-                why = f"it is a {type(module).__name__} with {', '.join(own)}"
+            if type(module) not in (nn.Linear, nn.Conv2d) and set(parameters) != {"log_std"}:
+                why = f"it is a {type(module).__name__} with {', '.join(parameters)}"
                 raise _refusal(f"{name} has no Fisher matrix here", why)
             if isinstance(module, nn.Conv2d) and (
                 module.groups != 1 or isinstance(module.padding, str) or module.padding_mode != "zeros"
             ):
                 why = "a convolution must have one group, and as padding a number of zeros"
                 raise _refusal(f"{name} has no Fisher matrix here", why)
-            for key, parameter in own.items():
+            for key, parameter in parameters.items():
                 if not parameter.requires_grad:
                     raise _refusal(f"{name}.{key} is frozen", "all parameters of a layer move together")
                 if parameter in seen:

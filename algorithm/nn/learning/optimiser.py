@@ -1,4 +1,4 @@
-"""Optimisers, each over all parameters of a loss at once."""
+"""Optimisers, each over one flat storage of all parameters that a loss trains."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
 class FlatOptimiser(ABC):
-    """Optimiser over the flat storage of ``modules``, or over one that another optimiser has made.
+    """Optimiser over the flat storage of ``modules``, or over the storage of another optimiser.
 
-    A step is skipped where the gradient is not finite: parameters, moments and step count stay as they are,
-    bit for bit. The same holds where the square of its norm overflows, in single precision from 1.8e19 on.
-    In the second moment that would be a permanent infinity, which stops a parameter for ever.
+    A step is skipped if the gradient is not finite: parameters, moments and step count stay the same, bit for
+    bit. It is skipped, too, if the square of its norm overflows, in single precision from 1.8e19 on: in the
+    second moment that would be a permanent infinity, which stops a parameter for ever.
 
-    learning_rate: of a step, times ``factor``, which may be changed between steps
-    max_norm:      a longer gradient is shortened to this norm (arXiv 1211.5063, algorithm 1); infinity: never
-    skipped:       [] to which 1 is added for each step that was skipped; its own if it is None
+    modules:       trained modules, or a storage that exists
+    learning_rate: multiplied by ``factor``, which may be changed between steps
+    max_norm:      longer gradients are scaled to this norm (arXiv 1211.5063, algorithm 1); infinity: never
+    skipped:       [] counter of skipped steps, which may be shared; None: a new one
     """
 
     def __init__(
@@ -42,17 +43,17 @@ class FlatOptimiser(ABC):
         assert gradient is not None, "only targets have none"
         self.gradient = gradient  # [P] sum of the backward passes since it was zeroed
         self.learning_rate, self._factor = learning_rate, 1.0
-        # A compiled step reads it. Of one number without dimensions dynamo would begin its analysis anew.
+        # Read by compiled steps. Of shape [1]: for a changed scalar tensor dynamo would compile again.
         self._rate = torch.tensor([learning_rate], dtype=torch.float64)
         self._max_norm = max_norm
         device, dtype = self.flat.data.device, self.flat.data.dtype
         self._longest = torch.tensor(math.sqrt(torch.finfo(dtype).max), dtype=dtype, device=device)
-        self._unusable = torch.zeros((), device=device)  # 1 or 0, which is what the fused kernel reads
+        self._unusable = torch.zeros((), device=device)  # 1: skip the step, else 0, as the fused kernel reads
         self.skipped = torch.zeros((), device=device) if skipped is None else skipped
 
     @property
     def factor(self) -> float:
-        """Share of ``learning_rate`` in the next step."""
+        """Factor on ``learning_rate`` in the next step."""
         return self._factor
 
     @factor.setter
@@ -62,66 +63,66 @@ class FlatOptimiser(ABC):
 
     @abstractmethod
     def _move(self, gradient: Tensor) -> None:
-        """Step, or skip where ``_unusable`` is 1: decided on the device, so that nothing waits for it."""
+        """Change the parameters, unless ``_unusable`` is 1; decided on the device, without waiting for it."""
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
-        """Return the optimiser's state by name."""
+        """Return the optimiser's state, such as moments, by name."""
 
     def written(self) -> list[Tensor]:
-        """Return all tensors besides the parameters that a step writes into."""
+        """Return all tensors that a step changes, except for the parameters."""
         return [self._unusable, self.skipped, *self.tensors().values()]
 
     def step(self, loss: Tensor) -> Tensor:
-        """Compute the gradient of ``loss`` and step along it; see :meth:`move`."""
+        """Compute the gradient of ``loss`` and take a step along it; return its norm, [] on the device."""
         self.gradient.zero_()
         loss.backward()
         return self.move()
 
     @property
     def usable(self) -> Tensor:
-        """Success of the last step, [] bool, on the device: false where it was skipped."""
+        """Success of the last step, [] bool, on the device; false if it was skipped."""
         return self._unusable == 0.0
 
     def move(self) -> Tensor:
-        """Step along the gradient of the backward passes; see :meth:`step_along`."""
+        """Take a step along ``gradient``, the sum of backward passes; see :meth:`step_along`."""
         return self.step_along(self.gradient)
 
     def step_along(self, gradient: Tensor) -> Tensor:
-        """Step along a gradient [P], which may be changed, unless it is not finite.
+        """Take a step along a gradient [P], unless it is not finite; the tensor may be changed.
 
-        Returns the gradient's norm, a scalar on the device.
+        Returns the gradient's norm before clipping, [] on the device.
         """
         norm: Tensor = torch.linalg.vector_norm(gradient)
         torch.logical_not(norm < self._longest, out=self._unusable)  # also true for NaN
         self.skipped.add_(self._unusable)
-        if math.isfinite(self._max_norm):  # a factor on the device, so that nothing waits for it
+        if math.isfinite(self._max_norm):  # clipped by a factor on the device, without waiting for it
             gradient.mul_((self._max_norm / norm.clamp(min=1e-12)).clamp(max=1.0))
         self._move(gradient)
         return norm
 
     def reset(self) -> None:
-        """Begin anew: the whole state is zero."""
+        """Reset the whole state to zero."""
         for tensor in self.tensors().values():
             tensor.zero_()
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state of :meth:`tensors`. Raises ``ValueError`` if names or sizes differ."""
-        own = self.tensors()
-        if own.keys() != tensors.keys():
-            raise ValueError(f"optimiser state has {sorted(tensors)}, expected {sorted(own)}")
+        state = self.tensors()
+        if state.keys() != tensors.keys():
+            raise ValueError(f"optimiser state has {sorted(tensors)}, expected {sorted(state)}")
         for name, value in tensors.items():
-            if value.shape != own[name].shape:
+            if value.shape != state[name].shape:
                 raise ValueError(f"optimiser state {name} has {value.numel()} values, not {len(self.flat)}")
-            own[name].copy_(value)
+            state[name].copy_(value)
 
 
 class FlatAdam(FlatOptimiser):
-    """Adam (arXiv 1412.6980), torch's fused kernel.
+    """Adam (arXiv 1412.6980) by torch's fused kernel.
 
-    The functional form: for one tensor the bookkeeping of ``torch.optim.Adam`` costs more than the step.
+    The kernel is called directly: for one tensor the bookkeeping of ``torch.optim.Adam`` costs more than it.
 
-    epsilon:      addend of the root of the second moment
+    epsilon:      added to the root of the second moment
     beta_1:       decay of the mean of gradients
     weight_decay: λ of ``θ ← θ (1 − rate · λ)`` before a step, on weight matrices alone (arXiv 1711.05101)
     """
@@ -166,7 +167,7 @@ class FlatAdam(FlatOptimiser):
         adam(parameters, [gradient], *self._state, lr=rate, found_inf=self._unusable, **self._kernel)
 
     def _move_in_graph(self, gradient: Tensor, rate: Tensor) -> None:
-        """Take the kernel's step in operations that a compiler can fuse."""
+        """Take the same step as the kernel, in operations that a compiler can fuse."""
         usable = self._unusable == 0.0
         self._count.add_(usable)
         count = self._count.double()
@@ -187,16 +188,16 @@ class FlatAdam(FlatOptimiser):
 
 
 def _once(number: Tensor) -> Tensor:
-    """Have a number computed once, instead of in each place where the compiler would put its formula."""
+    """Return ``number``, such that compiled code computes it once, not at each place where it is used."""
     return number.as_strided((), ())
 
 
 class FlatRms(FlatOptimiser):
-    """RMSprop (Hinton's lecture 6e): g / (√E[g²] + ε), or g / √(E[g²] + ε) as TensorFlow has it.
+    """RMSprop (Hinton's lecture 6e): g / (√E[g²] + ε), or g / √(E[g²] + ε) as in TensorFlow.
 
     decay:   of the running mean of g²
     epsilon: ε
-    inside:  ε stands inside the root, and the mean begins at 1
+    inside:  ε is inside the root, and the running mean begins at 1
     """
 
     def __init__(
@@ -216,10 +217,10 @@ class FlatRms(FlatOptimiser):
         self._moved = self.flat.data
 
     def share(self, data: Tensor, square: Tensor) -> None:
-        """Move other parameters [P] from now on, and keep the mean of g² [P] in ``square``.
+        """Apply steps to the parameters ``data`` [P] from now on, and keep the mean of g² [P] in ``square``.
 
-        Both may be in memory that other processes change meanwhile: nothing is locked, and an addition may be
-        lost (arXiv 1106.5730). The modules' own parameters stay as they are.
+        Both may be in memory that other processes change concurrently: nothing is locked, and an addition may
+        be lost (arXiv 1106.5730). The modules' own parameters are not changed any more.
         """
         self._moved = data
         self._square = square
@@ -239,20 +240,20 @@ class FlatRms(FlatOptimiser):
 
     @override
     def tensors(self) -> dict[str, Tensor]:
-        """Return the mean of g²."""
+        """Return the running mean of g² as ``square_avg``."""
         return {"square_avg": self._square}
 
     @override
     def reset(self) -> None:
-        """Begin anew."""
+        """Reset the running mean of g²."""
         self._square.fill_(float(self._inside))
 
 
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with ``prefix``, without it."""
+    """Return the tensors whose names begin with ``prefix``, by names without the prefix."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def if_any(make: Callable[[Sequence[nn.Module]], FlatAdam], parts: Sequence[nn.Module]) -> FlatAdam | None:
-    """Return an optimiser of the parts' parameters, from ``make``; None if there are none."""
-    return make(parts) if any(True for part in parts for _ in part.parameters()) else None
+def if_any(make: Callable[[Sequence[nn.Module]], FlatAdam], modules: Sequence[nn.Module]) -> FlatAdam | None:
+    """Return an optimiser of the modules' parameters, from ``make``; None if there are no parameters."""
+    return make(modules) if any(True for module in modules for _ in module.parameters()) else None

@@ -1,4 +1,4 @@
-"""Default networks of extensions, where a task's ``nn.py`` has none of its own."""
+"""Default networks of extensions, which a task's ``nn.py`` may replace."""
 
 from __future__ import annotations
 

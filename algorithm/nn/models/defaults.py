@@ -1,6 +1,6 @@
-"""Default networks of a task without its own.
+"""Default networks of off-policy families, for tasks without an ``nn.py``; default encoders of all families.
 
-Convolutions for images, MLPs for everything else, and a memory by ``seq_encoder``.
+They have convolutions for images, MLPs for everything else, and the memory that ``seq_encoder`` selects.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from algorithm.ops import library
 class ModelRep(Rep):
     """Concatenated encodings of all observations, then ``dense_depth`` layers of ``dense_n`` units.
 
-    Vectors are flattened, choices one-hot, each image goes through convolutions and a layer of ``dense_n``.
-    With the default depth 0 the state of a task without images is the observation itself, as usual in SAC.
+    Vectors are flattened, choices are one-hots, and each image has convolutions and a layer of ``dense_n``
+    units. With the default depth 0 the state of a task without images is the observation itself, as usual in
+    SAC.
 
     conv:         kind of convolutions, see ``conv``; None by the size of the image
     random_shift: largest shift of images while learning, in pixels, see
-                  ``RandomShift``; 0 is none, None goes by the size of the image
+                  ``RandomShift``; 0: none; None: by the size of the image
     bounded:      features of images are normalised and bounded, see
                   :class:`~algorithm.nn.layers.encode.ImageEncoder`
     activation:   of the layers
@@ -91,9 +92,10 @@ CELLS = {"gru": GRU, "lstm": LSTM}
 
 
 class _RepWithMemory(Rep, ABC):
-    """Features of each token by the memory-less :class:`ModelRep`, and a memory of them and the actions.
+    """Base of encoders with a memory over features, by :class:`ModelRep`, and previous actions.
 
-    The state is both side by side: the current observation need not pass through the memory.
+    The state is the features and the memory's output, concatenated: the current observation need not pass
+    through the memory.
     """
 
     def __init__(self, spec: AgentSpec, features: ModelRep) -> None:
@@ -103,7 +105,7 @@ class _RepWithMemory(Rep, ABC):
 
     @abstractmethod
     def remember(self, token: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Map token [B, T, token_size] to [B, T, M] and the carries, as in :meth:`Rep.forward`."""
+        """Return the memory's output [B, T, M] for tokens [B, T, token_size], and the carries after them."""
 
     @override
     def forward(
@@ -153,7 +155,7 @@ class RecurrentRep(_RepWithMemory):
 class AttentionRep(_RepWithMemory):
     """Causal self-attention over features and previous actions, ``seq_encoder: ATTN``.
 
-    context:        tokens in a query's reach, itself included
+    context:        number of tokens that a token attends to, itself included
     dense_n, dense_depth, conv, random_shift, activation: of the features, see :class:`ModelRep`
     attn_n:         width of a token
     attn_depth:     layers
@@ -205,7 +207,7 @@ class ModelQ(nn.Module):
     """Critic of 2 layers of 256 units over state and continuous action.
 
     dense_n, dense_depth: other numbers of units and layers
-    hidden: the width of each layer instead
+    hidden: width of each layer, in place of the two above
     norm:   of the layers, see :func:`~algorithm.nn.layers.mlp.mlp`
     block:  ``residual`` or ``inverted``: each layer is a block that adds to its input, see
             :func:`~algorithm.nn.layers.mlp.residual_mlp`, :func:`~algorithm.nn.layers.inverted.inverted_mlp`
@@ -239,7 +241,7 @@ class ModelPolicy(nn.Module):
     """Policy of 2 layers of 256 units, then the action head.
 
     dense_n, dense_depth, hidden, norm, block, activation: as of :class:`ModelQ`
-    noisy: all of these layers have noisy weights, see :class:`~algorithm.nn.layers.noisy.NoisyLinear`
+    noisy: layers have noisy weights, see :class:`~algorithm.nn.layers.noisy.NoisyLinear`
     log_std: how log σ is bounded, see :class:`~algorithm.nn.layers.mlp.ActionHead`
     """
 

@@ -1,7 +1,7 @@
-"""Default networks of extensions, which a task's own replace, and their checks; more in ``world.py``.
+"""Default networks of extensions, which an ``nn.py`` may replace, and their checks; more in ``world.py``.
 
-Each is built with the agent's spec and a width, the state's S at first. Actions are flat, [..., A]: one-hots,
-then the continuous part in [-1, 1].
+The first arguments of each are the agent's spec and a width, mostly the state's S. Actions are flat,
+[..., A]: one-hots, then the continuous part in [-1, 1].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from algorithm.nn.layers.images import conv, image_layouts
 from algorithm.nn.layers.mlp import LOG_STD_RANGE, JoinedMlp, mlp
 
 BOTTLENECK = 128
-"""Z, numbers of the code of a discriminator with a bottleneck."""
+"""Z, the width of the code in a discriminator with a bottleneck."""
 
 
 class ModelForwardDynamic(JoinedMlp):
@@ -42,7 +42,7 @@ class ModelInverseDynamic(JoinedMlp):
 
 
 class ModelRND(JoinedMlp):
-    """Features of any width F: state [..., S] and action [..., A] -> [..., F]; ``feature_n`` here.
+    """Network of RND: state [..., S] and action [..., A] -> features [..., F] of any width, ``feature_n``.
 
     It is built twice, with different initial weights. ``dense_depth`` layers of ``dense_n`` units.
     """
@@ -59,24 +59,22 @@ class ModelRND(JoinedMlp):
 
 
 def check_dynamic(network: nn.Module, sizes: tuple[int, int], out_size: int | str) -> None:
-    """Run a network on zeros.
+    """Run a network of two inputs on zeros, to check its result's shape.
 
     sizes:    widths of its two inputs
-    out_size: width of its result, or the letter of a free width
-    Raises :class:`ModelError` for another shape, or an exception of the network's own.
+    out_size: width of its result, or a letter for a free width
+    Raises :class:`ModelError` for another shape, or if the network fails.
     """
     for lead in (2, 3), (1,):
         shape_of(network, [torch.zeros(*lead, size) for size in sizes], (*lead, out_size))
 
 
 class ModelRepProjection(nn.Module):
-    """Projection of states, in which they are compared, of any width: ``out_size`` here.
+    """Projection in which BYOL compares states, of any width: here ``out_size``.
 
-    Some of the rows stand for tokens that do not exist. They must not change the results of the others, so
-    there can be no batch normalisation. There is one hidden layer of ``dense_n`` units.
-
-    BYOL normalises the hidden layer over the batch, which is not needed (arXiv 2010.10241); here each row is
-    normalised on its own.
+    It has one hidden layer of ``dense_n`` units. Rows of tokens that do not exist must not change the results
+    of others, so there must be no batch norm. The paper has one, which is not needed (arXiv 2010.10241); here
+    each row is normalised on its own.
     """
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, out_size: int = 128) -> None:
@@ -91,9 +89,9 @@ class ModelRepProjection(nn.Module):
 
 
 class ModelRepPrediction(nn.Module):
-    """Prediction of the other one of a pair; ``size`` is the state's S with ATC and P with BYOL.
+    """Prediction of one view's vector from the other's; ``size`` is the state's S with ATC, and P with BYOL.
 
-    One hidden layer of ``dense_n`` units, each row normalised on its own.
+    It has one hidden layer of ``dense_n`` units; each row is normalised on its own.
     """
 
     def __init__(self, spec: AgentSpec, size: int, dense_n: int = 256) -> None:
@@ -108,7 +106,7 @@ class ModelRepPrediction(nn.Module):
 
 
 def check_projection(projection: nn.Module, state_size: int) -> int:
-    """Return the width P of its projections. Raises ModelError if it returns another shape than [B, P]."""
+    """Check a projection; return its width P. Raises ModelError if it returns another shape than [B, P]."""
     name = "ModelRepProjection"
     _, size = shape_of(projection, [torch.zeros(2, state_size)], (2, "P"), name=name)
     shape_of(projection, [torch.zeros(1, state_size)], (1, size), name=name)
@@ -128,12 +126,12 @@ def _hidden_layer(in_size: int, hidden: int, out_size: int) -> nn.Sequential:
 
 
 class ModelDiscriminator(nn.Module):
-    """``dense_depth`` layers of ``dense_n`` units with tanh, over the vector and the images' features.
+    """Discriminator of ``dense_depth`` layers of ``dense_n`` units with tanh, over a vector and images.
 
-    Images go through convolutions of their own, of the kind that suits their size. The gradient with respect
-    to the inputs is part of the loss, so a second derivative is needed.
+    Each image has convolutions, of the kind that suits its size. The gradient by the inputs is part of the
+    loss, so the layers need a second derivative.
 
-    outputs: D, numbers of a transition; 1: its logit
+    outputs: D, outputs for a transition; 1: its logit
     """
 
     def __init__(
@@ -144,7 +142,7 @@ class ModelDiscriminator(nn.Module):
         convolutions = {name: conv(layout, where=f"observation {name!r}") for name, layout in layouts.items()}
         self._names = tuple(convolutions)
         self.convolutions = nn.ModuleList(convolutions.values())
-        width = vector_size + sum(one.out_size for one in convolutions.values())
+        width = vector_size + sum(module.out_size for module in convolutions.values())
         self.net = mlp(width, [dense_n] * dense_depth, outputs, activation=nn.Tanh)
 
     @override
@@ -152,19 +150,19 @@ class ModelDiscriminator(nn.Module):
         """Return the logit [P] of P transitions, or more ``outputs`` [P, D].
 
         vector: [P, vector_size] all observations that are no images, choices as one-hots; then the flat
-                action, unless ``use_actions`` is false; then 1 where the task terminated, else 0
+                action, unless ``use_actions`` is false; then 1 if the task terminated, else 0
         images: name -> [P, C, H, W] in [0, 1] for bytes
         """
-        seen = [one(images[name]) for name, one in zip(self._names, self.convolutions, strict=True)]
+        seen = [module(images[name]) for name, module in zip(self._names, self.convolutions, strict=True)]
         logit: Tensor = self.net(torch.cat([vector, *seen], -1)).squeeze(-1)
         return logit
 
 
 class BottleneckDiscriminator(nn.Module):
-    """Discriminator of a code z ~ N(μ(x), σ²(x)) of ``BOTTLENECK`` numbers (arXiv 1810.00821, section 4).
+    """Discriminator with a code z ~ N(μ(x), σ²(x)) of ``BOTTLENECK`` numbers (arXiv 1810.00821, section 4).
 
-    body: of 2 · ``BOTTLENECK`` outputs, μ and log σ
-    beta: β [], the price of what z says of x
+    body: network with 2 · ``BOTTLENECK`` outputs, μ and log σ
+    beta: β [], the weight of the penalty on z's information about x
     """
 
     beta: Tensor
@@ -192,8 +190,10 @@ class BottleneckDiscriminator(nn.Module):
 
 
 def check_discriminator(network: nn.Module, spec: AgentSpec, vector_size: int) -> None:
-    """Run a network on zeros. Raises ModelError for another shape than [P], or its own exception."""
+    """Run a discriminator on zeros. Raises ModelError for another shape than [P], or if it fails."""
     layouts = image_layouts(spec.obs).items()
     for p in (3, 1):
-        images = {key: torch.zeros(p, one.channels, one.height, one.width) for key, one in layouts}
+        images = {
+            key: torch.zeros(p, layout.channels, layout.height, layout.width) for key, layout in layouts
+        }
         shape_of(network, (torch.zeros(p, vector_size), images), (p,))

@@ -1,4 +1,4 @@
-"""Default networks of on-policy families: layers of tanh, as in the reference implementations of PPO."""
+"""Default networks of on-policy families, with tanh as in the reference implementations of PPO."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class TanhPolicy(nn.Module):
     """Policy of 2 layers of 64 units with tanh, then the action head.
 
     dense_n, dense_depth: other numbers of units and layers
-    hidden: the width of each layer instead
+    hidden: width of each layer, in place of the two above
     std: ``parameter``: the standard deviation of each continuous action is a parameter; ``state``: it is an
-         output, as the mean
-    log_std_init: first value of the logarithm of that parameter
-    activation: instead of tanh
+         output, like the mean
+    log_std_init: initial logarithm of that parameter
+    activation: in place of tanh
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TanhPolicy(nn.Module):
 
 
 class TanhLayers(nn.Module):
-    """2 layers of 64 units with tanh, and a linear one behind them.
+    """2 layers of 64 units with tanh, then a linear layer.
 
     dense_n, dense_depth, hidden, activation: as of :class:`TanhPolicy`
     """
@@ -92,7 +92,7 @@ class TanhLayers(nn.Module):
 
 
 class TanhValue(TanhLayers):
-    """Value function; arguments as of :class:`TanhLayers`."""
+    """Value function V(s); arguments as of :class:`TanhLayers`."""
 
     def __init__(
         self,

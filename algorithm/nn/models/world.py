@@ -1,4 +1,4 @@
-"""Networks of a world model, see :mod:`algorithm.extensions.prediction`, with their default classes."""
+"""Default networks of a world model, see :mod:`algorithm.extensions.prediction`, and their checks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from algorithm.nn.layers.mlp import JoinedMlp, mlp
 from algorithm.nn.normalise import NoNormaliser
 
 DECODER_SIDE = 8
-"""Largest side of a decoder's first picture, which it then doubles."""
+"""Largest side of a decoder's first image, whose size each further layer doubles."""
 
 
 class ModelTransition(nn.Module):
     """Transition model of ``dense_depth`` layers of ``dense_n`` units over state and action.
 
-    use_extra_data: also over all observations that are no images, choices as one-hots
+    use_extra_data: its inputs include all observations that are no images, choices as one-hots
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class ModelTransition(nn.Module):
 
         state:  [..., S]
         action: [..., A] flat
-        obs:    name -> [..., *shape] of the same positions, normalised, also those without use in
-                ``ModelRep``; empty without ``use_extra_data``
+        obs:    name -> [..., *shape] of the same positions, normalised, also those that ``ModelRep`` does
+                not use; empty without ``use_extra_data``
         Returns the mean [..., S] of a normal distribution, and the input [..., S] of
         :func:`~algorithm.ops.extensions.bounded_std` for its standard deviation.
         """
@@ -70,7 +70,7 @@ class ModelReward(JoinedMlp):
 
 
 class ModelObservation(nn.Module):
-    """Observation model of ``dense_depth`` common layers of ``dense_n`` units and a head per observation."""
+    """Observation model: ``dense_depth`` common layers of ``dense_n`` units, and a head per observation."""
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, dense_depth: int = 1) -> None:
         super().__init__()
@@ -87,20 +87,20 @@ class ModelObservation(nn.Module):
     def forward(self, state: Tensor) -> dict[str, Tensor]:
         """Return the prediction of every observation by name, from state [..., S].
 
-        Numbers have [..., *shape], images of bytes on a scale from 0 to 1. Choices have one logit for each
-        category of each element, [..., Σ categories].
+        Predictions of numbers are [..., *shape], those of images of bytes scaled to [0, 1]. Predictions of
+        choices are a logit for each category of each element, [..., Σ categories].
         """
         features = self.net(state)
         return {name: head(features) for name, head in zip(self.names, self.heads, strict=True)}
 
 
 class ImageDecoder(nn.Module):
-    """Decoder of features [..., in_size] as images [..., *shape], without bounds.
+    """Decoder from features [..., in_size] to images [..., *shape] of unbounded numbers.
 
-    A linear layer makes a small picture, which transposed convolutions double up to the image's size. The
-    excess at its lower and right border is cut off.
+    A linear layer makes a small image, whose size transposed convolutions double until it is large enough.
+    Excess rows and columns at the lower and right border are cut off.
 
-    channels: of every layer between
+    channels: number of channels of the layers between
     """
 
     def __init__(self, in_size: int, layout: ImageLayout, channels: int = 32) -> None:
@@ -140,7 +140,7 @@ class _Shaped(nn.Module):
 
 
 def observed_shapes(obs: ObsSpec) -> dict[str, tuple[int, ...]]:
-    """Return name -> shape of its prediction by a ``ModelObservation``, without leading dimensions."""
+    """Return the shape of each observation's prediction by a ``ModelObservation``, by name."""
     return {
         name: (sum(categories),) if categories else shape
         for name, shape, categories in zip(obs.names, obs.shapes, obs.categories, strict=True)
@@ -157,7 +157,7 @@ def check_world(
     observation: nn.Module,
     use_extra_data: bool,
 ) -> None:
-    """Run all three on zeros. Raises ModelError with class, expected and got if a shape is wrong."""
+    """Run all three networks on zeros. Raises ModelError for a wrong shape, or if one fails."""
     for lead in (2, 3), (1, 1):
         state, action = torch.zeros(*lead, state_size), torch.zeros(*lead, spec.action.size)
         obs = NoNormaliser()({name: torch.from_numpy(x) for name, x in spec.obs.zeros(*lead).items()})
@@ -177,7 +177,10 @@ def _check(
     *,
     lead: tuple[int, ...],
 ) -> None:
-    """Check one network; ``shapes`` of its results by name: a mapping, a tuple in that order, or a tensor."""
+    """Run a network on ``inputs``, and check its results: a mapping, a tuple or a tensor.
+
+    shapes: name -> shape of each result, without ``lead``, in a tuple's order
+    """
     where = file_of(network)
     with blame(name, "forward", where):
         result = network(*inputs)
