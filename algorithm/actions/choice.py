@@ -85,7 +85,7 @@ class ActionChoice:
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor
     ) -> tuple[Mapping[str, Tensor], Tensor, list[Tensor]]:
         """Return normalised observations name -> [N, ...], states [N, S], and carries [N, *C] if any."""
-        for name, shape in self.absent.items():  # of an exported graph N is not known
+        for name, shape in self.absent.items():  # zeros without N, which an exported graph leaves open
             obs = {**obs, name: prev_action.detach()[:, :1] * prev_action.new_zeros(shape)}
         seen = self.model.normaliser(obs)
         state, after = self.model.rep(

@@ -217,10 +217,10 @@ class Agent(ABC):
 
     def pictures(self) -> dict[str, NDArray[np.uint8]]:
         """Return pictures of the last update by extensions, uint8 [H, W, C]. Waits for the device."""
-        shown = [
+        named = [
             (x.prefix + name, picture) for x in self._extensions for name, picture in x.pictures().items()
         ]
-        return {name: picture.cpu().numpy() for name, picture in shown}
+        return {name: picture.cpu().numpy() for name, picture in named}
 
     def rows(self) -> Rows:
         """Return all lines of the agent for the start screen: models, parameters, memory, algorithm."""

@@ -91,7 +91,7 @@ class DemoStore:
         batch = self._replay.windows(self._ids[chosen], places)
         return replace(batch, ids=torch.full_like(batch.ids, -1))
 
-    def show(self, normaliser: Normaliser | NoNormaliser) -> None:
+    def add_observations(self, normaliser: Normaliser | NoNormaliser) -> None:
         """Add all observations to the running statistics of ``normaliser``."""
         for episode in self._demos.episodes:
             normaliser.observe(episode.obs)

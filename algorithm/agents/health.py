@@ -115,7 +115,7 @@ def grows(values: list[float], factor: float = 1.0) -> bool:
     return len(values) > 1 and rising and values[-1] >= factor * values[0]
 
 
-def told_apart(updates_per_step: float, penalty: float, history: History) -> str | None:
+def certain_discriminator(updates_per_step: float, penalty: float, history: History) -> str | None:
     """Report a discriminator that is certain of all transitions, while returns do not rise.
 
     It is reported after six summaries and 1,000 updates. The reward of such a discriminator hardly depends

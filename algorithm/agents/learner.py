@@ -12,7 +12,7 @@ from typing_extensions import override
 from algorithm.agents.roles import Tensors
 from algorithm.core.data import StepBatch
 from algorithm.core.seeding import restore_generator
-from algorithm.nn.learning.optimiser import FlatOptimiser, below
+from algorithm.nn.learning.optimiser import FlatOptimiser, without_prefix
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 
 
@@ -102,7 +102,7 @@ class Learner:
         """
         self.roll_back(tensors)
         optim = tensors["optim"]
-        self.return_scale.load_tensors(below("returns.", optim))
+        self.return_scale.load_tensors(without_prefix("returns.", optim))
         self.updates = updates
         restored = [restore_generator(g, optim[f"random.{name}"]) for name, g in self.generators().items()]
         return all(restored)
@@ -132,5 +132,5 @@ class Learner:
 
     def _load_moments(self, optim: Mapping[str, Tensor]) -> None:
         for name, optimiser in self.optimisers().items():
-            optimiser.load_tensors(below(f"{name}.", optim))
-        self.return_scale.roll_back(below("returns.", optim))
+            optimiser.load_tensors(without_prefix(f"{name}.", optim))
+        self.return_scale.roll_back(without_prefix("returns.", optim))

@@ -65,7 +65,7 @@ def _of_plugin(name: str, kwargs: Mapping[str, Any], build: Build) -> Extension:
     assert plugin is not None, "names of built-in ones are not valid here"
     made = plugin.make(Extension, build, **kwargs)
     _check_trained(made, plugin)
-    made.prefix = f"{PLUGIN_METRICS}{type(made).__name__.lower()}/"  # no name of it is one of ours
+    made.prefix = f"{PLUGIN_METRICS}{type(made).__name__.lower()}/"  # so that no name is one of ours
     return made
 
 

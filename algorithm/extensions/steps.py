@@ -10,7 +10,7 @@ from torch import Tensor
 
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.learning.gradients import Autograd, Loss
-from algorithm.nn.learning.optimiser import FlatAdam, if_any
+from algorithm.nn.learning.optimiser import FlatAdam, optimiser_if_any
 
 
 class ExtensionSteps:
@@ -28,11 +28,11 @@ class ExtensionSteps:
     def __init__(self, extensions: Sequence[Extension], make_step: Callable[..., FlatAdam]) -> None:
         self._extensions = tuple(extensions)
         together = [x for x in extensions if x.learning_rate is None]
-        made = {"own": (if_any(make_step, [x.own for x in together]), together)}
+        made = {"own": (optimiser_if_any(make_step, [x.own for x in together]), together)}
         for x in extensions:
             if x.learning_rate is not None:
                 make = partial(make_step, learning_rate=x.learning_rate)
-                made[type(x).__name__.lower()] = if_any(make, [x.own]), [x]
+                made[type(x).__name__.lower()] = optimiser_if_any(make, [x.own]), [x]
         self._trained = [(step, group) for step, group in made.values() if step is not None]
         self.optimisers = {name: step for name, (step, _) in made.items() if step is not None}
         rounds = [extension.rounds for extension in extensions if self.optimisers]

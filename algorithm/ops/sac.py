@@ -88,7 +88,7 @@ def temperature_loss(
     The loss of arXiv 1812.05905, eq. 18.
 
     log_alpha:      scalar with gradient (the common variant in log α)
-    entropy:        [P] of the policy, without gradient; −log π(u|s) of a fresh action stands for it
+    entropy:        [P] of the policy, without gradient, or its estimate −log π(u|s) by a fresh action
     target_entropy: a number, or [P]
     share:          [P] as in :func:`policy_loss`
     Returns a scalar.

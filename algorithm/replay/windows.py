@@ -236,8 +236,8 @@ def _gather(array: NDArray[Scalar], slots: Int, missing: Bool | None) -> NDArray
 def _stacked(frames: torch.Tensor, stack: int, missing: Bool | None) -> torch.Tensor:
     """Return stacks [B, W+1, S, …] of ``frames`` [B, S−1 + W+1, …], zero where ``missing`` [B, W+1].
 
-    Each frame of the view stands in up to S stacks. The result is a copy if some token is missing, whose
-    zeros would stand where its neighbours have a frame.
+    The result is a view, in which a frame is part of up to S stacks. If a token is missing, it is a copy:
+    the token's zeros must not appear in the stacks of its neighbours.
     """
     stacked = frames.unfold(1, stack, 1).movedim(-1, 2)
     if missing is not None:

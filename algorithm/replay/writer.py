@@ -45,8 +45,8 @@ class Writer:
     def add(self, segment: Segment) -> Int:
         """Append a segment to its stream; raise ValueError, and change nothing, if it does not fit the spec.
 
-        It continues the stream's head row if that stands at ``start_step``, holds the same observation, and
-        outlives this write. Otherwise the open chain ends as truncated, and a new one begins.
+        It continues the stream's head row if that has the step ``start_step`` and the same observation, and
+        is not overwritten by this write. Otherwise the open chain ends as truncated, and a new one begins.
 
         Returns ids [L+1]: those of the transitions, then that of the newest row, which is no transition yet.
         """

@@ -15,7 +15,7 @@ from torch import Tensor
 from algorithm.agents.base import Agent
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.nn.learning.optimiser import below
+from algorithm.nn.learning.optimiser import without_prefix
 from algorithm.run.inputs import RunInputs
 from algorithm.run.state import fitting
 from algorithm.store.checkpoints.checkpoint import Checkpoint, load_checkpoint, load_replay
@@ -192,7 +192,7 @@ def begin_with_networks(
             raise _misfit(foreign, str(error)) from error
         if own is None:  # critics and values are in units of the scaled reward
             scale = agent.learner.return_scale
-            theirs = below("returns.", found.tensors.get(level("optim"), {}))
+            theirs = without_prefix("returns.", found.tensors.get(level("optim"), {}))
             if "normaliser" in parts and "statistics" in theirs:
                 scale.roll_back(theirs)
             if parts.keys() & {"q", "v"} and not _alike(scale.tensors(), theirs):

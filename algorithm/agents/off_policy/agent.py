@@ -32,8 +32,8 @@ from algorithm.agents.off_policy.setup import (
     make_store,
     prioritised,
     set_priorities,
-    show,
     staleness_in,
+    use_demonstrations,
 )
 from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.off_policy.values import with_values
@@ -60,21 +60,21 @@ class OffPolicyAgent(Agent):
         self._keys = keys = algorithm.keys(config)
         networks = make_networks(replace(inputs, spec=with_values(spec, keys)), NETWORKS)
         self.replay = make_replay(inputs, keys, networks)
-        shown = make_store(inputs, keys, networks)
+        store = make_store(inputs, keys, networks)
         self._offline = config.demonstrations.offline
-        learner = make_learner(algorithm, inputs, keys, networks, shown)
+        learner = make_learner(algorithm, inputs, keys, networks, store)
         images, last = any(len(shape) == 3 for shape in spec.obs.shapes), config.base_config.max_step
         self._compiled = compile_steps(learner, last, images=images)
-        if shown:
-            show(shown, learner, config, keys)
+        if store:
+            use_demonstrations(store, learner, config, keys)
         super().__init__(
-            inputs, learner, sources=networks.sources, demonstrations=shown, extensions=learner.extensions
+            inputs, learner, sources=networks.sources, demonstrations=store, extensions=learner.extensions
         )
         warm_up = stream(inputs.seed, "warm-up", inputs.behaviour)
         actor = self._new_actor("acting", exploring=not inputs.greedy)
         self.policy = behaviour_policy(spec, keys, actor, warm_up, greedy=inputs.greedy)
         self._recent = MetricsWindow(config.replay_config.td_error_max if prioritised(keys) else None)
-        self._before, self._batches = make_sources(shown, self.replay, learner, config.demonstrations)
+        self._before, self._batches = make_sources(store, self.replay, learner, config.demonstrations)
         self._pretraining = Pretraining(
             clone=self._clone,
             cloned=partial(learner.move_targets, 1.0),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from algorithm.agents.health import RETURNS, SIGNALS, WINDOW, History, Rule, grows, told_apart
+from algorithm.agents.health import RETURNS, SIGNALS, WINDOW, History, Rule, certain_discriminator, grows
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.console import panel
 from algorithm.core.wording import short
@@ -91,7 +91,7 @@ def critic_rules(
         ("held_back", keys.clip_epsilon > 0, partial(held_back_critic, keys)),
         ("priorities", prioritised, partial(saturated_priorities, keys, replay)),
         ("ratio", keys.use_replay_buffer, partial(ratio_not_kept, keys, replay)),
-        ("told_apart", gail.strength > 0, partial(told_apart, rate, gail.gradient_penalty)),
+        ("told_apart", gail.strength > 0, partial(certain_discriminator, rate, gail.gradient_penalty)),
         ("starved", True, partial(starved_learner, keys)),
     )
     return {name: rule for name, applies, rule in table if applies}

@@ -30,7 +30,7 @@ from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.noisy import LayerNoise
 from algorithm.nn.layers.norm import BatchNorm, BatchStatistics
 from algorithm.nn.learning.gradients import Autograd, Loss
-from algorithm.nn.learning.optimiser import FlatAdam, if_any
+from algorithm.nn.learning.optimiser import FlatAdam, optimiser_if_any
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.protocols import Obs
@@ -103,7 +103,7 @@ class OffPolicyNetworks(Learner):
         rate, adam = keys.learning_rate, partial(FlatAdam, skipped=self._skipped, beta_1=keys.adam_beta_1)
         make = partial(adam, learning_rate=rate, max_norm=keys.max_grad_norm or math.inf)
         self.critic_optimiser = make([model.rep, *model.critics], weight_decay=keys.weight_decay)
-        self.joint_optimiser = if_any(make, [extension.joint for extension in extensions])
+        self.joint_optimiser = optimiser_if_any(make, [extension.joint for extension in extensions])
         self.extension_steps = ExtensionSteps(extensions, make)
         model.make_targets(self.critic_optimiser.flat if keys.use_target_network else None)
         self.horizons = make_horizons(model, keys, extensions, self.return_scale)
@@ -112,7 +112,7 @@ class OffPolicyNetworks(Learner):
         if objective.slow_policy and keys.use_target_network:
             model.make_policy_target(self.policy_optimiser.flat)
         make_alpha = partial(adam, learning_rate=objective.learning_rate or rate)
-        self.alpha_optimiser = if_any(make_alpha, [objective])
+        self.alpha_optimiser = optimiser_if_any(make_alpha, [objective])
         every = [self.critic_optimiser, self.joint_optimiser, *self.extension_steps.optimisers.values()]
         self.critic_optimisers = [optimiser for optimiser in every if optimiser]
         self.policy_optimisers = [x for x in (self.policy_optimiser, self.alpha_optimiser) if x]

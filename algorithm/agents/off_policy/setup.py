@@ -135,10 +135,12 @@ def make_learner(
     )
 
 
-def show(store: DemoStore, learner: OffPolicyLearner, config: BehaviourConfig, keys: OffPolicyConfig) -> None:
-    """Add the demonstrations to the running statistics, and set up cloning if its strength is not 0."""
+def use_demonstrations(
+    store: DemoStore, learner: OffPolicyLearner, config: BehaviourConfig, keys: OffPolicyConfig
+) -> None:
+    """Add the demonstrations to the learner's statistics, and set up cloning if its strength is not 0."""
     cloning, model = config.behavioral_cloning, learner.model
-    store.show(model.normaliser)
+    store.add_observations(model.normaliser)
     if config.demonstrations.learned_from:
         learner.return_scale.observe(store)
     if not cloning.strength:

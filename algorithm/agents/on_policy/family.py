@@ -49,17 +49,17 @@ class OnPolicyAgent(RolloutAgent):
         networks = make_networks(inputs, NETWORKS)
         sequence = self._keys.sequence if config.run.seq_encoder else 1
         ring = Ring(inputs, networks.rep.stored_carry_shape, self._keys, block, sequence=sequence)
-        shown = ring.demonstrations()
-        extensions = extensions_of(inputs, networks, shown)
+        store = ring.demonstrations()
+        extensions = extensions_of(inputs, networks, store)
         learner = OnPolicyLearner(
             inputs, networks, self._keys, burn_in=ring.burn_in, learn=ring.sequence, extensions=extensions
         )
-        super().__init__(inputs, learner, ring, sources=networks.sources, demonstrations=shown, block=block)
+        super().__init__(inputs, learner, ring, sources=networks.sources, demonstrations=store, block=block)
         cloning = config.behavioral_cloning
         self._pretraining = Pretraining(clone=learner.clone, steps=cloning.pretrain)
-        if shown and cloning.strength:
+        if store and cloning.strength:
             sequences = max(1, ring.size // (self._keys.num_minibatch * ring.sequence))
-            learner.begin_cloning(shown, cloning, batch_size=cloning.batch_size or sequences)
+            learner.begin_cloning(store, cloning, batch_size=cloning.batch_size or sequences)
 
     @property
     @override

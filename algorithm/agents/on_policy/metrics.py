@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from algorithm.agents.health import RETURNS, SIGNALS, History, Rule, grows, told_apart
+from algorithm.agents.health import RETURNS, SIGNALS, History, Rule, certain_discriminator, grows
 from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, PpoConfig, own_block
 from algorithm.core.console import panel, readout
 from algorithm.core.errors import RUN_BLOCK
@@ -83,7 +83,7 @@ def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
     if gail.strength:
         size = keys.rollout_step * config.base_config.n_envs
         rate = keys.num_epoch * keys.num_minibatch / size
-        rules["told_apart"] = partial(told_apart, rate, gail.gradient_penalty)
+        rules["told_apart"] = partial(certain_discriminator, rate, gail.gradient_penalty)
     return rules
 
 

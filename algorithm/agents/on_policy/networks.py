@@ -141,7 +141,7 @@ class ActorCritic:
         exists = batch.obs_valid
         if self.model.rep.carry_shape != (0,):
             return self.values_of(batch.obs, batch.prev_action, batch.carry, exists)
-        # Without a memory a token has one value wherever it stands, and most stand in two windows.
+        # Without a memory a token has the same value in every window, and most tokens are in two windows.
         tokens = exists.flatten().nonzero()[:, 0]
         _, first, place = np.unique(batch.ids.flatten()[tokens], return_index=True, return_inverse=True)
         chosen = tokens[first]

@@ -50,7 +50,7 @@ class RolloutAgent(Agent):
         self._ring, self._block = ring, block
         super().__init__(inputs, learner, sources=sources, demonstrations=demonstrations, block=block)
         if demonstrations:
-            demonstrations.show(learner.model.normaliser)
+            demonstrations.add_observations(learner.model.normaliser)
         self.replay = ring.rows
         self.policy = BehaviourPolicy(
             self.spec,

@@ -159,7 +159,7 @@ class GRU(Recurrent):
 
 
 class LSTM(Recurrent):
-    """LSTM layers (Hochreiter and Schmidhuber 1997); carry [2, depth, hidden_size]: h, then c.
+    """Long short-term memory (Hochreiter and Schmidhuber 1997); carry [2, depth, hidden_size]: h, then c.
 
     The initial bias of f, the gate on the old cell state, is 1 (Jozefowicz et al. 2015).
     """

@@ -67,7 +67,7 @@ class CompiledFunction(Generic[Returned]):
         call.__code__ = call.__code__.replace(co_name=f"graph_{len(self._graphs)}")
         options: dict[str, Any] = {}
         if self._guarded is not None:
-            options["guard_filter_fn"] = partial(_matter, self._guarded)
+            options["guard_filter_fn"] = partial(_kept_guards, self._guarded)
         return torch.compile(
             call, fullgraph=True, dynamic=False, backend=self._compile, options=options or None
         )
@@ -77,7 +77,7 @@ class CompiledFunction(Generic[Returned]):
             raise NotCompilableError("it depends on Python values that change from update to update")
         for node in list(module.graph.nodes):
             if node.target is functional.linear:
-                _suit(module.graph, node, rounded=self._rounded)
+                _replace_linear(module.graph, node, rounded=self._rounded)
         module.recompile()
         device = next((x.device for x in inputs if x.is_cuda), None)
         if device is not None:
@@ -90,7 +90,7 @@ _OF_TORCH = re.compile(r"G\['(__import_)?torch(_dot_|'\])")
 """Names of guards on torch's own globals."""
 
 
-def _matter(guarded: str, entries: Sequence[Any]) -> list[bool]:
+def _kept_guards(guarded: str, entries: Sequence[Any]) -> list[bool]:
     """Return the mask of the guards to keep: those named by ``guarded``, and of globals outside of torch.
 
     Guards on parameters and on the training mode are dropped: parameters are views of storages that do not
@@ -144,7 +144,7 @@ class _OneLaunch:
         return moved
 
 
-def _suit(graph: fx.Graph, node: fx.Node, *, rounded: bool) -> None:
+def _replace_linear(graph: fx.Graph, node: fx.Node, *, rounded: bool) -> None:
     """Replace a linear layer in a graph by an operation that is faster for its shapes.
 
     A layer with a single output becomes a sum, which is fused with the computation of its input. With

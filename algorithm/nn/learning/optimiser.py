@@ -171,8 +171,8 @@ class FlatAdam(FlatOptimiser):
         usable = self._unusable == 0.0
         self._count.add_(usable)
         count = self._count.double()
-        size = _once((rate / (1.0 - self._beta_1**count)).float())
-        root = _once((1.0 - BETA_2**count).sqrt().float())
+        size = _computed_once((rate / (1.0 - self._beta_1**count)).float())
+        root = _computed_once((1.0 - BETA_2**count).sqrt().float())
         old_mean, old_square = self._moments
         mean = old_mean + (gradient - old_mean) * (1.0 - self._beta_1)
         square = old_square * BETA_2 + gradient * gradient * (1.0 - BETA_2)
@@ -187,7 +187,7 @@ class FlatAdam(FlatOptimiser):
         return {"exp_avg": self._moments[0], "exp_avg_sq": self._moments[1], "step": self._count}
 
 
-def _once(number: Tensor) -> Tensor:
+def _computed_once(number: Tensor) -> Tensor:
     """Return ``number``, such that compiled code computes it once, not at each place where it is used."""
     return number.as_strided((), ())
 
@@ -249,11 +249,13 @@ class FlatRms(FlatOptimiser):
         self._square.fill_(float(self._inside))
 
 
-def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors whose names begin with ``prefix``, by names without the prefix."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def if_any(make: Callable[[Sequence[nn.Module]], FlatAdam], modules: Sequence[nn.Module]) -> FlatAdam | None:
+def optimiser_if_any(
+    make: Callable[[Sequence[nn.Module]], FlatAdam], modules: Sequence[nn.Module]
+) -> FlatAdam | None:
     """Return an optimiser of the modules' parameters, from ``make``; None if there are no parameters."""
     return make(modules) if any(True for module in modules for _ in module.parameters()) else None

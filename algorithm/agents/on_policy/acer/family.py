@@ -107,10 +107,10 @@ class AcerAgent(RolloutAgent):
             sequence=self._keys.rollout_step,
             kept=self._keys.capacity,
         )
-        shown = ring.demonstrations()
-        extensions = extensions_of(inputs, networks, shown)
+        store = ring.demonstrations()
+        extensions = extensions_of(inputs, networks, store)
         learner = AcerLearner(inputs, networks, self._keys, burn_in=ring.burn_in, extensions=extensions)
-        super().__init__(inputs, learner, ring, sources=networks.sources, demonstrations=shown, block=BLOCK)
+        super().__init__(inputs, learner, ring, sources=networks.sources, demonstrations=store, block=BLOCK)
 
     @property
     @override
