@@ -29,7 +29,7 @@ from algorithm.agents.roles import (
 )
 from algorithm.core.console import Readout
 from algorithm.core.data import Int, State, StepBatch
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from algorithm.extensions.base import Extension
@@ -65,7 +65,7 @@ class Agent(ABC):
         sources: Mapping[str, str] | None = None,
         demonstrations: DemoStore | None = None,
         extensions: Sequence[Extension] = (),
-        block: str = RUN_BLOCK,
+        block: str = COMMON_BLOCK,
     ) -> None:
         self.spec = inputs.spec
         self.config = inputs.config

@@ -10,7 +10,7 @@ from torch import Tensor
 from algorithm.agents.learner import Learner
 from algorithm.agents.roles import DivergenceReport, Tensors
 from algorithm.core.data import SequenceBatch, State
-from algorithm.core.errors import RUN_BLOCK, NumericalError
+from algorithm.core.errors import COMMON_BLOCK, NumericalError
 from algorithm.nn.normalise import UNUSABLE
 
 PATIENCE = 10
@@ -94,7 +94,7 @@ class DivergenceMonitor:
 
     def count_new_rows(self, step: int) -> None:
         """Count a step's new transitions with TD errors that are not finite; they keep their priority."""
-        self._count(1, step, f"it was that of a new transition ({RUN_BLOCK}.use_add_with_td)")
+        self._count(1, step, f"it was that of a new transition ({COMMON_BLOCK}.use_add_with_td)")
 
     def _count(self, steps: int, step: int, cause: str) -> None:
         before, self.skipped = self.skipped, self.skipped + steps

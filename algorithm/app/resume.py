@@ -17,7 +17,7 @@ from algorithm.config.locate import EnvFolder
 from algorithm.config.resume_rules import changes, refuse
 from algorithm.core.console import Console
 from algorithm.core.data import State
-from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError
+from algorithm.core.errors import COMMON_BLOCK, StorageError, UsageError
 from algorithm.core.program import said
 from algorithm.core.reading import read_json
 from algorithm.run.context import fitted
@@ -163,7 +163,7 @@ def _never_saved(run: RunDir) -> StorageError:
     return StorageError(
         "there is nothing to resume from",
         where=run.shown(run.checkpoints),
-        why=f"the run ended before its first checkpoint ({RUN_BLOCK}.save_model_per_step)",
+        why=f"the run ended before its first checkpoint ({COMMON_BLOCK}.save_model_per_step)",
         fix=f"start a new run:\n{run.beginning(run.free_name)}",
     )
 

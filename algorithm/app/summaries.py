@@ -23,7 +23,7 @@ from algorithm.app.report.settings import config_rows
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.console import Console
-from algorithm.core.errors import RUN_BLOCK, StorageError
+from algorithm.core.errors import COMMON_BLOCK, StorageError
 from algorithm.core.extras import install_command
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
@@ -86,7 +86,7 @@ def _agent_rows(loaded: LoadedConfig, name: str, agent: Agent) -> Rows:
     keys = family(config).keys_of(config)
     rows = [*agent.rows(), *[("keys", repr(keys))] * is_dataclass(keys)]
     if loaded.file is None and agent.inputs.nn_file == loaded.env_dir / f"{config.run.nn}.py":
-        rows.insert(0, ("networks", f"{config.run.nn}.py of this folder; without: {RUN_BLOCK}.nn=null"))
+        rows.insert(0, ("networks", f"{config.run.nn}.py of this folder; without: {COMMON_BLOCK}.nn=null"))
     return rows
 
 

@@ -13,7 +13,7 @@ from algorithm.config.schema import Config, contradictions_in
 from algorithm.config.sections import PresetLayer, shipped
 from algorithm.config.tree import KeyPath, Node, to_value
 from algorithm.config.yaml_io import inline
-from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.errors import COMMON_BLOCK, UsageError
 
 if TYPE_CHECKING:  # a configuration is read before numpy is loaded
     from algorithm.core.spec import AgentSpec
@@ -43,10 +43,10 @@ CLASSES = {"rep": "ModelRep", "q": "ModelQ", "policy": "ModelPolicy"}
 _SIZES = {"dense_n", "dense_depth", "hidden", "activation"}
 """Keys of such a block that go with every other one; ``hidden`` stands for the two before it."""
 
-_OF_TARGETS = ((RUN_BLOCK, "tau"), (RUN_BLOCK, "update_target_per_step"))
+_OF_TARGETS = ((COMMON_BLOCK, "tau"), (COMMON_BLOCK, "update_target_per_step"))
 """Keys that say nothing once a section has turned the target networks off."""
 
-_RANDOM = (RUN_BLOCK, "start_step")
+_RANDOM = (COMMON_BLOCK, "start_step")
 """Key of random actions, which are a tenth of a short training."""
 
 _OF_PRIORITIES = ("alpha", "beta", "beta_increment_per_sampling", "td_error_min", "td_error_max")
@@ -137,7 +137,7 @@ class _Layering:
         values = {path: leaf.value for path, leaf in leaves.items()}
         # Recordings of others have no probabilities of their actions, which several steps would need.
         values |= (
-            {(RUN_BLOCK, "n_step"): 1, (RUN_BLOCK, "ensemble_q_reduce"): "min"}
+            {(COMMON_BLOCK, "n_step"): 1, (COMMON_BLOCK, "ensemble_q_reduce"): "min"}
             if config.demonstrations.learned_from
             else {}
         )
@@ -159,12 +159,12 @@ class _Layering:
         others: list[KeyPath] = []  # that decide it as well
         if key in ("dense_n", "dense_depth"):
             others = [(*path[:-1], "hidden")]
-        elif path == (RUN_BLOCK, "use_priority"):
+        elif path == (COMMON_BLOCK, "use_priority"):
             others = [("replay_config", key) for key in _OF_PRIORITIES]
         elif key == "learning_rate_hold" or (
             key == "learning_rate_end" and self._tree.value_at(block, "learning_rate_schedule") == "constant"
         ):
-            others = [(RUN_BLOCK, "learning_rate_schedule")]
+            others = [(COMMON_BLOCK, "learning_rate_schedule")]
         return any(map(self._tree.decides, (path, *others)))
 
     def _against(
@@ -188,8 +188,8 @@ class _Layering:
         norms = [path for path, value in values.items() if path[-1] == "norm" and "batch" in str(value)]
         run = wanted.sac_config
         if norms and run.batch_size * run.learn_step < SMALLEST_BATCH:
-            yield _contradicts(norms, [(RUN_BLOCK, "batch_size")], values)
-        targets = (RUN_BLOCK, "use_target_network")
+            yield _contradicts(norms, [(COMMON_BLOCK, "batch_size")], values)
+        targets = (COMMON_BLOCK, "use_target_network")
         theirs = [path for path in _OF_TARGETS if self._is_set(path)]
         if taken.get(targets) is False and theirs:
             yield _contradicts([targets], theirs, taken)

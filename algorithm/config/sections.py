@@ -20,7 +20,7 @@ from algorithm.config.random_params import RANDOM, draw
 from algorithm.config.schema import MERGE_KEYS, Config, field_at
 from algorithm.config.tree import Node, merge
 from algorithm.config.yaml_io import read_yaml, shown
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.fields import block_of
 
 FILE = Path(__file__).resolve().parents[1] / "sections.yaml"
@@ -187,15 +187,15 @@ def under_memory(tree: Node, seed: object, prefix: str) -> tuple[Node, dict[str,
     seed, prefix: of the draws, for the seq_encoder may be drawn
     Returns the tree, and dotted path → value of the keys that nothing else had set.
     """
-    params = (tree.find((RUN_BLOCK, RANDOM)) or Node({})).children
-    encoder = tree.value_at(RUN_BLOCK, _ENCODER)
+    params = (tree.find((COMMON_BLOCK, RANDOM)) or Node({})).children
+    encoder = tree.value_at(COMMON_BLOCK, _ENCODER)
     if _ENCODER in params:  # the faults of a draw are reported with all others
-        alone = Node({**tree.children[RUN_BLOCK].children, RANDOM: Node({_ENCODER: params[_ENCODER]})})
-        encoder = draw(Node({RUN_BLOCK: alone}), seed, prefix, [])[0].value_at(RUN_BLOCK, _ENCODER)
+        alone = Node({**tree.children[COMMON_BLOCK].children, RANDOM: Node({_ENCODER: params[_ENCODER]})})
+        encoder = draw(Node({COMMON_BLOCK: alone}), seed, prefix, [])[0].value_at(COMMON_BLOCK, _ENCODER)
     if encoder is None:
         return tree, {}
     tree, memory = _above(MEMORY, tree)
-    drawn = {f"{RUN_BLOCK}.{key}" for key in params}
+    drawn = {f"{COMMON_BLOCK}.{key}" for key in params}
     return tree, {prefix + path: value for path, value in memory.taken.items() if path not in drawn}
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 
 from typing_extensions import override
 
-RUN_BLOCK = "sac_config"
+COMMON_BLOCK = "sac_config"
 """Block of the configuration with the keys that all algorithms have, for messages that name one."""
 
 _Storage = TypeVar("_Storage", bound="StorageError")

@@ -14,7 +14,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any, TypeVar
 
-from algorithm.core.errors import RUN_BLOCK, UsageError, UserError, described
+from algorithm.core.errors import COMMON_BLOCK, UsageError, UserError, described
 
 _Kind = TypeVar("_Kind")
 
@@ -47,19 +47,19 @@ class Group:
 EXTENSIONS = Group(
     "asac.extensions",
     "extension",
-    f"{RUN_BLOCK}.extensions",
+    f"{COMMON_BLOCK}.extensions",
     instead={
-        "atc": f"{RUN_BLOCK}.siamese",
-        "byol": f"{RUN_BLOCK}.siamese",
-        "curiosity": f"{RUN_BLOCK}.curiosity",
+        "atc": f"{COMMON_BLOCK}.siamese",
+        "byol": f"{COMMON_BLOCK}.siamese",
+        "curiosity": f"{COMMON_BLOCK}.curiosity",
         "extrinsic": "reward_signals.extrinsic",
         "gail": "reward_signals.gail",
-        "prediction": f"{RUN_BLOCK}.use_prediction",
-        "rnd": f"{RUN_BLOCK}.use_rnd or reward_signals.rnd",
+        "prediction": f"{COMMON_BLOCK}.use_prediction",
+        "rnd": f"{COMMON_BLOCK}.use_rnd or reward_signals.rnd",
     },
 )
 SAMPLERS = Group("asac.samplers", "sampler", "replay_config.sampler")
-NETWORKS = Group("asac.networks", "file of networks", f"{RUN_BLOCK}.nn", own=("nn",))
+NETWORKS = Group("asac.networks", "file of networks", f"{COMMON_BLOCK}.nn", own=("nn",))
 
 PLUGIN_METRICS = "plugin/"
 """First part of the names of what an extension of another package logs."""

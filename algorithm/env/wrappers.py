@@ -15,7 +15,7 @@ from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from algorithm.core.errors import RUN_BLOCK, EnvError, UsageError, described
+from algorithm.core.errors import COMMON_BLOCK, EnvError, UsageError, described
 from algorithm.core.plugins import accepts
 from algorithm.env.env_id import advice, import_source, resolve_env_id, suggest_name
 from algorithm.env.masks import MASK, MASKS_METHOD
@@ -28,8 +28,8 @@ Wrapper = Mapping[str, Mapping[str, Any] | None]
 _KEY = "base_config.wrappers"
 
 _WITH_STATISTICS = {
-    gym.wrappers.NormalizeObservation: f"{RUN_BLOCK}.use_normalization does the same, and is saved",
-    gym.wrappers.NormalizeReward: f"{RUN_BLOCK}.reward_scaling does the same, is saved, and does not "
+    gym.wrappers.NormalizeObservation: f"{COMMON_BLOCK}.use_normalization does the same, and is saved",
+    gym.wrappers.NormalizeReward: f"{COMMON_BLOCK}.reward_scaling does the same, is saved, and does not "
     "change rewards in evaluations; eval_config.wrappers keeps a wrapper out "
     "of these",
 }

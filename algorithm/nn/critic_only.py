@@ -9,7 +9,7 @@ from math import prod
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.core.spec import OBS_COLUMNS, AgentSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.protocols import Obs, Rep
@@ -67,7 +67,7 @@ def seen_by_policy(spec: AgentSpec, hidden: Sequence[str]) -> AgentSpec:
 
     Raises UsageError for unknown names, observations that are no vectors of numbers, and all of them.
     """
-    obs, key = spec.obs, f"{RUN_BLOCK}.critic_observations"
+    obs, key = spec.obs, f"{COMMON_BLOCK}.critic_observations"
     if unknown := [name for name in hidden if name not in obs.names]:
         raise UsageError(
             f"there is no observation {unknown[0]!r}",

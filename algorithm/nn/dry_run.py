@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from algorithm.core.errors import RUN_BLOCK, ModelError, described, mend
+from algorithm.core.errors import COMMON_BLOCK, ModelError, described, mend
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.normalise import NoNormaliser
@@ -140,8 +140,8 @@ def _check_carry_shapes(rep: Rep, where: str, memory: Memory | None) -> None:
         "ModelRep does not have the memory that is configured",
         where=where,
         why=f"its carry_shape is {carry}, its stored_carry_shape {stored}; "
-        f"{RUN_BLOCK}.seq_encoder is {kinds[memory]}",
-        fix=f"change {RUN_BLOCK}.seq_encoder, or the shapes of the class",
+        f"{COMMON_BLOCK}.seq_encoder is {kinds[memory]}",
+        fix=f"change {COMMON_BLOCK}.seq_encoder, or the shapes of the class",
     )
 
 
@@ -222,7 +222,7 @@ def _halves(spec: AgentSpec, *lead: int) -> dict[str, torch.Tensor]:
 def check_q(q: nn.Module, spec: AgentSpec, state_size: int, where: str) -> None:
     """Raise :class:`ModelError` if a critic does not return [B, N]."""
     q.eval()
-    outputs = f"{RUN_BLOCK}.value_head has {spec.action.values} outputs for each value"
+    outputs = f"{COMMON_BLOCK}.value_head has {spec.action.values} outputs for each value"
     fix = f"use m.q_size(spec.action) as the width of the last layer: {outputs}" * (spec.action.values > 1)
     for batch, _ in _LEADS:
         inputs = torch.zeros(batch, state_size), torch.zeros(batch, spec.action.continuous)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar, cast, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from algorithm.core.errors import RUN_BLOCK, ModelError
+from algorithm.core.errors import COMMON_BLOCK, ModelError
 from algorithm.core.spec import AgentSpec
 from algorithm.nn import models
 from algorithm.nn.critic_only import BlindPolicy, CriticRep, seen_by_policy, width
@@ -134,7 +134,7 @@ def _with_context(
         raise ModelError(
             "nn_config.rep.context cannot be set",
             why="with attention it is burn_in_step + 1, in training and acting",
-            fix=f"change {RUN_BLOCK}.burn_in_step",
+            fix=f"change {COMMON_BLOCK}.burn_in_step",
         )
     return {"context": context, **user_args}
 
@@ -215,7 +215,7 @@ def import_networks(file: NnFile) -> ModuleType:
         raise ModelError(
             "the model file was not found",
             where=file,
-            fix=f"create it, or set {RUN_BLOCK}.nn to another name",
+            fix=f"create it, or set {COMMON_BLOCK}.nn to another name",
         )
     module_spec = importlib.util.spec_from_file_location(f"task_nn_{next(_LOADED)}", file)
     if module_spec is None or module_spec.loader is None:

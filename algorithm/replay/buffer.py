@@ -7,7 +7,7 @@ import torch
 from typing_extensions import override
 
 from algorithm.core.data import Bool, Float, Int, Segment, SequenceBatch, StepBatch, UpdateResult
-from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.core.spec import AgentSpec
 from algorithm.replay.relabel import Relabel, Relabels
 from algorithm.replay.samplers import Sampler, UniformSampler
@@ -289,5 +289,5 @@ def _check_size(batch_size: int, capacity: int) -> None:
     if batch_size >= capacity:
         raise ValueError(
             f"replay: {capacity} rows hold at most {capacity - 1} transitions, a batch of {batch_size} "
-            f"could never be drawn; raise replay_config.capacity or lower {RUN_BLOCK}.batch_size"
+            f"could never be drawn; raise replay_config.capacity or lower {COMMON_BLOCK}.batch_size"
         )

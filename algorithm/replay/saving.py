@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.open_streams import OpenStreams
 from algorithm.core.wording import Sized
 from algorithm.replay.layout import ArrayChunks, Records, SegmentFile
@@ -113,7 +113,7 @@ class SavedReplay:
         if state.arrays.keys() - {"carry"} != arrays.keys() or meta["sampler"].keys() != scalars.keys():
             raise ValueError(
                 f"replay state was saved by another sampler than {type(self._sampler).__name__}: "
-                f"set {RUN_BLOCK}.use_priority, use_replay_buffer and replay_config.sampler as they were"
+                f"set {COMMON_BLOCK}.use_priority, use_replay_buffer and replay_config.sampler as they were"
             )
 
     def _columns(self) -> dict[str, list[object]]:

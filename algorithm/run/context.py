@@ -20,7 +20,7 @@ from algorithm.agents.roles import AgentInputs, MakeReplay
 from algorithm.config.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
-from algorithm.core.errors import RUN_BLOCK, EnvError, StorageError, UsageError
+from algorithm.core.errors import COMMON_BLOCK, EnvError, StorageError, UsageError
 from algorithm.core.program import program, said
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.sources import load_demonstrations
@@ -256,7 +256,7 @@ def fitted(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> LoadedConfig
     """
     loaded = for_spaces(loaded, specs, partial(own_classes, folder=loaded.env_dir))
     return loaded.resolved(
-        RUN_BLOCK,
+        COMMON_BLOCK,
         lambda config: (
             {"compile": "off"} if config.run.compile == "auto" and not config.worth_compiling else {}
         ),

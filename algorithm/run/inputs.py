@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import COMMON_BLOCK
 from algorithm.env.env_id import resolve_env_id
 from algorithm.env.objects import EnvObject
 from algorithm.env.parameters.config import last_lessons
@@ -64,11 +64,11 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
     if loaded.config.base_config.stop_at_return == "auto":
         solved = _solved_at(loaded)
         loaded = loaded.resolved("base_config", lambda _: {"stop_at_return": solved})
-    loaded = loaded.resolved(RUN_BLOCK, _random_steps)
+    loaded = loaded.resolved(COMMON_BLOCK, _random_steps)
     if loaded.config.run.threads == "auto":
         seconds = measure_threads()
         number = fastest(seconds)
-        loaded = loaded.resolved(RUN_BLOCK, lambda _: {"threads": number})
+        loaded = loaded.resolved(COMMON_BLOCK, lambda _: {"threads": number})
         each = ", ".join(f"{1e3 * taken:.1f} ms with {n}" for n, taken in seconds.items())
         said = [f"threads: {loaded.threads}, measured: {each}"]
     set_up_process(loaded.threads)

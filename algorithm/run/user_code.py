@@ -13,7 +13,7 @@ from algorithm.agents.registry import ALGORITHMS, family
 from algorithm.config.by_spaces import CLASSES
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.core.errors import RUN_BLOCK, ModelError, UserError, described
+from algorithm.core.errors import COMMON_BLOCK, ModelError, UserError, described
 from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Plugin, find, installed, unknown
 from algorithm.env.env_id import extend_path, resolve_env_id, source_file, use_folder
 from algorithm.env.kinds import ENVS
@@ -51,7 +51,7 @@ def nn_file(config: Config, folder: Path) -> NnFile | None:
     if not inside:
         raise ModelError(
             "networks are taken only from the task's folder, or the run's own",
-            where=f"{RUN_BLOCK}.nn: {name!r}",
+            where=f"{COMMON_BLOCK}.nn: {name!r}",
             why=f"that is a file outside of {folder}, and it would be executed",
             fix="put a file there and name it; it can import from installed packages",
         )

@@ -11,7 +11,7 @@ from algorithm.app.command import show_notices
 from algorithm.config.locate import find_env
 from algorithm.config.schema import NetConfig
 from algorithm.config.yaml_io import write_yaml
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import COMMON_BLOCK
 from algorithm.store.lock import RunLock
 from algorithm.store.offers import PAST_SUCCESS
 from ds.cluster.command import connected, say
@@ -88,7 +88,7 @@ def _member(crew: Crew, plan: PopulationPlan, options: DistributedOptions, numbe
     name = f"{plan.run.name}_{number}"
     first = [PAST_SUCCESS[1]]  # members end with their generations
     if config.base_config.evolver_mode == "cem":  # the mean of networks that began apart is no network
-        first.append(f"{RUN_BLOCK}.network_seed={plan.loaded.seed}")
+        first.append(f"{COMMON_BLOCK}.network_seed={plan.loaded.seed}")
     seeded = replace(options, train=replace(options.train, seed=plan.loaded.seed + number - 1))
     roles = CommandRoles(options=seeded, name=name, first=tuple(first))
     members = MemberRoles(roles, plan.part(plan.generation, number), alone=not cluster.num_actors)

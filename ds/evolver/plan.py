@@ -11,7 +11,7 @@ from algorithm.app.cli.ds import ClusterOptions, DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
-from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError
+from algorithm.core.errors import COMMON_BLOCK, StorageError, UsageError
 from algorithm.core.program import as_typed, program
 from algorithm.core.wording import listed
 from algorithm.store.logs.upload import require_upload
@@ -157,7 +157,7 @@ def _check_unchanged(
             set(before) != set(genes.distributions),
             f"the settings that evolve are {listed(before) or 'none'}, not "
             f"{listed(list(genes.distributions)) or 'none'}",
-            f"{RUN_BLOCK}.random_params",
+            f"{COMMON_BLOCK}.random_params",
             "every member has values for the former, and none for the latter",
             "leave the keys as they were (their bounds may change), or start another population",
         ),

@@ -20,7 +20,7 @@ from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.objective import AlgorithmSpec
 from algorithm.agents.off_policy.values import make_values, with_values
 from algorithm.agents.roles import Acting, ActingInputs
-from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension, Horizon, by_horizon
@@ -67,8 +67,8 @@ def behaviour_policy(
     if keys.noise_repeat > 1 and spec.action.continuous and not greedy:
         if names := ", ".join(type(scorer).__name__ for scorer in actor.choice.scorers):
             raise UsageError(
-                f"{RUN_BLOCK}.noise_repeat is {keys.noise_repeat}, and {names} chooses among actions",
-                where=f"{RUN_BLOCK}.extensions",
+                f"{COMMON_BLOCK}.noise_repeat is {keys.noise_repeat}, and {names} chooses among actions",
+                where=f"{COMMON_BLOCK}.extensions",
                 why="with the same noise all sampled actions are the same",
                 fix="set noise_repeat: 1, or leave the extension out",
             )

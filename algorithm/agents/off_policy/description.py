@@ -10,7 +10,7 @@ from algorithm.agents.off_policy.objective import Objective
 from algorithm.agents.off_policy.rules import EAGER_FIRST
 from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.roles import AgentInputs
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.keys.demonstrations import DemoConfig
@@ -117,13 +117,13 @@ def all_notices(
     if config.replay_config.on_device and inputs.device.type == "cpu":
         lines.append("replay_config.on_device has no effect: the learner computes on the CPU")
     if keys.compile == "on" and isinstance(compiled, str):
-        lines.append(f"{RUN_BLOCK}.compile has no effect: {compiled}")
+        lines.append(f"{COMMON_BLOCK}.compile has no effect: {compiled}")
     return lines
 
 
 def too_short(keys: OffPolicyConfig, shown: DemoConfig, max_step: int) -> list[str]:
     """Return a line if the training ends before its first update; max_step: −1 for no end."""
-    before, why = keys.start_step, f"steps are random actions ({RUN_BLOCK}.start_step)"
+    before, why = keys.start_step, f"steps are random actions ({COMMON_BLOCK}.start_step)"
     if shown.warm_up_policy:
         before, why = shown.warm_up_policy, "steps fill the replay (demonstrations.warm_up_policy)"
     own_windows = keys.batch_size - int(shown.share * keys.batch_size)
@@ -131,7 +131,7 @@ def too_short(keys: OffPolicyConfig, shown: DemoConfig, max_step: int) -> list[s
         return []
     first = f"the first {before:,} {why}"
     if before < own_windows:
-        first = f"an update needs {own_windows:,} windows ({RUN_BLOCK}.batch_size)"
+        first = f"an update needs {own_windows:,} windows ({COMMON_BLOCK}.batch_size)"
     return [f"nothing will be learned: {first}, and the training ends at {max_step:,}"]
 
 
@@ -177,7 +177,7 @@ def notices(
         ),
         *_of_extensions(spec, keys, has_encoder=has_encoder),
     )
-    return [*objective.notices, *(f"{RUN_BLOCK}.{text}" for holds, text in table if holds)]
+    return [*objective.notices, *(f"{COMMON_BLOCK}.{text}" for holds, text in table if holds)]
 
 
 def _of_extensions(

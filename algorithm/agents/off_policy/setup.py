@@ -18,7 +18,7 @@ from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.schedules import FifoUpdates, RatioUpdates
 from algorithm.core.data import Int, SequenceBatch, UpdateResult
-from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.core.plugins import SAMPLERS, find
 from algorithm.core.seeding import stream_seed
 from algorithm.keys.behaviour import BehaviourConfig
@@ -200,7 +200,7 @@ def check_can_fill(replay: ReplayBuffer) -> None:
         f"fewer than a batch of {replay.batch_size}",
         where="replay_config.capacity",
         why=f"each episode takes one row more than it has transitions, of {replay.capacity} in all",
-        fix=f"raise replay_config.capacity or lower {RUN_BLOCK}.batch_size",
+        fix=f"raise replay_config.capacity or lower {COMMON_BLOCK}.batch_size",
     )
 
 

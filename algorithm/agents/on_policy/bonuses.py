@@ -11,7 +11,7 @@ from torch import Tensor
 from algorithm.agents.networks import policy_in_windows
 from algorithm.agents.on_policy.networks import CHUNK
 from algorithm.core.data import SequenceBatch
-from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.extensions.base import Context, Extension, Horizon, by_horizon, draw_all
 from algorithm.extensions.steps import ExtensionSteps
 from algorithm.nn.acting.model import ActingModel
@@ -109,7 +109,7 @@ class Bonuses:
         """Raise UsageError: learners from rollouts have no action values."""
         raise UsageError(
             "an extension needs action values",
-            where=f"{RUN_BLOCK}.extensions",
+            where=f"{COMMON_BLOCK}.extensions",
             why="algorithms that learn from rollouts have none",
             fix="leave it out, or set algorithm: SAC",
         )
@@ -142,7 +142,7 @@ def _check_serves(extension: Extension) -> None:
     if beyond:
         raise UsageError(
             f"the extension {kind.__name__} does not work with algorithms that learn from rollouts",
-            where=f"{RUN_BLOCK}.extensions",
+            where=f"{COMMON_BLOCK}.extensions",
             why=f"it has {' and '.join(beyond)}, and these use only reward_bonus and own_losses",
             fix="leave it out, or set algorithm: SAC",
         )

@@ -14,7 +14,7 @@ from functools import partial
 from algorithm.agents.health import RETURNS, SIGNALS, History, Rule, certain_discriminator, grows
 from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, PpoConfig, own_block
 from algorithm.core.console import panel, readout
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.wording import short
 from algorithm.keys.behaviour import BehaviourConfig
 
@@ -121,7 +121,7 @@ def values_learn_nothing(config: BehaviourConfig, history: History) -> str | Non
     keys, name = own_block(config), BLOCKS[config.algorithm]
     if not history.most("ppo/explained_variance") <= 0 or not _no_better(history):
         return None
-    scaling = "" if config.run.reward_scaling is True else f", or set {RUN_BLOCK}.reward_scaling to true"
+    scaling = "" if config.run.reward_scaling is True else f", or set {COMMON_BLOCK}.reward_scaling to true"
     return (
         f"values learn nothing: ppo/explained_variance is {short(history.now('ppo/explained_variance'))}, "
         f"and {_returns(history)} · raise {name}.value_coef ({keys.value_coef:g}) or {_length_key(config)}, "

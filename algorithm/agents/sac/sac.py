@@ -13,7 +13,7 @@ from typing_extensions import override
 from algorithm.actions.parts import DiscretePolicy, make_parts
 from algorithm.agents.off_policy.objective import SATURATED, Objective
 from algorithm.agents.sac.config import SacConfig
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.ops import discrete as ops
@@ -74,7 +74,7 @@ class SacObjective(Objective):
         if config.discrete_dqn_like and action.branches:
             self.words.append(f"greedy branches, ε {config.discrete_dqn_epsilon:g}")
         elif config.discrete_dqn_like:
-            self.notices = [f"{RUN_BLOCK}.discrete_dqn_like has no effect: there is no discrete action"]
+            self.notices = [f"{COMMON_BLOCK}.discrete_dqn_like has no effect: there is no discrete action"]
 
     @override
     def next_action(self, policy: HybridAction, noise: Tensor) -> tuple[Tensor, Tensor]:

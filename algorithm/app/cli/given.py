@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from algorithm.app.cli.train import TrainOptions
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.program import program
 from algorithm.store.names import directory_flags
 
@@ -25,9 +25,9 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
         "base_config.unity_args.port": options.port,
         "base_config.unity_args.fixed_port": None if options.port is None else True,
         "base_config.unity_args.editor": options.editor or None,
-        f"{RUN_BLOCK}.nn": options.nn,
+        f"{COMMON_BLOCK}.nn": options.nn,
         # Without sampling there is no density to correct with: its ratio is 1.
-        f"{RUN_BLOCK}.use_n_step_is": False if options.disable_sample else None,
+        f"{COMMON_BLOCK}.use_n_step_is": False if options.disable_sample else None,
     }
     return {path: value for path, value in keys.items() if value is not None}
 

@@ -21,7 +21,7 @@ from algorithm.app.preview.cost import Sizes, Speed, disk, measure, planned_step
 from algorithm.app.summaries import start_screen
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.core.system.memory import free_memory
 from algorithm.core.wording import clock_time, format_bytes
 from algorithm.env.base import VecEnv
@@ -109,7 +109,7 @@ def _rows(
 def _agents(context: RunContext, env: VecEnv, *, greedy: bool) -> Mapping[str, Agent]:
     """Return agents that are not compiled, which may take longer than all else. Raises as a training."""
     loaded = context.loaded
-    context.loaded = loaded.resolved(RUN_BLOCK, lambda _: {"compile": "off"})
+    context.loaded = loaded.resolved(COMMON_BLOCK, lambda _: {"compile": "off"})
     check_eval_spaces(loaded, env.specs, context.env("evaluate").specs)
     check_together(loaded, env.specs)
     return context.agents(env.specs, loaded.env_dir, greedy=greedy)

@@ -15,7 +15,7 @@ from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number, s
 from algorithm.app.report.page import FolderPage, Section, Tile, bold, code, heading, link
 from algorithm.app.report.settings import differences, options_of, preset_of
 from algorithm.config.yaml_io import inline
-from algorithm.core.errors import RUN_BLOCK
+from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, duration, info_rows, plus_minus, short
 from algorithm.env.parameters.config import lessons_by_name
@@ -31,7 +31,7 @@ _KEYS = {
     "agents": "base_config.n_envs",
     "max_iter": "base_config.max_iter",
     "max_step": "base_config.max_step",
-    "nn": f"{RUN_BLOCK}.nn",
+    "nn": f"{COMMON_BLOCK}.nn",
     "env_args": "base_config.env_args",
 }
 """Flags that set a key."""
@@ -109,7 +109,7 @@ def _behaviour(facts: Facts, behaviour: str) -> Iterator[Section]:
         return
     if facts.config is not None:
         config = facts.config.for_behaviour(behaviour)
-        sac, owes = config.sac_config, misplaced(config.algorithm, RUN_BLOCK, "replay_ratio") is None
+        sac, owes = config.sac_config, misplaced(config.algorithm, COMMON_BLOCK, "replay_ratio") is None
         ratio = number(sac.replay_ratio) if owes and sac.use_replay_buffer else None
     bands = lesson_bands(columns, lessons_by_name(facts.config.config.parameters) if facts.config else {})
     text = [] if facts.evaluations(behaviour) else ["The run was not evaluated yet."]

@@ -19,13 +19,13 @@ from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
 from algorithm.config.sections import PresetLayer
 from algorithm.config.yaml_io import inline
-from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.core.fields import facts_of
 from algorithm.core.reading import read_text
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows
 
-_OF_ONE_RUN = frozenset({"base_config.name", f"{RUN_BLOCK}.seed"})
+_OF_ONE_RUN = frozenset({"base_config.name", f"{COMMON_BLOCK}.seed"})
 _REQUIRED = frozenset(".".join(path) for path, field in fields() if facts_of(field).required)
 _MISSING = object()
 

@@ -17,7 +17,7 @@ from algorithm.agents.divergence import diverged
 from algorithm.agents.roles import Contribution, Contributor
 from algorithm.core.console import Console, Evaluation, Progress, Sections
 from algorithm.core.data import Episode
-from algorithm.core.errors import RUN_BLOCK, UserError
+from algorithm.core.errors import COMMON_BLOCK, UserError
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from algorithm.env.objects import EnvObject
@@ -65,7 +65,7 @@ class Worker:
     """
 
     def __init__(self, job: Job, stack: ExitStack) -> None:
-        loaded = job.loaded.resolved(RUN_BLOCK, lambda _: {"seed": job.seed})
+        loaded = job.loaded.resolved(COMMON_BLOCK, lambda _: {"seed": job.seed})
         # The parent watches, whatever hangs here.
         loaded = loaded.resolved("base_config", lambda _: {"env_timeout": -1})
         set_up_process(loaded.threads)

@@ -15,7 +15,7 @@ from algorithm.agents.registry import ALGORITHMS
 from algorithm.app.cli.flag_types import HUB
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.core.errors import RUN_BLOCK, UsageError
+from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Group, installed
 from algorithm.env.kinds import ENVS, OBJECT, kind_of
 from algorithm.extras.sharing.archive import CODE
@@ -73,15 +73,15 @@ _LISTED: Mapping[str, IsListed] = {
     "demonstrations.path": lambda name: name == LEFT_OUT,
     "eval_config.wrappers": _is_wrapper,
     "replay_config.sampler": _of(SAMPLERS),
-    f"{RUN_BLOCK}.nn": _of(NETWORKS),
-    f"{RUN_BLOCK}.extensions": _of(EXTENSIONS),
-    f"{RUN_BLOCK}.critic_observations": _PATH.fullmatch,
+    f"{COMMON_BLOCK}.nn": _of(NETWORKS),
+    f"{COMMON_BLOCK}.extensions": _of(EXTENSIONS),
+    f"{COMMON_BLOCK}.critic_observations": _PATH.fullmatch,
 }
 """Key -> whether it may hold a text; of entries with arguments the names. All other keys hold plain words."""
 
 _WITH_ARGUMENTS = re.compile(
     rf"(algorithm_args|base_config\.env_args|reset_config|nn_config\.\w+"
-    rf"|(base_config|eval_config)\.wrappers|replay_config\.sampler|{RUN_BLOCK}\.extensions)\..+"
+    rf"|(base_config|eval_config)\.wrappers|replay_config\.sampler|{COMMON_BLOCK}\.extensions)\..+"
 )
 """Paths below which the texts are arguments."""
 

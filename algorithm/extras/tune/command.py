@@ -19,7 +19,7 @@ from algorithm.config.resolve import lay, layers, read_edits
 from algorithm.config.sections import DEFAULT_SECTION
 from algorithm.config.tree import KeyPath, Node, from_value, to_value
 from algorithm.config.yaml_io import inline, write_yaml
-from algorithm.core.errors import RUN_BLOCK, StorageError, UsageError, visible
+from algorithm.core.errors import COMMON_BLOCK, StorageError, UsageError, visible
 from algorithm.core.reading import read_json
 from algorithm.core.system.processes import usable_cores
 from algorithm.core.wording import clock_time, counted, format_bytes, short
@@ -250,7 +250,7 @@ def _threads(loaded: LoadedConfig) -> tuple[str, ...]:
         _say(f"warning: {jobs} jobs of {threads} threads, but only {usable_cores()} cores")
     if threads != "auto" or jobs == 1:
         return ()
-    return ("-o", f"{RUN_BLOCK}.threads={max(1, usable_cores() // jobs)}")
+    return ("-o", f"{COMMON_BLOCK}.threads={max(1, usable_cores() // jobs)}")
 
 
 def _size(loaded: LoadedConfig, space: SearchSpace) -> StudySize:
