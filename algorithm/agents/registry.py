@@ -33,8 +33,8 @@ FAMILIES: dict[str, str] = {
     "ACER": "algorithm.agents.on_policy.acer",
     "TD3": "algorithm.agents.td3",
 }
-"""Value of the key ``algorithm`` -> package of the family."""
-ALGORITHMS = Group("asac.families", "algorithm", "algorithm", own=tuple(FAMILIES))
+"""``algorithm`` of a configuration -> package."""
+ALGORITHMS = Group("asac.families", "algorithm", "algorithm", built_in=tuple(FAMILIES))
 
 _SHARED = ("algorithm.agents.off_policy", "algorithm.agents")
 """Packages with metrics that several families log."""

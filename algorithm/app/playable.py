@@ -17,7 +17,7 @@ from algorithm.config.locate import EnvFolder, find_env
 from algorithm.config.resolve import Overrides
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.extras import extra
-from algorithm.core.program import said
+from algorithm.core.program import flag_or_argument
 from algorithm.core.reading import read_json
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.objects import EnvObject
@@ -148,7 +148,8 @@ class PlayableRun:
 
     def checkpoint(self, which: Ckpt | None, *, warn: Callable[[str], None]) -> Checkpoint:
         """Read a checkpoint, as `find_checkpoint`."""
-        return find_checkpoint(self.run.checkpoints, which, warn=warn, flag=said("--ckpt ", "checkpoint="))
+        flag = flag_or_argument("--ckpt ", "checkpoint=")
+        return find_checkpoint(self.run.checkpoints, which, warn=warn, flag=flag)
 
     def shown(self, saved: Checkpoint) -> str:
         """Format the checkpoint for a person."""

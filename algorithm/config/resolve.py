@@ -20,7 +20,7 @@ from algorithm.config.sections import as_section, under_memory
 from algorithm.config.tree import KeyPath, Node, from_value_at, merge, to_value
 from algorithm.config.validation import contradiction, without_environment, without_wrong
 from algorithm.config.yaml_io import inline, parse_value
-from algorithm.core.program import said
+from algorithm.core.program import flag_or_argument
 
 _FRESH_SEEDS = 2**31
 _HALF = re.compile("[\ud800-\udfff]")
@@ -106,7 +106,7 @@ def read_edits(
     overrides: Overrides, flags: Mapping[str, object], below: Node, problems: list[Problem]
 ) -> Edits:
     """Read overrides and flags once; what cannot be read goes to ``problems``. below: what they lie on."""
-    given = layers(flags, said("command line", "arguments")) if flags else ()
+    given = layers(flags, flag_or_argument("command line", "arguments")) if flags else ()
     overrides = in_blocks(overrides, below, flags)
     if isinstance(overrides, Mapping):
         texts = tuple(f"{key}={inline(value)}" for key, value in overrides.items())
@@ -264,7 +264,7 @@ def _with_seed(tree: Node, seed: int | None) -> Node:
         return tree  # the check that follows refuses the block
     if seed is None:
         return merge(tree, from_value_at(SEED_PATH, secrets.randbelow(_FRESH_SEEDS), "a fresh seed"))
-    return merge(tree, from_value_at(SEED_PATH, seed, said("--seed", "seed")))
+    return merge(tree, from_value_at(SEED_PATH, seed, flag_or_argument("--seed", "seed")))
 
 
 def _behaviours(tree: Node, problems: list[Problem]) -> dict[str, Node]:

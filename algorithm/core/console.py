@@ -1,4 +1,4 @@
-"""Console of a run: its interface, the values that it shows, and metrics that are shown together."""
+"""Console of a run: its interface, and the values, charts and lines that it shows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def panel(title: str, *, log: bool = False, aims: Mapping[str, str] | None = Non
 
 @dataclass(frozen=True)
 class Readout:
-    """One line of the live panel.
+    """One line of the status panel.
 
     fields: metric -> its name there, at most four
     """
@@ -49,7 +49,7 @@ class Readout:
 
 
 def readout(title: str, **fields: str) -> Readout:
-    """Return a line; ``fields``: name there -> metric."""
+    """Return a line of the panel; ``fields``: name in the line -> metric."""
     return Readout(title, {metric: name for name, metric in fields.items()})
 
 
@@ -105,13 +105,13 @@ class Progress:
 
     @property
     def fraction(self) -> float | None:
-        """Part of the run that is done, by the limit that comes first; None for a run without limits."""
-        parts = [
+        """Share of the run that is done, by the limit that comes first; None for a run without limits."""
+        shares = [
             done / limit
             for done, limit in ((self.step, self.max_step), (self.iteration, self.max_iter))
             if limit
         ]
-        return min(max(parts), 1.0) if parts else None
+        return min(max(shares), 1.0) if shares else None
 
     @property
     def return_mean(self) -> float | None:
@@ -120,7 +120,7 @@ class Progress:
 
 
 class Console(AbstractContextManager["Console"]):
-    """Output of a run to a person. On exit, also by an exception, the terminal is restored."""
+    """Output of a run for its user. On exit, also by an exception, the terminal is restored."""
 
     @override
     def __exit__(
@@ -161,9 +161,9 @@ class Console(AbstractContextManager["Console"]):
 
     @abstractmethod
     def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
-        """Show the result and commands to go on with: (purpose, command).
+        """Show the result, and the commands that a user may run next: (purpose, command).
 
-        doubtful: the result is hardly what was wanted; its first row says why
+        doubtful: the result is hardly good; its first row has the reason
         """
 
     @abstractmethod

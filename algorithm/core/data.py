@@ -1,4 +1,4 @@
-"""The bundles that pass between the parts. The dimension legend is in ``algorithm/README.md``.
+"""Data that packages hand to one another. The dimension legend is in ``algorithm/README.md``.
 
 B batch · K burn-in · T learned · n steps · W = K+T+n−1 window · A flat action · H action heads · C carry
 """
@@ -43,7 +43,7 @@ class Rewarded(Protocol):
     """Steps of agents with their rewards."""
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
-        """Yield a stream, its first step, its rewards, and whether its episode ended with them."""
+        """Yield (stream, its first step, its rewards, whether its episode ended with them) of each agent."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -56,7 +56,7 @@ class DemoEpisode(Sized):
     reward: Float  # [L]
     terminated: bool  # by its last step; otherwise it was truncated
     z: Float | None = None  # [L, A_c] pre-tanh value of the continuous part, where it is known
-    behaviour_logp: Float | None = None  # [L, H] of whoever acted, where it is known
+    behaviour_logp: Float | None = None  # [L, H] of the policy that acted, where it is known
 
     @property
     def length(self) -> int:
@@ -73,7 +73,8 @@ class DemoEpisode(Sized):
 class Demonstrations(Sized):
     """Episodes that fit an agent's spec, at least one.
 
-    digests: file -> SHA-256 of those from it; notices: what a person should know of the files
+    digests: file -> SHA-256 of the episodes read from it
+    notices: warnings about the files, for the user
     """
 
     episodes: Sequence[DemoEpisode]
@@ -121,7 +122,7 @@ class SequenceBatch(Sized):
         return self.reward.shape[1]
 
     def rows(self, chosen: Tensor) -> SequenceBatch:
-        """Return copies of the windows of these numbers [b]."""
+        """Return copies of the windows ``chosen`` [b], indices into the batch."""
         fields = {name: value[chosen] for name, value in vars(self).items() if name != "obs"}
         return SequenceBatch(obs={name: value[chosen] for name, value in self.obs.items()}, **fields)
 
@@ -158,7 +159,7 @@ class UpdateResult(Sized):
 class State(Sized):
     """All data from which an object continues as if it had never stopped.
 
-    arrays: by name, which may contain slashes; views of live arrays: to be written or copied before going on
+    arrays: by name, which may contain slashes; views of arrays in use: write or copy them before going on
     meta:   strict JSON: string keys, integers of any size, neither NaN nor infinity
     """
 
@@ -166,22 +167,22 @@ class State(Sized):
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def joined(cls, parts: Mapping[str, State]) -> State:
-        """Return one state of several; :meth:`part` returns them again. No name may contain a slash."""
-        arrays = {f"{name}/{k}": v for name, one in parts.items() for k, v in one.arrays.items()}
-        return cls(arrays, {name: one.meta for name, one in parts.items()})
+    def joined(cls, states: Mapping[str, State]) -> State:
+        """Join states by name into one; :meth:`part` takes them apart. No name may contain a slash."""
+        arrays = {f"{name}/{k}": v for name, state in states.items() for k, v in state.arrays.items()}
+        return cls(arrays, {name: state.meta for name, state in states.items()})
 
     def part(self, name: str) -> State:
-        """Return the part joined under ``name``. Raises KeyError if there is none."""
+        """Return the state that was joined under ``name``. Raises KeyError if there is none."""
         prefix = f"{name}/"
-        own = {k.removeprefix(prefix): v for k, v in self.arrays.items() if k.startswith(prefix)}
-        return State(own, self.meta[name])
+        arrays = {k.removeprefix(prefix): v for k, v in self.arrays.items() if k.startswith(prefix)}
+        return State(arrays, self.meta[name])
 
 
 def sent(x: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on ``device``; itself if it is there already.
 
-    To a GPU it goes by way of memory that is not paged: only then does the copy not wait.
+    A copy to a GPU goes through pinned memory: only then does it not block.
     """
     if device.type == "cuda" and x.device.type == "cpu":
         x = x.pin_memory()

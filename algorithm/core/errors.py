@@ -1,6 +1,6 @@
-"""Errors meant for a person, each with its exit code and a message on cause and remedy.
+"""Errors shown to the user, each with its exit code and a message on cause and remedy.
 
-The configuration's own error lists several of these messages at once (``algorithm.config``).
+The error of a configuration lists several of these messages at once (``algorithm.config``).
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u206
 
 
 def visible(text: str) -> str:
-    """Return text that steers no terminal: a code that it would obey, or that has no letter, is spelt out."""
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    """Return text with its control characters, text directions and surrogates spelt out.
+
+    So text from a file or another program cannot steer the terminal.
+    """
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def described(error: BaseException) -> str:
-    """Return kind and text of an error that code of others has raised, whose text may raise as well."""
+    """Return ``Kind: text`` of an error raised by foreign code, whose ``__str__`` may fail, too."""
     try:
         text = str(error)
     except Exception as second:
@@ -60,8 +63,11 @@ GYMNASIUM = (
 """Changes that an environment for gym needs."""
 
 
-def mend(error: BaseException) -> str | None:
-    """Return what to change in a user's file that cannot be imported; None where that is not known."""
+def import_fix(error: BaseException) -> str | None:
+    """Return advice on a user's file that cannot be imported: its wrong line, or gymnasium instead of gym.
+
+    None for any other error.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"correct line {error.lineno} of {error.filename}:\n{(error.text or '').rstrip()}"
     return GYMNASIUM if isinstance(error, ModuleNotFoundError) and error.name == "gym" else None
@@ -92,7 +98,7 @@ class UserError(Exception):
 
     @property
     def line(self) -> str:
-        """The same on one line, for warnings and logs."""
+        """The message on one line, for warnings and logs."""
         parts = (self.what, self.where, self.why, self.fix)
         return visible(" · ".join(" ".join(part.split()) for part in parts if part))
 
@@ -132,6 +138,6 @@ class StorageError(UserError):
 
     @classmethod
     def of(cls: type[_Storage], error: OSError, *, what: str, where: object) -> _Storage:
-        """Return an error of the operating system as one of these, with advice that suits its number."""
+        """Return the StorageError for an error of the operating system, with advice by its ``errno``."""
         advice = _ADVICE.get(error.errno or 0, "check the disk and the permissions of that folder")
         return cls(what, where=where, why=error.strerror or str(error), fix=advice)

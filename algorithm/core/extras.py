@@ -1,4 +1,4 @@
-"""Extras: what only some runs need, our own in ``algorithm/extras`` and packages of others."""
+"""Extras, which only some runs need: our code in ``algorithm/extras``, and the libraries it uses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PLACES: Mapping[str, Place] = {
     "open_wandb": Place("algorithm.extras.wandb.sink", pip="wandb"),
     "require_wandb": Place("algorithm.extras.wandb.sink", pip="wandb"),
 }
-"""Name -> its place: all that the rest of the program knows of the extras."""
+"""Name -> its place; the rest of the program reaches extras by these names alone."""
 
 BUILT_ON: Mapping[str, tuple[str, ...]] = {
     "mlagents": ("unity",),
@@ -82,7 +82,7 @@ _UNTIL = {"dmc": (3, 13)}
 def install_command(extra: str) -> str:
     """Return the command that installs an extra, of a checkout or of the installed package.
 
-    Where there is none for this version of Python, return that instead.
+    Where no library exists for this version of Python, return a sentence about that instead.
     """
     if extra in _UNTIL and sys.version_info >= _UNTIL[extra]:
         major, minor = _UNTIL[extra]
@@ -95,9 +95,9 @@ def install_command(extra: str) -> str:
 
 
 def extra(name: str) -> Any:  # noqa: ANN401 - annotate what takes it
-    """Import the module of an extra, and return what it has of that name in :data:`PLACES`.
+    """Import the module that :data:`PLACES` has for a name, and return its class or function of that name.
 
-    Raises UsageError if the extra's folder is not there. What else an import raises goes on.
+    Raises UsageError if the extra's folder is missing. Any other error of the import is passed on.
     """
     place = PLACES[name]
     try:
@@ -129,7 +129,7 @@ def _restore_command(folder: str, pip: str) -> str:
 def needs(extra: str, what: str, *, where: object = "") -> Iterator[None]:
     """Raise a failed import as a UsageError with the command that installs the extra.
 
-    what: that cannot be done without it; the subject of a sentence with a verb in the singular
+    what: task that requires the extra; the subject of a sentence with a verb in the singular
     """
     try:
         yield

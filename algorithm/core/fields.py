@@ -83,7 +83,7 @@ Limit = Annotated[
 
 
 def _named(entry: object) -> object:
-    """Turn a bare name into one without arguments."""
+    """Turn a bare name into an entry without arguments."""
     if isinstance(entry, str):
         return {entry: None}
     if isinstance(entry, dict) and len(entry) != 1:
@@ -112,26 +112,26 @@ NamedEntry = Annotated[
 
 
 def installed_name(group: Group) -> AfterValidator:
-    """Return the validator of a name, or of an `NamedEntry`, that may be one of an installed package."""
+    """Return a validator of names and `NamedEntry`s, which must be built in or of an installed package."""
 
     def check(value: Any) -> Any:  # noqa: ANN401 - as the field declares
         for name in [value] if isinstance(value, str) else value:
-            if name in group.own and name not in installed(group):
+            if name in group.built_in and name not in installed(group):
                 continue
             try:
                 find(group, name)
             except UsageError as error:
-                said = {"why": f"{error.what}: {error.why}", "fix": error.fix}
-                raise PydanticCustomError("plugin", "{why}", said) from error
+                context = {"why": f"{error.what}: {error.why}", "fix": error.fix}
+                raise PydanticCustomError("plugin", "{why}", context) from error
         return value
 
     return AfterValidator(check)
 
 
 def name_schema(group: Group) -> WithJsonSchema:
-    """Return the JSON schema of a name that is built in, or of an installed package."""
+    """Return the JSON schema of a name: a built-in one, or one of an installed package."""
     plugin = {"type": "string", "title": "a plug-in's name", "minLength": 1}
-    return WithJsonSchema({"anyOf": [{"type": "string", "enum": [*group.own]}, plugin]})
+    return WithJsonSchema({"anyOf": [{"type": "string", "enum": [*group.built_in]}, plugin]})
 
 
 ExtensionEntry = Annotated[NamedEntry, installed_name(EXTENSIONS)]
@@ -161,7 +161,7 @@ class Contradiction(NamedTuple):
 
 
 def contradicting(*rules: tuple[bool, tuple[str, ...], str, str]) -> Iterator[Contradiction]:
-    """Yield the contradictions that hold. rules: whether one does, and what it consists of."""
+    """Yield the contradictions of the rules that apply. rules: (whether it applies, keys, why, fix) each."""
     return (Contradiction(keys, why, fix) for holds, keys, why, fix in rules if holds)
 
 
@@ -173,7 +173,7 @@ class Block(BaseModel):
 
     @override
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
-        """Yield the keys that have another value than their default: a whole one has two hundred."""
+        """Yield the keys whose value differs from the default, for ``repr``: a configuration has hundreds."""
         fields = type(self).model_fields
         return ((name, value) for name, value in self if value != fields[name].default)
 
@@ -264,7 +264,7 @@ def block(
 
 
 def facts_of(key: FieldInfo) -> KeyFacts:
-    """Return what `option`, `required` or `block` stored about a key."""
+    """Return the facts that `option`, `required` or `block` stored in the declaration of a key."""
     facts = key.json_schema_extra
     return facts if isinstance(facts, KeyFacts) else KeyFacts()
 

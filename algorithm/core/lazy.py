@@ -32,14 +32,14 @@ _Annotation = type("_Annotation", (str,), {"__repr__": str.__str__})
 
 
 def _readable(value: Any) -> Any:  # noqa: ANN401 - whatever it is
-    """Return a function or a class, with annotations as they are written."""
-    for one in vars(value).values() if isinstance(value, type) else [value]:
-        if inspect.isfunction(function := inspect.unwrap(getattr(one, "__func__", one))):
+    """Make ``help`` show the annotations of a function or class as they are written; return the value."""
+    for member in vars(value).values() if isinstance(value, type) else [value]:
+        if inspect.isfunction(function := inspect.unwrap(getattr(member, "__func__", member))):
             texts = {name: text for name, text in function.__annotations__.items() if isinstance(text, str)}
             function.__annotations__ |= {name: _Annotation(text) for name, text in texts.items()}
     return value
 
 
 def of_modules(modules: Mapping[str, str]) -> dict[str, str]:
-    """Return name -> module. modules: each with the names that it has, with spaces between them."""
+    """Return name -> module, from module -> its names, separated by spaces."""
     return {name: module for module, names in modules.items() for name in names.split()}

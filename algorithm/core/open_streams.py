@@ -1,4 +1,4 @@
-"""Numbers of open streams, of one at a time or of all that take a step."""
+"""A number for each open stream, read and written for one stream or for all streams of a step."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from algorithm.core.data import Bool, Int
 
 
 class Open(NamedTuple):
-    """An open stream: the step it stands at, and its number."""
+    """An open stream: its current step, and the number stored for it."""
 
     step: int
     number: float
 
 
 class OpenStreams:
-    """The step and a number of every open stream, in arrays: a step of thousands is one of each.
+    """Step and number of every open stream, in arrays, so that thousands of them are one call.
 
-    They are listed in the order in which they were opened.
+    Iteration follows the order in which streams were opened.
 
-    kind: of the numbers
+    kind: dtype of the numbers
     """
 
     def __init__(self, kind: DTypeLike) -> None:
@@ -34,33 +34,33 @@ class OpenStreams:
         self._numbers: NDArray[Any] = np.zeros(8, kind)
 
     def __iter__(self) -> Iterator[tuple[int, Open]]:
-        """Yield each stream with what is known of it."""
+        """Yield each open stream with its step and number."""
         return ((stream, self._at(place)) for stream, place in self._places.items())
 
     def get(self, stream: int) -> Open | None:
-        """Return what is known of a stream, None unless it is open."""
+        """Return step and number of a stream; None unless it is open."""
         return self._at(self._places[stream]) if stream in self._places else None
 
     def put(self, stream: int, step: int, number: float) -> None:
-        """Open a stream, or renew what is known of it."""
+        """Open a stream, or replace its step and number."""
         place = self._place(stream)
         self._steps[place] = step
         self._numbers[place] = number
 
     def close(self, stream: int) -> Open | None:
-        """Forget a stream; return what was known of it, None unless it was open."""
+        """Close a stream and return its step and number; None unless it was open."""
         known = self.get(stream)
         if known is not None:
             self._free.append(self._places.pop(stream))
         return known
 
     def of(self, streams: Int) -> tuple[Bool, Int, NDArray[Any]]:
-        """Return which of ``streams`` [N] are open, and their steps and numbers; any of the others."""
+        """Return which of ``streams`` [N] are open, their steps and numbers; arbitrary ones if closed."""
         places = self._find(streams)
         return places >= 0, self._steps[places], self._numbers[places]
 
     def renew(self, streams: Int, steps: Int, numbers: NDArray[Any], ended: Bool) -> None:
-        """Open N different streams, or renew what is known of them; close those that have ``ended``."""
+        """Open N different streams or replace their steps and numbers; close those that have ``ended``."""
         for stream in streams[ended].tolist():
             self.close(stream)
         on = ~ended

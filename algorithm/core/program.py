@@ -35,7 +35,7 @@ def program(script: str = "main.py") -> list[str]:
 
 
 def python_arguments(script: str = "main.py") -> tuple[str, ...]:
-    """Return what Python runs a program by: a checkout's script, or the module of an installed package."""
+    """Return Python's arguments for a program: a checkout's script, or ``-m`` and an installed module."""
     file = _CHECKOUT / script
     return (str(file),) if file.is_file() else ("-m", _SCRIPTS[script][1])
 
@@ -50,14 +50,14 @@ def _is_script(typed: Path) -> bool:
     return typed.name in _SCRIPTS and ours.is_file() and (not typed.is_file() or typed.samefile(ours))
 
 
-def said(flag: str, argument: str) -> str:
-    """Return how a person says something: a flag of the command that was typed, an argument in Python."""
+def flag_or_argument(flag: str, argument: str) -> str:
+    """Return ``flag`` if a command was typed, and ``argument`` if a Python program imported the package."""
     typed = Path(sys.argv[0])
     return flag if _is_module(typed) or typed.stem in _COMMANDS or _is_script(typed) else argument
 
 
 def as_typed(text: str) -> str:
-    """Return a text with its commands as this program is started; those of a checkout stay as they are."""
+    """Return a text whose ``python main.py`` are the command that started this program, e.g. ``asac``."""
     for script in _SCRIPTS:
         words = program(script)
         if Path(words[-1]).name != script:

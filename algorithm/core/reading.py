@@ -43,20 +43,20 @@ def open_plain(path: Path, limit: int, *, follow: bool = False) -> BinaryIO:
         if error.errno == errno.ENXIO:  # a socket
             raise ValueError("it is not a regular file") from error
         raise
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
         os.close(handle)
         raise ValueError("it is not a regular file")
-    if found.st_size > limit:
+    if status.st_size > limit:
         os.close(handle)
-        raise ValueError(f"it has {found.st_size:,} bytes, far too many")
+        raise ValueError(f"it has {status.st_size:,} bytes, far too many")
     return os.fdopen(handle, "rb")
 
 
 def check_zip(stream: BinaryIO, limit: int) -> None:
     """Raise ValueError for a zip whose directory has more than ``limit`` bytes: ``zipfile`` reads all of it.
 
-    Raises BadZipFile for what ends in another way than a zip without a comment.
+    Raises BadZipFile for a file that does not end as a zip without a comment does.
     """
     end = stream.seek(0, os.SEEK_END)
     stream.seek(max(0, end - _ZIP_END))
@@ -86,7 +86,7 @@ def read_bytes(path: Path, limit: int = TEXT, *, follow: bool = False) -> bytes:
 
 
 def read_text(path: Path, limit: int = TEXT, *, follow: bool = False) -> str:
-    """Return the same as text; bytes that are no UTF-8 are a ValueError."""
+    """Return the same as :func:`read_bytes`, as text. Raises ValueError also for bytes that are no UTF-8."""
     return read_bytes(path, limit, follow=follow).decode("utf-8")
 
 

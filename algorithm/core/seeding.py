@@ -1,4 +1,4 @@
-"""Random streams of a run, derived from one seed by name, so that none depends on another's use."""
+"""Random numbers of a run: generators by name from one seed, so that none depends on another's use."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def stream_seed(seed: int, *names: str | int) -> int:
-    """Return a 63-bit seed for the stream ``names`` of the run ``seed``, the same on every machine."""
+    """Return a 63-bit seed derived from the run's ``seed`` and ``names``, the same on every machine."""
     words = [name if isinstance(name, int) else zlib.crc32(name.encode()) for name in names]
     return int(np.random.SeedSequence([seed, *words]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
-    """Return a numpy generator for the stream ``names``."""
+    """Return a numpy generator of random numbers, seeded from the run's ``seed`` and ``names``."""
     return np.random.default_rng(stream_seed(seed, *names))
 
 
 def episode_seeds(seed: int, purpose: str) -> Callable[[int, int], int]:
-    """Return a function (environment index, episode number) -> reset seed, for one purpose.
+    """Return a function (environment index, episode number) -> seed of the reset, for one purpose.
 
     A seed has 31 bits, which every simulator accepts.
     """
@@ -33,10 +33,10 @@ def episode_seeds(seed: int, purpose: str) -> Callable[[int, int], int]:
 
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
-    """Continue from ``state``, which ``get_state`` of another generator returned.
+    """Set a generator to ``state``, which ``get_state`` of another generator returned.
 
-    Returns False, with nothing changed, if that one belonged to another kind of device: each kind has an
-    algorithm of its own, and a state of another size.
+    Return False, with nothing changed, if that generator was of another kind of device: each kind has its
+    own algorithm and size of state.
     """
     if state.shape != generator.get_state().shape:
         return False

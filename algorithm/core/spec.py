@@ -40,7 +40,7 @@ DEFAULT_BEHAVIOUR = "default"
 
 
 def image_order(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = "") -> tuple[int, ...] | None:
-    """Return the axes of an image: height, width, then those of its channels; None for what is no image.
+    """Return the axes of an image: height, width, then those of its channels; None if it is no image.
 
     An image has rank 3 or 4, or is uint8 of rank 2 (one channel). In rank 3 the smaller of first and last
     axis is the channels; the last if they are equal. Rank 4 has frames first, then as rank 3. Both of its
@@ -67,20 +67,20 @@ def image_order(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = ""
 
 @dataclass(frozen=True, repr=False)
 class ObsSpec:
-    """A mix of named observations, in a fixed order.
+    """Named observations of an agent, in a fixed order.
 
     names:      one per observation; one that is not a Dict or Tuple is called ``obs``.
     shapes:     without batch or time dimension.
     dtypes:     numpy dtype names as the replay stores them; of real numbers ``float32``, or ``float64`` if
-                they come so.
+                the environment has that.
     categories: of an observation made of choices, the number of values of each of its elements, which count
                 from 0; empty for numbers. Left out: there are no such observations.
     stacks:     frames along the first axis. An observation adds the last one; the others come from the
                 observations before it, or repeat the first one. 1 is no stack. Left out: there are no stacks.
     axes:       of an image, where the simulator names them: ``HWC`` or ``CHW`` for the order of height, width
-                and channels; empty where the shape has to tell. Left out: it has to everywhere.
+                and channels; empty where the shape decides. Left out: the shape decides everywhere.
     ranges:     of images and bytes, the smallest and the largest number, which networks see as 0 and 1; None
-                where the space does not tell. Left out: 0 to 255 for bytes.
+                where the space has no bounds. Left out: 0 to 255 for bytes.
     """
 
     names: tuple[str, ...]
@@ -163,10 +163,11 @@ class ActionSpec:
 
     branches:    number of choices of each discrete branch; empty when there is none.
     continuous:  size of the continuous part; 0 when there is none.
-    description: mapping to the environment's own action, for a person; by default the layout in words.
-    squash:      function from the policy's z to the continuous part u, a family's; ``clip`` cuts z off at ±1.
-    records:     of the policy that acts, a family's: the log-probabilities of an action's parts, or its whole
-                 distribution.
+    description: mapping to the environment's own action, in words; by default the layout.
+    squash:      function from the policy's z to the continuous part u; ``clip`` cuts z off at ±1. The
+                 algorithm sets it.
+    records:     what is stored of the policy that acts: the log-probabilities of an action's parts, or its
+                 whole distribution. The algorithm sets it.
     values:      K, outputs of a critic for each of its values.
     """
 
@@ -219,9 +220,9 @@ class ActionSpec:
 
     @property
     def record_size(self) -> int:
-        """H: numbers that are stored of the policy that acts.
+        """H, how many numbers are stored of the policy that acts, see ``records``.
 
-        Of a whole distribution log μ of each choice, then mean and log σ of each continuous action.
+        A whole distribution is log μ of each choice, then mean and log σ of each continuous action.
         """
         return self.num_heads if self.records == "logp" else self.discrete + 2 * self.continuous
 
@@ -232,13 +233,13 @@ class ActionSpec:
         return tuple(slice(end - width, end) for end, width in zip(ends, self.branches, strict=True))
 
     def squashed(self, z: NDArray[np.float32], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """Return u of z, any shape; ``out`` receives it."""
+        """Return the bounded action u = ``squash``(z), of any shape; written into ``out`` if there is one."""
         if self.squash == "tanh":
             return np.tanh(z, out=out)
         return np.clip(z, np.float32(-1.0), np.float32(1.0), out=out)
 
     def unsquashed(self, u: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the z of u in [-1, 1], any shape; where ``tanh`` rounds to ±1 that is ±``Z_LIMIT``."""
+        """Return the z of u in [-1, 1], of any shape; where ``tanh`` rounds to ±1, ±``Z_LIMIT``."""
         if self.squash == "clip":
             return u.copy()
         with np.errstate(divide="ignore"):  # of ±1, which the limit takes back
@@ -283,7 +284,7 @@ class AgentSpec:
     """Observations and actions of one behaviour.
 
     limits: bounds of numbers and first choices in the environment's own spaces, by name, as text: learning
-            does not depend on them, and what was learned does.
+            does not depend on them, but the result of learning does.
     """
 
     obs: ObsSpec

@@ -24,8 +24,8 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 class Segment(Sized):
     """L consecutive transitions of one stream, as numpy; the last observation has no action yet.
 
-    Its first observation *is* the stream's head row if the stream has the same one at ``start_step``. A step
-    may be terminated or truncated only at the segment's end.
+    A stream is an agent's transitions, episode after episode. The first observation is the stream's newest
+    row if that is the one at ``start_step``. Only the last step may be terminated or truncated.
     """
 
     stream: int
@@ -48,12 +48,12 @@ class Segment(Sized):
         return len(self.reward)
 
     def new_obs(self, names: Sequence[str]) -> dict[str, Array]:
-        """Return the observations that are new: the first one only at an episode's start."""
+        """Return the observations that the stream has not had: the first one only at an episode's start."""
         new = slice(0 if self.start_step == 0 else 1, None)
         return {name: self.obs[name][new] for name in names}
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
-        """Yield the stream, its first step, its rewards, and whether its episode ended with them."""
+        """Yield once: the stream, its first step, its rewards, and whether its episode ended with them."""
         yield (
             self.stream,
             self.start_step,
@@ -96,7 +96,7 @@ class StepBatch(Sized):
 
     @cached_property
     def again(self) -> tuple[Int, Int]:
-        """Rows [k] whose streams come again, and of each the next row of its stream [k]."""
+        """Rows [k] whose stream has a later row in the batch, and that next row of each [k]."""
         if self.one_chain:
             rows = np.arange(len(self))
             return rows[:-1], rows[1:]
@@ -114,7 +114,7 @@ class StepBatch(Sized):
 
     @cached_property
     def follows(self) -> Int | None:
-        """Row [N] that each one follows, −1 for none; None where each stream is there once."""
+        """Row that each row follows in its episode [N], −1 for none; None if each stream has one row only."""
         if self.one_chain and len(self) > 1:
             return np.arange(-1, len(self) - 1)
         before, after = self.again
@@ -132,7 +132,7 @@ class StepBatch(Sized):
 
     @property
     def torn(self) -> bool:
-        """An episode breaks off among the rows: another one of its stream begins, and it has no end."""
+        """Whether an episode breaks off among the rows: no row ends it, but its stream has a new episode."""
         if self.one_chain or self.follows is None:
             return False
         before, after = self.again
@@ -140,13 +140,13 @@ class StepBatch(Sized):
 
     @cached_property
     def one_chain(self) -> bool:
-        """Each row follows the one before; also of one row."""
+        """Whether each row follows the one before; true for a single row."""
         streams, steps = self.streams, self.start_steps
         breaks = (streams[1:] != streams[:-1]) | (steps[1:] - steps[:-1] != 1) | self.ended[:-1]
         return not np.count_nonzero(breaks)
 
     def chain(self) -> Segment:
-        """Return the rows, each of which follows the one before, as one segment."""
+        """Return the rows as one segment; each must follow the one before (:attr:`one_chain`)."""
         rest = ("action", "z", "behaviour_logp", "reward", "terminated", "truncated", "lag")
         return Segment(
             stream=self.streams.item(0),
@@ -158,37 +158,37 @@ class StepBatch(Sized):
         )
 
     def moved(self, first: int, lag: int) -> StepBatch:
-        """Return the same rows, of streams that count from ``first``; their order stays known."""
-        other = object.__new__(StepBatch)  # replace() would forget it
+        """Return the rows with ``first`` added to the numbers of streams, and with another ``lag``."""
+        other = object.__new__(StepBatch)  # replace() would lose the cached order of the rows
         vars(other).update(vars(self), streams=self.streams + first, lag=lag)
         return other
 
-    def acted_on(self, own: NDArray[Scalar], after: NDArray[Scalar]) -> NDArray[Scalar]:
-        """Return what each row acted on [N, ...].
+    def acted_on(self, own_values: NDArray[Scalar], after: NDArray[Scalar]) -> NDArray[Scalar]:
+        """Return the value before each row's action [N, ...], such as the observation that it acted on.
 
-        own: [M, ...] of the rows that follow none; after: [N, ...] what came after each row
+        own_values: [M, ...] of the rows that follow none; after: [N, ...] the values after each row
         """
         if self.follows is None:
-            return own
-        whole, first = np.empty((len(self), *own.shape[1:]), own.dtype), self.follows < 0
-        whole[first] = own
+            return own_values
+        whole, first = np.empty((len(self), *own_values.shape[1:]), own_values.dtype), self.follows < 0
+        whole[first] = own_values
         whole[~first] = after[self.follows[~first]]
         return whole
 
     def columns(self) -> dict[str, Array]:
         """Return all arrays by name; those of observations as ``obs/NAME`` and ``next_obs/NAME``."""
-        found: dict[str, Array] = {}
+        columns: dict[str, Array] = {}
         for field in _ARRAYS:
             value = getattr(self, field)
             if isinstance(value, dict):
-                found |= {f"{field}/{name}": array for name, array in value.items()}
+                columns |= {f"{field}/{name}": array for name, array in value.items()}
             else:
-                found[field] = value
-        return found
+                columns[field] = value
+        return columns
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Array]) -> StepBatch:
-        """Return the transitions whose :meth:`columns` these are."""
+        """Return the batch of which :meth:`columns` has returned ``columns``."""
         arrays: dict[str, Any] = {"obs": {}, "next_obs": {}}
         for name, array in columns.items():
             kind, slash, key = name.partition("/")
@@ -207,8 +207,8 @@ class StepBatch(Sized):
         begins = np.flatnonzero(self.start_steps == 0)
         if not len(begins):
             return {name: self.next_obs[name] for name in names}
-        own = begins if self.follows is None else self.start_steps[self.follows < 0] == 0
-        return {name: np.insert(self.next_obs[name], begins, self.obs[name][own], 0) for name in names}
+        initial = begins if self.follows is None else self.start_steps[self.follows < 0] == 0
+        return {name: np.insert(self.next_obs[name], begins, self.obs[name][initial], 0) for name in names}
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
         """Yield each stream, its step, its reward, and whether its episode ended."""
@@ -227,22 +227,22 @@ class StepBatch(Sized):
         for i, (stream, start) in enumerate(
             zip(self.streams.tolist(), self.start_steps.tolist(), strict=True)
         ):
-            one = slice(i, i + 1)
+            row = slice(i, i + 1)
             yield Segment(
                 stream=stream,
                 start_step=start,
                 obs={name: value[i] for name, value in obs.items()},
                 action_mask=mask[i],
                 carry=carry[i],
-                action=self.action[one].copy(),
-                z=self.z[one].copy(),
-                behaviour_logp=self.behaviour_logp[one].copy(),
-                reward=self.reward[one].copy(),
-                terminated=self.terminated[one].copy(),
-                truncated=self.truncated[one].copy(),
+                action=self.action[row].copy(),
+                z=self.z[row].copy(),
+                behaviour_logp=self.behaviour_logp[row].copy(),
+                reward=self.reward[row].copy(),
+                terminated=self.terminated[row].copy(),
+                truncated=self.truncated[row].copy(),
                 lag=self.lag,
             )
 
 
-_ARRAYS = tuple(one.name for one in fields(StepBatch) if one.name != "lag")
+_ARRAYS = tuple(column.name for column in fields(StepBatch) if column.name != "lag")
 """Fields with arrays."""

@@ -1,4 +1,4 @@
-"""Numbers and tables in the form that a person reads."""
+"""Numbers and tables as text for the user."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from typing_extensions import override
 
 Rows = Sequence[tuple[str, str]]
-"""Lines of a table for a person: (name, text)."""
+"""Lines of a table: (name, text)."""
 
 
 class Sized:
-    """Base of data classes with ``repr=False``: theirs shows shapes instead of arrays, and no empty ones."""
+    """Base of data classes with ``repr=False``: their ``repr`` shows shapes of arrays, and no empty ones."""
 
     @override
     def __repr__(self) -> str:
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        there = {name: one for name, one in values.items() if one is not None and 0 not in shape(one)}
+        there = {name: value for name, value in values.items() if value is not None and 0 not in shape(value)}
         parts = [f"{name}={sized(value)}" for name, value in there.items()]
         return f"{type(self).__name__}({', '.join(parts)})"
 
@@ -34,7 +34,7 @@ def sized(value: Any) -> str:  # noqa: ANN401 - as above
     if hasattr(value, "dtype"):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name}: {sized(one)}' for name, one in value.items())}}}"
+        return f"{{{', '.join(f'{name}: {sized(element)}' for name, element in value.items())}}}"
     if isinstance(value, list | tuple) and len(value) > 3:
         return f"{len(value)} of {type(value[0]).__name__}"
     return repr(value)

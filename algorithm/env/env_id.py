@@ -18,7 +18,7 @@ from typing import TypeGuard, cast
 import gymnasium as gym
 from gymnasium.envs.registration import EnvCreator
 
-from algorithm.core.errors import GYMNASIUM, EnvError, mend
+from algorithm.core.errors import GYMNASIUM, EnvError, import_fix
 from algorithm.core.extras import install_command
 from algorithm.env.lanes.contract import TensorEnv
 from algorithm.env.pool.process_exit import exits_as_errors
@@ -218,7 +218,7 @@ def advice(error: BaseException, otherwise: str) -> str:
                 return install_command(extra)
     if isinstance(error, AssertionError) and _raised_in(error, "gymnasium_robotics"):
         return f"it may need an older MuJoCo than is installed, {install_command('robotics')}"
-    return mend(error) or otherwise
+    return import_fix(error) or otherwise
 
 
 def _raised_in(error: BaseException, package: str) -> bool:

@@ -100,7 +100,7 @@ _BUILT_IN = (UNITY, GYM, DM_CONTROL, TENSOR, ENVPOOL, PLAYGROUND, BRAX, OBJECT)
 KINDS: Mapping[str, EnvKind] = {kind.name: kind for kind in _BUILT_IN}
 """``base_config.env_type`` → built-in kind; for those of other packages see :func:`kind_of`."""
 
-ENVS = Group("asac.envs", "kind of environment", "base_config.env_type", own=tuple(KINDS))
+ENVS = Group("asac.envs", "kind of environment", "base_config.env_type", built_in=tuple(KINDS))
 
 
 def kind_of(name: str) -> EnvKind:

@@ -13,7 +13,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from typing_extensions import override
 
 from algorithm.core.errors import GYMNASIUM, UsageError, described
-from algorithm.core.plugins import accepts
+from algorithm.core.plugins import mismatch
 from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.env.lanes.contract import TensorEnv
 from algorithm.env.second import copied, second
@@ -73,7 +73,7 @@ class EnvMaker(EnvSource):
     @override
     def __call__(self, **kwargs: object) -> gym.Env[Any, Any]:
         make, mode = self._make.fn, kwargs.get("render_mode")
-        if mode is not None and accepts(make, **kwargs):
+        if mode is not None and mismatch(make, **kwargs):
             kwargs.pop("render_mode")
         env: object = make(**kwargs)
         if not isinstance(env, gym.Env):

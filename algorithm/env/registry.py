@@ -12,7 +12,7 @@ from typing_extensions import TypeIs, override
 
 from algorithm.core.errors import UsageError
 from algorithm.core.extras import extra
-from algorithm.core.plugins import accepts
+from algorithm.core.plugins import mismatch
 from algorithm.core.program import as_typed
 from algorithm.env.base import VecEnv
 from algorithm.env.env_id import resolve_env_id, use_folder
@@ -102,9 +102,9 @@ def load_maker(kind: EnvKind) -> Maker:
     maker: Maker = extra(kind.extra_name) if kind.extra_name else plugin.load()
     if _is_recipe(maker):
         names = [one.name for one in fields(GymRecipe)]
-        why, taken = accepts(maker, **dict.fromkeys(names)), f"a recipe is made from {', '.join(names)} only"
+        why, taken = mismatch(maker, **dict.fromkeys(names)), f"a recipe is made from {', '.join(names)} only"
     elif VecEnv in maker.__mro__ if isinstance(maker, type) else callable(maker):
-        why, taken = accepts(maker, None), "it must take an algorithm.env.request.EnvRequest"
+        why, taken = mismatch(maker, None), "it must take an algorithm.env.request.EnvRequest"
     else:
         raise plugin.error(
             "makes no environments",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from algorithm.core.errors import COMMON_BLOCK, EnvError, UsageError, described
-from algorithm.core.plugins import accepts
+from algorithm.core.plugins import mismatch
 from algorithm.env.env_id import advice, import_source, resolve_env_id, suggest_name
 from algorithm.env.masks import MASK, MASKS_METHOD
 from algorithm.env.outputs import Remark, results_of
@@ -159,7 +159,7 @@ def _with_masks(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     known = isinstance(env.action_space, gym.spaces.Box) or (
         isinstance(seen, gym.spaces.Dict) and MASK in seen.spaces
     )
-    if known or not env.has_wrapper_attr(MASKS_METHOD) or accepts(env.get_wrapper_attr(MASKS_METHOD)):
+    if known or not env.has_wrapper_attr(MASKS_METHOD) or mismatch(env.get_wrapper_attr(MASKS_METHOD)):
         return env
     return env if any(isinstance(one, MasksInInfos) for one in wrappers_around(env)) else MasksInInfos(env)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from algorithm.core.errors import COMMON_BLOCK, ModelError, described, mend
+from algorithm.core.errors import COMMON_BLOCK, ModelError, described, import_fix
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.normalise import NoNormaliser
@@ -39,7 +39,7 @@ class blame:  # noqa: N801 - reads as a statement: with blame(...)
             f"{'.'.join(filter(None, (self.name, self.method)))} failed{self.details}",
             where=f"{self.where}{line}",
             why=described(error),
-            fix=mend(error) or "",
+            fix=import_fix(error) or "",
         ) from error
 
 

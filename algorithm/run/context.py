@@ -21,7 +21,7 @@ from algorithm.config.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import COMMON_BLOCK, EnvError, StorageError, UsageError
-from algorithm.core.program import program, said
+from algorithm.core.program import flag_or_argument, program
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.sources import load_demonstrations
 from algorithm.env.base import VecEnv
@@ -140,7 +140,9 @@ class RunContext:
         if self.loaded.config.base_config.on_non_finite == "drop":
             return Drop(self.faults, most=most)
         command = shlex.join([*program(), task, "--check", f"--seed={self.loaded.seed}"])
-        again = said(command, f"asac.check({task!r})") if self.given is None else "asac.check(env)"
+        again = (
+            flag_or_argument(command, f"asac.check({task!r})") if self.given is None else "asac.check(env)"
+        )
         return Stop(f"{again}    (plays random actions; reset(seed=…) begins this very episode)")
 
     def agents(

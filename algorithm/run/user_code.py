@@ -73,7 +73,7 @@ def own_classes(config: Config, folder: Path) -> set[str]:
 
 
 def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:
-    if name not in (*NETWORKS.own, *installed(NETWORKS)):
+    if name not in (*NETWORKS.built_in, *installed(NETWORKS)):
         files = [file.relative_to(folder).with_suffix("").as_posix() for file in sorted(folder.glob("*.py"))]
         raise unknown(
             NETWORKS,

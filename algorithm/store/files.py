@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from algorithm.core.errors import StorageError, UsageError
-from algorithm.core.program import said
+from algorithm.core.program import flag_or_argument
 from algorithm.core.system.files import open_file, replace, sync, sync_folder
 
 _DRAFT = ".tmp"
@@ -154,7 +154,7 @@ def refuse_taken(path: Path, *, replace: bool) -> None:
         why = f"{path.parent} is a file, and a folder is needed"
     elif path.exists() and not replace:
         why = "there is a file of that name already, and an export does not replace it by default"
-        fix = f"choose another name, or {said('add --replace', 'pass replace=True')}"
+        fix = f"choose another name, or {flag_or_argument('add --replace', 'pass replace=True')}"
     else:
         return
     raise UsageError("the export cannot be written", where=path, why=why, fix=fix)

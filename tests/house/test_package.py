@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import asac
-from algorithm.core.program import VERSION, as_typed, program, said
+from algorithm.core.program import VERSION, as_typed, flag_or_argument, program
 
 PLAY = """
 import gymnasium as gym
@@ -151,7 +151,7 @@ def test_commands_and_flags_are_shown_as_the_program_was_started(monkeypatch, ro
     monkeypatch.chdir(root)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sys, "argv", [typed])
-    assert " ".join(program()) == words and said("--flag", "flag=1") == how
+    assert " ".join(program()) == words and flag_or_argument("--flag", "flag=1") == how
     if "main.py" not in words:
         assert as_typed("python main.py gym/pendulum") == f"{words} gym/pendulum"
 
@@ -162,12 +162,12 @@ def test_a_script_of_ones_own_is_not_the_command(monkeypatch, root, tmp_path, ty
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [typed])
     monkeypatch.setenv("PATH", "/nowhere")
-    assert program() == ["python", str(root / "main.py")] and said("--flag", "flag=1") == "flag=1"
+    assert program() == ["python", str(root / "main.py")] and flag_or_argument("--flag", "flag=1") == "flag=1"
     (tmp_path / "asac").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert program() == ["asac"]
     monkeypatch.setattr("algorithm.core.program._CHECKOUT", tmp_path / "installed")
-    assert program() == ["asac"] and said("--flag", "flag=1") == "flag=1"
+    assert program() == ["asac"] and flag_or_argument("--flag", "flag=1") == "flag=1"
 
 
 def test_a_distributed_command_has_its_own_name(monkeypatch):

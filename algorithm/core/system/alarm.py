@@ -13,14 +13,14 @@ _AGAIN_S = 0.25  # between interruptions: code may swallow one, and what comes n
 
 
 class _OverdueError(BaseException):
-    """Interrupts the code; no ``except Exception`` of it takes this."""
+    """Interruption of code that takes too long, which no ``except Exception`` catches."""
 
 
 @contextmanager
 def interrupting(seconds: float, error: Exception) -> Iterator[None]:
-    """Interrupt code that takes longer than so many seconds, and raise ``error`` then.
+    """Interrupt the block if it takes longer than so many seconds, and raise ``error`` then.
 
-    That takes the main thread and a system with timers. Compiled code goes on until it returns.
+    Works in the main thread only, on systems with timers. Compiled code runs on until it returns.
     """
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield

@@ -34,10 +34,10 @@ def open_file(path: Path, flags: int, *, mode: int = 0o666, follow: bool = False
 
 
 def sync(handle: int) -> None:
-    """Make what was written to a file survive a power cut. Raises OSError.
+    """Write a file's data to the disk, so that it survives a power cut. Raises OSError.
 
-    macOS leaves it in the memory of the drive unless another request is made. Windows wants a file that is
-    open for writing.
+    macOS leaves data in the memory of the drive unless another request is made. Windows requires a file
+    that is open for writing.
     """
     if sys.platform == "darwin":
         import fcntl

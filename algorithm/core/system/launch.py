@@ -18,10 +18,10 @@ _PR_SET_PDEATHSIG = 1  # prctl: the signal to get when the parent dies
 
 
 def launcher() -> tuple[str, ...]:
-    """Return the words in front of a command that shall end with this process.
+    """Return the words to put in front of a command whose process shall end with this one.
 
-    On Linux the kernel kills it when the *thread* ends that started it, which therefore has to live on.
-    Elsewhere it ends on its own. The signals it gets are the default ones. On Windows there is nothing to do.
+    On Linux the kernel kills it when the *thread* that started it ends, so that thread must not end early.
+    Elsewhere it ends on its own. It handles signals by default. On Windows there is nothing to put in front.
     """
     return () if not hasattr(os, "setpgid") else (sys.executable, "-I", "-S", __file__, str(os.getpid()))
 

@@ -1,4 +1,4 @@
-"""Processes: signals, stacks on request, cores, descriptors, ports, the C library."""
+"""Processes: signals, printed stacks, cores, descriptors, ports, the C library."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def cpu_seconds() -> float:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Send a signal to a process that leads a group, and SIGKILL to all of the group.
+    """Send a signal to the process that leads a group, and SIGKILL to the whole group.
 
-    On Windows any other signal is Ctrl-Break, at which a run saves and ends, and what a killed process has
-    started lives on. Raises ProcessLookupError.
+    On Windows any other signal is Ctrl-Break, at which a run saves and ends, and children of a killed
+    process run on. Raises ProcessLookupError.
     """
     if hasattr(os, "killpg"):
         (os.killpg if number == KILL else os.kill)(pid, number)
@@ -162,10 +162,10 @@ def kill_group(pid: int) -> None:
 
 
 def start_resource_tracker() -> None:
-    """Start Python's keeper of shared memory, so that it outlives a closed terminal as this process does.
+    """Start Python's resource tracker with SIGHUP blocked, so that it survives a closed terminal.
 
-    By itself it ignores SIGINT and SIGTERM alone. Killed by SIGHUP it is started anew, and prints a traceback
-    for all that it does not know of.
+    By itself it ignores SIGINT and SIGTERM alone. Killed by SIGHUP it would be started anew, and print a
+    traceback for each shared memory that was registered before.
     """
     if sys.platform == "win32" or HUNG_UP is None:
         return
@@ -177,13 +177,13 @@ def start_resource_tracker() -> None:
 
 
 def print_stacks_on_request() -> None:
-    """Print the stacks of all threads to standard error when another process asks for them."""
+    """Print the stacks of all threads to standard error at a signal of :func:`request_stacks`."""
     if _STACKS is not None and sys.platform != "win32":
         faulthandler.register(_STACKS, file=2, all_threads=True)
 
 
 def request_stacks(pid: int) -> bool:
-    """Ask a process for its stacks; return False where there is no such request, as on Windows."""
+    """Make a process print its stacks; return False where no signal does that, as on Windows."""
     if _STACKS is None:
         return False
     os.kill(pid, _STACKS)
@@ -205,14 +205,14 @@ _BEFORE_EXIT: list[Callable[[int], object]] = []
 
 
 def before_exit(call: Callable[[int], object]) -> None:
-    """Have ``call`` told the exit code before :func:`exit_now` ends this process."""
+    """Register a function that :func:`exit_now` calls with the exit code."""
     _BEFORE_EXIT.append(call)
 
 
 def exit_now(code: int) -> NoReturn:
-    """End this process, which has reported why, without what an interpreter does at its end.
+    """End this process at once, without the interpreter's clean-up; the reason has been printed before.
 
-    Whoever is to be told gets two seconds: nothing keeps the process.
+    Each function of :func:`before_exit` has two seconds, so that none can delay the end.
     """
     for call in _BEFORE_EXIT:
         messenger = threading.Thread(target=call, args=(code,), daemon=True)
@@ -236,32 +236,32 @@ def open_descriptors() -> list[int]:
     """
     if not _DESCRIPTORS.is_dir():
         return []
-    with os.scandir(_DESCRIPTORS) as found:
-        return [int(one.name) for one in found]
+    with os.scandir(_DESCRIPTORS) as entries:
+        return [int(entry.name) for entry in entries]
 
 
-def allow_descriptors(wanted: int) -> int:
-    """Raise the soft limit of descriptors if that is possible; return how many of ``wanted`` there may be.
+def allow_descriptors(number: int) -> int:
+    """Raise the soft limit of descriptors to ``number`` if possible; return how many of these are allowed.
 
     A larger limit stays as it is. Sockets have none on Windows.
     """
     try:
         import resource
     except ImportError:  # Windows
-        return wanted
+        return number
     if sys.platform == "win32":
-        return wanted
+        return number
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return wanted
-    more = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= number:
+        return number
+    more = number if hard == resource.RLIM_INFINITY else min(number, hard)
     with contextlib.suppress(ValueError, OSError):  # a system's limit may be lower than reported
         resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def allow_reuse(listener: socket.socket) -> None:
-    """Let a port be bound that a process has just given up; the option would take a port away on Windows."""
+    """Allow a listener to bind a port that a process has just left; Windows would take it from its owner."""
     if not system.WINDOWS:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
@@ -269,8 +269,8 @@ def allow_reuse(listener: socket.socket) -> None:
 def keep_freed_memory() -> None:
     """Keep up to 256 MB of freed memory, instead of giving it back to the system at once.
 
-    An update frees some hundred blocks of 256 KB and asks for them again. Each time the kernel hands out
-    empty pages, some 300 an update, which took a twentieth of it. Does nothing without glibc.
+    An update frees some hundred blocks of 256 KB and allocates them again. Each time the kernel hands out
+    empty pages, some 300 an update, which took a twentieth of its time. Does nothing without glibc.
     """
     if sys.platform != "linux":
         return

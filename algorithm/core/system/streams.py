@@ -1,4 +1,4 @@
-"""Standard output and error: safe where they are closed, full or without a reader; redirected, discarded."""
+"""Standard output and error: safe when closed, on a full disk or without a reader; redirected, discarded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Lasting:
 
 
 def mend_streams() -> None:
-    """Replace closed or failing output streams by safe ones. Must be called once, before anything else.
+    """Replace standard output and error by ones that never fail. Call it once, before anything else.
 
     A letter outside of their encoding is shown by its code. A closed descriptor would be reused for the next
     opened file, such as a checkpoint, and libraries would then print into it.

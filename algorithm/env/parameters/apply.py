@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from typing_extensions import override
 
 from algorithm.core.errors import UsageError
-from algorithm.core.plugins import accepts
+from algorithm.core.plugins import mismatch
 from algorithm.core.seeding import stream
 from algorithm.core.steps import Double
 from algorithm.env.parameters.config import KEY
@@ -200,7 +200,7 @@ def _find(env: gym.Env, name: str, path: str) -> _Setter:
         if not is_there:
             raise _missing(name, path, part, owner)
     found = _get(owner, key)
-    if accepts(found, 0.0) if callable(found) else not _is_number(found):
+    if mismatch(found, 0.0) if callable(found) else not _is_number(found):
         raise UsageError(
             f"{path!r} cannot be set to a number",
             where=f"{KEY}.{name}.set",

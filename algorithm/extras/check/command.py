@@ -16,7 +16,7 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import ModelError
 from algorithm.core.extras import extra
-from algorithm.core.program import said
+from algorithm.core.program import flag_or_argument
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
 from algorithm.env.objects import EnvSource
@@ -36,8 +36,9 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
     checks: Callable[[LoadedConfig, CheckLimits], Generator[CheckResult, None, None]] = (
         check_single if kind.gymnasium else extra("check_player" if kind.player else "check_lanes")
     )
-    costs = [("what a training costs", task_command(options, "--dry_run"))] * bool(said("in a shell", ""))
-    commands = [*costs, ("train", said(task_command(options), f"asac.train({options.env!r})"))]
+    typed = bool(flag_or_argument("a command", ""))
+    costs = [("what a training costs", task_command(options, "--dry_run"))] * typed
+    commands = [*costs, ("train", flag_or_argument(task_command(options), f"asac.train({options.env!r})"))]
     return _show(checks(loaded, limits or CheckLimits()), loaded, commands, quiet=options.quiet)
 
 

@@ -21,7 +21,7 @@ from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.errors import StorageError, UsageError
-from algorithm.core.program import VERSION, program, said
+from algorithm.core.program import VERSION, flag_or_argument, program
 from algorithm.core.spec import AgentSpec
 from algorithm.extras.sharing.archive import CONFIG, WEIGHTS, ExportManifest, refused, unpack
 from algorithm.extras.sharing.card import task_of
@@ -41,7 +41,7 @@ class Export:
     source: as it was given
     run:    the folder as a run with a single checkpoint, which is the best and the latest
     loaded: its configuration
-    trusted: somebody has said that its code may run
+    trusted: somebody has flag_or_argument that its code may run
     """
 
     def __init__(self, source: str, manifest: ExportManifest, folder: Path, *, trusted: bool) -> None:
@@ -146,7 +146,7 @@ class PlayableExport(PlayableRun):
                 f"there is no checkpoint of step {which}",
                 where=self.source,
                 why=f"an export has one, and this one is of step {self.export.manifest.step}",
-                fix=said("leave --ckpt out", "pass checkpoint='best'"),
+                fix=flag_or_argument("leave --ckpt out", "pass checkpoint='best'"),
             )
         try:
             return super().checkpoint(which, warn=warn)

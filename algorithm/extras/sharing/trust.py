@@ -55,7 +55,7 @@ _PLACES = (
 
 def _of(group: Group) -> IsListed:
     """Return whether a name is built in, or registered by an installed package."""
-    return lambda name: name in group.own or name in installed(group)
+    return lambda name: name in group.built_in or name in installed(group)
 
 
 def _is_wrapper(name: str) -> bool:
