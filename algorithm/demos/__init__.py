@@ -1,1 +1,1 @@
-"""Episodes of somebody else, read from files and checked against what an agent sees and does."""
+"""Demonstrations: episodes read from files, and checked against an agent's observations and actions."""

@@ -1,4 +1,4 @@
-"""Recorded episodes, checked against what an agent sees and does."""
+"""Recorded episodes, checked against an agent's observations and actions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TOLERANCE = 1e-5  # of rounding, in continuous actions at their bounds
 
 
 def fitted(episode: RecordedEpisode, spec: AgentSpec, behaviour: str = "") -> DemoEpisode:
-    """Return the episode as an agent of this spec learns from it. behaviour: of the agent, for a person.
+    """Return the episode as an agent of this spec learns from it. behaviour: of the agent, for messages.
 
-    Raises FaultyRecordingError, with number and array, if it is of another agent.
+    Raises FaultyRecordingError, with number and array, if the agent was another one.
     """
     try:
         if episode.spec is not None and layout(episode.spec) != layout(spec):
@@ -48,10 +48,10 @@ def fitted(episode: RecordedEpisode, spec: AgentSpec, behaviour: str = "") -> De
 
 
 def _recorded_policy(episode: RecordedEpisode, spec: AgentSpec) -> tuple[Float | None, Float | None]:
-    """Return z [L, A_c] and log-probabilities [L, H], each None unless both are those of such an agent.
+    """Return z [L, A_c] and log-probabilities [L, H] of the recorded policy, or None for both.
 
-    Other families squash and record in other ways, and nothing in a file says which: their arrays are unlike
-    these in shape, or z is not that of the action.
+    None if they do not fit the spec: other algorithms squash and record in other ways, which a file does not
+    name. Their arrays have another shape, or their z does not belong to the action.
     """
     z, logp, length, action = episode.z, episode.behaviour_logp, len(episode.reward), spec.action
     if z is None or logp is None or z.dtype != np.float32 or logp.dtype != np.float32:
@@ -79,7 +79,7 @@ def _arrays(episode: RecordedEpisode) -> dict[str, Array]:
 
 
 def _by_position(episode: RecordedEpisode, spec: AgentSpec) -> RecordedEpisode:
-    """Return the episode with the agent's names in place of ``sensor_2``, that of a sensor without one."""
+    """Return the episode with the agent's names for sensors without a name, which files call ``sensor_2``."""
     if len(episode.obs) != len(spec.obs.names):
         return episode
     names = {
@@ -108,7 +108,7 @@ def _check_names(episode: RecordedEpisode, spec: AgentSpec) -> None:
 
 
 def _checked(arrays: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:
-    """Return the arrays in the types of the spec. Raises FaultyRecordingError for what does not fit it."""
+    """Return the arrays in the types of the spec. Raises FaultyRecordingError for one that does not fit."""
     length = len(arrays["reward"]) if arrays["reward"].ndim else 0
     if not length:
         raise FaultyRecordingError(
@@ -150,7 +150,7 @@ def _checked(arrays: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:
 
 
 def _as(dtype: np.dtype[Any], shape: tuple[int, ...], value: Array, name: str) -> Array:
-    """Return an array in a type, if that loses no more than rounding. Raises FaultyRecordingError."""
+    """Convert an array to a type. Raises FaultyRecordingError if that loses more than rounding."""
     if value.shape != shape or value.dtype.kind not in "fiub":
         raise FaultyRecordingError(
             f"expected {dtype} {list(shape)}, got {shown(value)}", name, _reshaped(shape, value, name)
@@ -170,7 +170,7 @@ def _as(dtype: np.dtype[Any], shape: tuple[int, ...], value: Array, name: str) -
 
 
 def _reshaped(shape: tuple[int, ...], value: Array, name: str) -> str:
-    """Return what to do about another shape; empty if that is not known."""
+    """Return advice on an array of the wrong shape; empty if there is none."""
     if value.size == math.prod(shape):
         return f"write {name} as reshape({', '.join(map(str, shape))})"
     if name.startswith("obs/") and value.shape == (shape[0] - 1, *shape[1:]):
@@ -183,10 +183,10 @@ def _reshaped(shape: tuple[int, ...], value: Array, name: str) -> str:
 def _check_choices(action: Array, mask: Array, spec: AgentSpec) -> None:
     chosen, continuous = np.split(action, [spec.action.discrete], axis=1)
     for branch in spec.action.branch_slices:
-        one = chosen[:, branch]
-        if not (np.isin(one, (0, 1)).all() and (one.sum(1) == 1).all()):
+        choice = chosen[:, branch]
+        if not (np.isin(choice, (0, 1)).all() and (choice.sum(1) == 1).all()):
             raise FaultyRecordingError(
-                f"expected one choice among {one.shape[1]} in each step",
+                f"expected one choice among {choice.shape[1]} in each step",
                 "action",
                 "write choices as one-hots",
             )

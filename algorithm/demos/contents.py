@@ -1,4 +1,4 @@
-"""Contents of a source of episodes, read one after the other, and their fit to what agents see and do."""
+"""Contents of a source of episodes, and whether agents can learn from them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from algorithm.env.config import without_team
 
 @dataclass
 class Contents:
-    """Numbers about the episodes of a source; none of their arrays is kept.
+    """Statistics of the episodes of a source; their arrays are not kept.
 
-    doubt:  why nobody knows whether it fits; empty where it was compared
-    misfit: the first reason why it cannot be learned from, with its place; empty if it can
-    remedy: what to do about that, where another recording is not the only way
+    doubt:  why the source was not compared with the agents; empty if it was
+    misfit: the first reason why agents cannot learn from it, with its place; empty if they can
+    remedy: advice on the misfit, where another recording is not the only way
     """
 
     source: Source
@@ -43,7 +43,7 @@ class Contents:
     digest: Digest = field(default_factory=Digest)
 
     def rows(self) -> Rows:
-        """Return lines for a person."""
+        """Return the contents as lines of a table."""
         lengths, others = self.lengths, set(self.behaviours) - {DEFAULT_BEHAVIOUR}
         rows = [("fits", f"no: {self.misfit}" if self.misfit else self.doubt or "yes")]
         if self.remedy:
@@ -64,7 +64,7 @@ class Contents:
         return rows if self.misfit or self.doubt else [*rows, ("digest", str(self.digest))]
 
     def add(self, episode: RecordedEpisode) -> None:
-        """Count an episode, whatever its arrays are."""
+        """Add an episode to the statistics, whatever its arrays are."""
         reward, mask = np.atleast_1d(episode.reward), episode.action_mask
         self.returns.append(float(reward.sum(dtype=np.float64)) if reward.dtype.kind in "fiub" else np.nan)
         self.lengths.append(len(reward))
@@ -75,13 +75,13 @@ class Contents:
         self.forbidden += mask.size - int(np.count_nonzero(mask))
 
     def blame(self, error: FaultyRecordingError) -> None:
-        """Keep an error if it is the first."""
+        """Keep an error as the misfit if it is the first."""
         if not self.misfit:
             self.misfit = f"{error.where}: {error.why}" if error.where else error.why
             self.remedy = self.renaming.remedy(error)
 
     def check_behaviours(self, specs: Mapping[str, AgentSpec]) -> None:
-        """Raise FaultyRecordingError without an episode, and for names of several behaviours, one unknown."""
+        """Raise FaultyRecordingError if there is no episode, or if one of several behaviours is unknown."""
         if not self.lengths:
             raise FaultyRecordingError("it contains no episode")
         known, names = (set(map(without_team, each)) for each in (specs, self.behaviours))
@@ -90,10 +90,12 @@ class Contents:
             raise FaultyRecordingError(f"it is of the behaviour {others}, and the environment has {there}")
 
 
-def look(source: Source, specs: Mapping[str, AgentSpec], renaming: Renaming, doubt: str = "") -> Contents:
-    """Return what a source holds, and the first reason why agents of these specs cannot learn from it.
+def read_contents(
+    source: Source, specs: Mapping[str, AgentSpec], renaming: Renaming, doubt: str = ""
+) -> Contents:
+    """Read a source, and return its statistics and the first reason why agents cannot learn from it.
 
-    specs: by behaviour; empty where they are not known, and ``doubt`` says why
+    specs: of the agents, by behaviour; empty where they are unknown, for the reason ``doubt``
     """
     contents = Contents(source, renaming, doubt)
     try:
@@ -114,7 +116,7 @@ def look(source: Source, specs: Mapping[str, AgentSpec], renaming: Renaming, dou
 
 
 def _fitted(episode: RecordedEpisode, specs: Mapping[str, AgentSpec]) -> DemoEpisode:
-    """Return the episode as its behaviour learns from it; where none has its name, one with its spaces."""
+    """Return the episode as its behaviour learns from it; without one of its name, one with its spaces."""
     plain = without_team(episode.behaviour)
     alike = [name for name in specs if without_team(name) == plain]
     *others, last = [episode.behaviour] if episode.behaviour in specs else alike or specs
@@ -125,7 +127,7 @@ def _fitted(episode: RecordedEpisode, specs: Mapping[str, AgentSpec]) -> DemoEpi
 
 
 def _layout(episode: RecordedEpisode) -> tuple[str, str]:
-    """Return observations and action of an episode for a person; equal ones have equal texts."""
+    """Return an episode's observations and action as texts, equal for equal layouts."""
     seen = (
         f"{name} {'×'.join(map(str, value.shape[1:])) or 'scalar'} {value.dtype}"
         for name, value in episode.obs.items()

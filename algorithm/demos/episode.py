@@ -1,4 +1,4 @@
-"""An episode as a file holds it, and what those who read and write such files share."""
+"""An episode as a file holds it, and what all readers and writers of such files have in common."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from algorithm.env.config import without_team
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedEpisode:
-    """Whole episode of L transitions, checked against nothing: any array may have any shape and type.
+    """Whole episode of L transitions, unchecked: any array may have any shape and type.
 
     number: in its file, from 0; agent: id of the agent
-    spec: what its agent saw and did, where the file says more of it than the arrays do
+    spec: the agent's observations and actions, where the file describes them beyond the arrays
     """
 
     number: int
@@ -34,14 +34,15 @@ class RecordedEpisode:
     truncated: Array  # [L]
     carry: Array | None = None  # [L+1, *C] before each observation, of the agent that was recorded
     z: Array | None = None  # [L, A_c] continuous part before it was squashed
-    behaviour_logp: Array | None = None  # [L, H] log-probabilities of whoever acted
+    behaviour_logp: Array | None = None  # [L, H] log-probabilities of the policy that acted
     spec: AgentSpec | None = None
 
 
 class FaultyRecordingError(Exception):
-    """A recording that does not hold what an agent needs.
+    """A recording that an agent cannot learn from.
 
-    where: in the file; empty for all of it; fix: what to do, where another recording is not the only way
+    where: place in the file; empty for all of it
+    fix:   advice, where another recording is not the only way
     """
 
     def __init__(self, why: str, where: str = "", fix: str = "") -> None:
@@ -50,24 +51,24 @@ class FaultyRecordingError(Exception):
 
 
 Notify = Callable[[str], None]
-"""Takes what a person should know of a file, such as a step that was left out."""
+"""Receiver of warnings about a file, such as a step that was left out."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The behaviour whose episodes are read.
+    """The behaviour whose episodes are to be read.
 
-    behaviours: all of the environment; a recording under another name may be of any of them
+    behaviours: all behaviours of the environment; an unknown name in a recording may stand for any of them
     """
 
     behaviour: str
     behaviours: Iterable[str] = ()
 
-    def among(self, recorded: Iterable[str], notify: Notify) -> set[str]:
-        """Return the names in a recording under which its episodes are.
+    def names_in(self, recorded: Iterable[str], notify: Notify) -> set[str]:
+        """Return the names in a recording that stand for this behaviour.
 
-        That of the behaviour, or else with another team, or else the only name, if no behaviour has it.
-        Raises FaultyRecordingError if there is none of them.
+        Its own name, or else that name with another team, or else the only name that no behaviour has.
+        Raises FaultyRecordingError if there is no such name.
         """
         names, plain = set(recorded), without_team(self.behaviour)
         known = {plain, *map(without_team, self.behaviours)}
@@ -84,35 +85,35 @@ class Wanted:
 
 
 Reader = Callable[[Path, Wanted | None, Notify], Iterator[RecordedEpisode]]
-"""Yields a file's episodes of a behaviour, one after the other; None: of all.
+"""Yields a file's episodes of a behaviour, or of all behaviours (None), one after the other.
 
-Raises FaultyRecordingError for a file that cannot be used, or holds none of them, OSError from the system.
+Raises FaultyRecordingError for a file that cannot be used or has no such episode, OSError from the system.
 """
 
 
 class EpisodeWriter(Protocol):
-    """Writer of a recording, complete or absent. Every method may raise OSError.
+    """Writer of a recording, which appears complete or not at all. Every method may raise OSError.
 
-    target: name for a person
+    target: file or data set, for messages
     """
 
     target: str
 
     def begin(self) -> None:
-        """Open it: a target that cannot be written to fails before anything is played."""
+        """Open the target, so that one that cannot be written to fails before anything is played."""
 
     def write(self, episode: RecordedEpisode) -> None:
         """Append an episode."""
 
     def finish(self) -> None:
-        """Complete it, with one episode at least."""
+        """Complete the recording, which has at least one episode."""
 
     def discard(self) -> None:
-        """Leave nothing behind; nothing happens without :meth:`begin`."""
+        """Remove what was written; does nothing without :meth:`begin`."""
 
 
 class Draft:
-    """File that has another name until it is complete, and then replaces one of its own name.
+    """File that is written under a temporary name, and takes its own name when it is complete.
 
     Every method may raise OSError but :meth:`discard`.
     """
@@ -123,21 +124,21 @@ class Draft:
         self._stream: BinaryIO | None = None
 
     def open(self) -> BinaryIO:
-        """Return it, empty."""
+        """Create the file under its temporary name; return it for writing."""
         if self.path.is_dir():
             raise IsADirectoryError("it is a folder")
         self._stream = self._draft.open("wb")
         return self._stream
 
     def finish(self) -> None:
-        """Close it and give it its name."""
+        """Close the file and give it its name, in place of an older file."""
         assert self._stream is not None, "open comes first"
         self._stream.close()
         replace_file(self._draft, self.path)
         self._stream = None
 
     def discard(self) -> None:
-        """Remove it."""
+        """Remove the temporary file."""
         stream, self._stream = self._stream, None
         with contextlib.suppress(OSError):  # the disk may be full
             if stream is not None:
@@ -147,12 +148,12 @@ class Draft:
 
 
 def shown(value: Array) -> str:
-    """Return type and shape for a person."""
+    """Return type and shape of an array as text."""
     return f"{value.dtype} {list(value.shape)}"
 
 
 def layout(spec: AgentSpec) -> str:
-    """Return what an agent sees and does; equal texts are equal layouts. Observations stand in no order."""
+    """Return observations and action as text, equal for equal layouts in whatever order."""
     obs = spec.obs
     seen = sorted(
         f"{name} {dtype} {list(shape)}{f' of {list(counts)} choices' if counts else ''}"
@@ -163,19 +164,19 @@ def layout(spec: AgentSpec) -> str:
 
 
 def renamed(episode: RecordedEpisode, names: Mapping[str, str]) -> RecordedEpisode:
-    """Return the episode with other names of its observations. names: in the file -> here.
+    """Return the episode with its observations renamed. names: in the file -> here.
 
-    Raises FaultyRecordingError where two would have one name.
+    Raises FaultyRecordingError if two would get the same name.
     """
-    own = {name: names.get(name, name) for name in episode.obs}
-    twice = sorted(name for name in own if list(own.values()).count(own[name]) > 1)
+    new_names = {name: names.get(name, name) for name in episode.obs}
+    twice = sorted(name for name in new_names if list(new_names.values()).count(new_names[name]) > 1)
     if twice:
         raise FaultyRecordingError(
-            f"rename gives the observations {', '.join(twice)} one name, {own[twice[0]]}",
+            f"rename gives the observations {', '.join(twice)} one name, {new_names[twice[0]]}",
             f"episode {episode.number}",
         )
     spec = episode.spec
     if spec is not None:
         obs = replace(spec.obs, names=tuple(names.get(name, name) for name in spec.obs.names))
         spec = replace(spec, obs=obs)
-    return replace(episode, obs={own[name]: value for name, value in episode.obs.items()}, spec=spec)
+    return replace(episode, obs={new_names[name]: value for name, value in episode.obs.items()}, spec=spec)

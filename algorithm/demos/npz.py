@@ -1,4 +1,4 @@
-"""Recordings as one ``.npz`` of plain arrays, as ``docs/evaluation.md`` describes. Nothing is believed."""
+"""Recordings as one ``.npz`` of plain arrays, as ``docs/evaluation.md`` describes. Everything is checked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_npz(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[Reco
             check_zip(stream, free_memory() // _ENTRY)
             with zipfile.ZipFile(stream) as archive:
                 names = _behaviours(archive)
-                read = set(names) if wanted is None else wanted.among(names, notify)
+                read = set(names) if wanted is None else wanted.names_in(names, notify)
                 arrays = _arrays_of(archive)
                 for number, name in enumerate(names):
                     if name in read:
@@ -62,19 +62,19 @@ def _behaviours(archive: zipfile.ZipFile) -> list[str]:
 
 def _arrays_of(archive: zipfile.ZipFile) -> Mapping[str, set[str]]:
     """Return the names of the arrays of each episode, by its number."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    arrays: defaultdict[str, set[str]] = defaultdict(set)
     for name in archive.namelist():
         number, _, rest = name.partition("/")
-        found[number].add(rest.removesuffix(".npy"))
-    return found
+        arrays[number].add(rest.removesuffix(".npy"))
+    return arrays
 
 
 def _array(archive: zipfile.ZipFile, name: str) -> Array:
-    """Return an array by name. What only a header claims is never filled."""
+    """Return an array by name. Raises FaultyRecordingError before memory is filled by a false header."""
     try:
         info = archive.getinfo(f"{name}.npy")
     except KeyError:
-        there = [one.removesuffix(".npy") for one in archive.namelist()]
+        there = [entry.removesuffix(".npy") for entry in archive.namelist()]
         near = get_close_matches(name, there, n=1)
         fix = (
             f"{near[0]} is there: did you mean that?"
@@ -122,7 +122,7 @@ def _episode(archive: zipfile.ZipFile, number: int, behaviour: str, there: set[s
 
 
 class NpzWriter:
-    """Writer of such a file. It replaces one of that name, and appears at the end, complete."""
+    """Writer of an ``.npz`` recording, which appears at the end, complete, in place of an older file."""
 
     def __init__(self, path: Path) -> None:
         self.target, self._draft = str(path), Draft(path)
@@ -142,13 +142,13 @@ class NpzWriter:
             if value is not None:
                 self._array(f"{episode.number}/{name}", value)
         total = float(np.sum(episode.reward, dtype=np.float64))
-        own: dict[str, str | int | float] = {"behaviour": episode.behaviour, "agent": episode.agent}
-        own |= {"length": len(episode.reward), "total": total}
-        for name, entry in own.items():
+        facts: dict[str, str | int | float] = {"behaviour": episode.behaviour, "agent": episode.agent}
+        facts |= {"length": len(episode.reward), "total": total}
+        for name, entry in facts.items():
             self._lists[name].append(entry)
 
     def finish(self) -> None:
-        """Write the lists of all episodes, and give the file its name."""
+        """Write the facts of all episodes, and give the file its name."""
         assert self._file is not None, "begin comes first"
         types = {"behaviour": np.str_, "agent": np.int64, "length": np.int64, "total": np.float64}
         for name, values in self._lists.items():

@@ -30,7 +30,7 @@ def _read_demo(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[Re
 
 
 READERS: Mapping[str, Reader] = {".npz": read_npz, ".demo": _read_demo}
-"""By the ending of a file's name."""
+"""Ending of a file's name -> its reader."""
 
 _PATH, _RENAME = "demonstrations.path", "demonstrations.rename"
 _OTHER_NAMES = (
@@ -43,7 +43,7 @@ _OTHER_NAMES = (
 class Source:
     """A file or data set of episodes.
 
-    name: for a person, relative to the task's folder where it lies below; where: its place
+    name: for messages, relative to the task's folder where it lies below; where: path or id
     read: yields its episodes, as a :data:`~algorithm.demos.episode.Reader` does of a file
     """
 
@@ -52,7 +52,7 @@ class Source:
     read: Callable[[Wanted | None, Notify], Iterator[RecordedEpisode]]
 
     def error(self, why: str, where: str = "", fix: str = "") -> UsageError:
-        """Return the error for what cannot be used; where: in the source."""
+        """Return the error for a source that cannot be used; where: place in the source."""
         return UsageError(
             "a demonstration cannot be used",
             where=f"{self.where}{f', {where}' if where else ''}",
@@ -63,7 +63,7 @@ class Source:
 
 @dataclass
 class Renaming:
-    """Other names of observations, and which of them no episode has had so far.
+    """Renaming of observations, and the names that no episode has had so far.
 
     names: in the files -> here
     """
@@ -76,19 +76,19 @@ class Renaming:
         self.unmet = set(self.names)
 
     def __call__(self, episode: RecordedEpisode) -> RecordedEpisode:
-        """Return the episode with these names. Raises FaultyRecordingError where two would have one."""
+        """Return the episode with the new names. Raises FaultyRecordingError if two would be equal."""
         self.unmet.difference_update(episode.obs)
         self._met.update(episode.obs)
         return renamed(episode, self.names) if self.names else episode
 
     @property
     def doubt(self) -> str:
-        """Words behind the reason of an error: names that no episode has had so far; empty without any."""
+        """Clause for an error: the names that no episode has had so far; empty if there are none."""
         unmet = ", ".join(sorted(self.unmet))
         return f"; so far nothing is called {unmet}, which rename names" if unmet and self._met else ""
 
     def remedy(self, error: FaultyRecordingError) -> str:
-        """Return what to do about an error; empty where nothing is known. Advice is on names of the files."""
+        """Return advice on an error, empty if there is none; with a renaming, to check its names."""
         return _OTHER_NAMES if error.fix and self.names else error.fix
 
     def check(self) -> None:
@@ -108,29 +108,31 @@ def load_demonstrations(
     """Return the episodes that the configuration names and selects; None if it names none.
 
     folder: the task's, which paths are relative to; behaviours: all of the environment
-    Raises UsageError for a path without files, a source or episode that cannot be used, a name to be changed
-    that none has, and if no episode is left.
+    Raises UsageError for a path without files, a source or episode that cannot be used, a renamed
+    observation that no episode has, and if no episode is left.
     """
     if config.path is None:
         return None
-    renaming, found = Renaming(config.rename), list[tuple[str, DemoEpisode]]()
+    renaming, candidates = Renaming(config.rename), list[tuple[str, DemoEpisode]]()
     notices: list[str] = []
     wanted = Wanted(behaviour, behaviours)
     for source in find_sources([config.path] if isinstance(config.path, str) else config.path, folder):
-        told: list[str] = []
-        found += [(source.name, one) for one in _fitted(source, spec, wanted, renaming, told.append)]
-        notices += [f"{source.name}: {text}" for text in told]
+        warnings: list[str] = []
+        candidates += [
+            (source.name, digest) for digest in _fitted(source, spec, wanted, renaming, warnings.append)
+        ]
+        notices += [f"{source.name}: {text}" for text in warnings]
     renaming.check()
-    kept = _selected([episode for _, episode in found], config)
+    kept = _selected([episode for _, episode in candidates], config)
     if not kept:
-        raise _nothing_left(config, [episode.total for _, episode in found])
+        raise _nothing_left(config, [episode.total for _, episode in candidates])
     digests: dict[str, Digest] = {}
     for number in kept:
-        name, episode = found[number]
+        name, episode = candidates[number]
         digests.setdefault(name, Digest()).add(episode)
     return Demonstrations(
-        episodes=[found[number][1] for number in kept],
-        digests={name: str(one) for name, one in digests.items()},
+        episodes=[candidates[number][1] for number in kept],
+        digests={name: str(digest) for name, digest in digests.items()},
         notices=notices,
     )
 
@@ -159,16 +161,17 @@ def _nothing_left(config: DemoConfig, totals: Sequence[float]) -> UsageError:
 
 
 def find_sources(paths: Sequence[str], *folders: Path, key: str = _PATH) -> list[Source]:
-    """Return the files and data sets of some paths, each once; of a folder all of a known ending.
+    """Return the files and data sets of some paths, each once; of a folder all files with a known ending.
 
-    folders: that a relative path may begin in, the first that has files; key: that names the paths
-    Raises UsageError for a path without files, for a file of another ending, for what is no id of Minari.
+    folders: where a relative path may begin; the first one with files counts
+    key:     configuration key with the paths, for messages
+    Raises UsageError for a path without files, a file of another ending, and an invalid id of Minari.
     """
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for text in paths:
         for source in [_dataset(text, key)] if text.startswith(MINARI) else _files(text, folders, key):
-            found.setdefault(os.path.realpath(source.where), source)  # of a link to itself, too
-    return list(found.values())
+            sources.setdefault(os.path.realpath(source.where), source)  # of a link to itself, too
+    return list(sources.values())
 
 
 def _dataset(text: str, key: str) -> Source:
@@ -185,19 +188,19 @@ def _dataset(text: str, key: str) -> Source:
 
 
 def _files(text: str, folders: Sequence[Path], key: str) -> Iterator[Source]:
-    """Yield the files of a path."""
+    """Yield the sources of a path, which may be a file, a folder or a pattern."""
     endings = " or ".join(READERS)
     try:
         places = {folder: folder / Path(text).expanduser() for folder in folders}
         folder = next((each for each in places if _matching(places[each])), folders[0])
-        found, place = _matching(places[folder]), places[folder]
+        files, place = _matching(places[folder]), places[folder]
         why = f"{place} {f'holds no {endings} file' if place.is_dir() else 'is not a file, and matches none'}"
     except (OSError, RuntimeError, ValueError) as error:  # too long; of nobody's home; with a NUL
-        found, why = [], str(getattr(error, "strerror", None) or error)
-    wrong = [file for file in found if file.suffix.lower() not in READERS]
+        files, why = [], str(getattr(error, "strerror", None) or error)
+    wrong = [file for file in files if file.suffix.lower() not in READERS]
     if wrong:
         why = f"{wrong[0]} ends in {wrong[0].suffix or 'nothing'}; recordings end in {endings}"
-    if wrong or not found:
+    if wrong or not files:
         raise UsageError(
             "demonstrations were not found",
             where=f"{key}: {text:.200}",
@@ -205,7 +208,7 @@ def _files(text: str, folders: Sequence[Path], key: str) -> Iterator[Source]:
             fix=f"name a recording of --record, a folder or a pattern of them, or {MINARI}ID; paths are "
             f"relative to {'the current folder, or else ' if key != _PATH else ''}the task's folder",
         )
-    for file in found:
+    for file in files:
         name = str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
         yield Source(name, str(file), partial(READERS[file.suffix.lower()], file))
 
@@ -219,7 +222,7 @@ def _matching(place: Path) -> list[Path]:
 
 
 def _selected(episodes: Sequence[DemoEpisode], config: DemoConfig) -> list[int]:
-    """Return the numbers of the episodes that are taken, in their order."""
+    """Return the numbers of the episodes that the configuration selects, in order."""
     totals = [episode.total for episode in episodes]
     kept = [i for i, total in enumerate(totals) if config.min_return is None or total >= config.min_return]
     if config.max_episodes > 0:
@@ -228,13 +231,13 @@ def _selected(episodes: Sequence[DemoEpisode], config: DemoConfig) -> list[int]:
 
 
 class Digest:
-    """SHA-256 of episodes, as the agent learns from them."""
+    """SHA-256 of episodes, in the form from which the agent learns."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
     def add(self, episode: DemoEpisode) -> None:
-        """Take in an episode."""
+        """Add an episode to the hash."""
         arrays = {
             **episode.obs,
             "/mask": episode.action_mask,
@@ -247,5 +250,5 @@ class Digest:
 
     @override
     def __str__(self) -> str:
-        """Return it in hexadecimal digits."""
+        """Return the hash in hexadecimal digits."""
         return self._hash.hexdigest()

@@ -1,4 +1,4 @@
-"""Episodes in the spaces of Gymnasium: actions of a space as flat ones, arrays by name as its observations.
+"""Conversion between Gymnasium's spaces and recordings: actions to flat ones, arrays by name to observations.
 
 The inverses of :class:`~algorithm.env.actions.Actions` and :class:`~algorithm.env.observations.Observations`.
 """
@@ -20,9 +20,9 @@ from algorithm.env.spaces import Leaf, Space, branches_of, is_leaf, leaves
 
 
 def flat_actions(space: Space, actions: Any, n: int) -> Float:  # noqa: ANN401 - a space may hold anything
-    """Return n actions of a space, leaf by leaf [n, ...], as flat ones [n, A].
+    """Convert n actions of a space, stored leaf by leaf [n, ...], to flat ones [n, A].
 
-    A number beyond the bounds of a Box stays beyond ±1. Raises SpaceMismatchError for another structure,
+    A number beyond the bounds of a Box stays beyond ±1. Raises SpaceMismatchError for a wrong structure,
     shape or type, and for a value that is no choice; EnvError for an unsupported space.
     """
     one_hots: list[Array] = []
@@ -52,7 +52,7 @@ def _values(leaf: Leaf, actions: Any, n: int) -> NDArray[Any]:  # noqa: ANN401 -
 
 
 def _scaled(box: gym.spaces.Box, value: NDArray[Any]) -> NDArray[np.float64]:
-    """Return u of the values of a Box, 0 where its bounds leave one value."""
+    """Map values of a Box to u in [-1, 1]; 0 where its bounds leave a single value."""
     low, high = (
         end.ravel() if end.dtype.kind == "f" else end.ravel().astype(np.float64)
         for end in (box.low, box.high)
@@ -80,7 +80,7 @@ def _shown(leaf: Leaf) -> str:
 
 
 def in_space(space: Space, obs: Mapping[str, Array]) -> Any:  # noqa: ANN401 - a space may hold anything
-    """Return observations by name, [n, ...] each, in the structure and types of a space."""
+    """Convert observations by name, [n, ...] each, to the structure and types of a space."""
     values = iter(
         [_original(leaf.space, obs[leaf.name or UNNAMED]) for leaf in leaves(space, "observation", "")]
     )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from algorithm.core.data import Demonstrations
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec
-from algorithm.demos.contents import look
+from algorithm.demos.contents import read_contents
 from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, renamed
 from algorithm.demos.sources import READERS, Renaming, find_sources, load_demonstrations
 from algorithm.keys.demonstrations import ENDINGS, DemoConfig
@@ -135,9 +135,9 @@ def test_only_the_own_behaviour_is_read(tmp_path, spec):
     assert len(load(tmp_path, spec, "b.npz", "Striker?team=1").episodes) == 1
     assert "of the behaviour 'default', but of 'Goalie', 'Striker'" in refusal(tmp_path, spec, "b.npz")
     (source,) = find_sources(["b.npz"], tmp_path)
-    assert not look(source, {"Goalie": spec, "Striker?team=1": spec}, Renaming({})).misfit
+    assert not read_contents(source, {"Goalie": spec, "Striker?team=1": spec}, Renaming({})).misfit
     there = "it is of the behaviour 'Striker', and the environment has 'Goalie'"
-    assert look(source, {"Goalie": spec}, Renaming({})).misfit == there
+    assert read_contents(source, {"Goalie": spec}, Renaming({})).misfit == there
 
 
 @pytest.mark.parametrize("there", TEAM)
@@ -147,7 +147,7 @@ def test_teams_of_one_behaviour_share_recordings(tmp_path, spec, here, there):
     assert len(load(tmp_path, spec, "b.npz", here).episodes) == 2
     other = AgentSpec(spec.obs, ActionSpec((2,)))
     (source,) = find_sources(["b.npz"], tmp_path)
-    assert not look(source, {"Goalie": other, here: spec}, Renaming({})).misfit
+    assert not read_contents(source, {"Goalie": other, here: spec}, Renaming({})).misfit
 
 
 def test_a_name_that_no_behaviour_has_is_told_and_matched_by_its_spaces(tmp_path, spec):
@@ -160,8 +160,8 @@ def test_a_name_that_no_behaviour_has_is_told_and_matched_by_its_spaces(tmp_path
     with pytest.raises(UsageError, match="of the behaviour 'Ball', but of 'default'"):
         load_demonstrations(DemoConfig(path="a.npz"), spec, "Ball", tmp_path, ("Ball", "default"))
     (source,) = find_sources(["a.npz"], tmp_path)
-    assert not look(source, {"Ball": spec, "Cube": other}, Renaming({})).misfit
-    assert "not 'Cube'" in look(source, {"Cube": other}, Renaming({})).misfit
+    assert not read_contents(source, {"Ball": spec, "Cube": other}, Renaming({})).misfit
+    assert "not 'Cube'" in read_contents(source, {"Cube": other}, Renaming({})).misfit
 
 
 @pytest.mark.parametrize(("path", "why"), [
@@ -352,7 +352,7 @@ def test_what_a_file_holds_is_counted_whether_it_fits_or_not(tmp_path, spec, fau
     changed, where, why = FAULTS.get(fault, ({}, "", ""))
     rewrite(tmp_path / "a.npz", tmp_path / "b.npz", **changed)
     (source,) = find_sources(["b.npz"], tmp_path)
-    contents = look(source, {DEFAULT_BEHAVIOUR: spec}, Renaming({}))
+    contents = read_contents(source, {DEFAULT_BEHAVIOUR: spec}, Renaming({}))
     assert (
         where in contents.misfit and why in contents.misfit and bool(contents.misfit) == (fault is not None)
     )

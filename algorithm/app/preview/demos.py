@@ -14,7 +14,7 @@ from algorithm.config.yaml_io import inline
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.extras import extra
 from algorithm.core.wording import counted
-from algorithm.demos.contents import look
+from algorithm.demos.contents import read_contents
 from algorithm.demos.sources import Renaming, find_sources
 from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
@@ -36,7 +36,7 @@ def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
         doubt = _no_build(loaded)
         specs = {} if doubt else context.env("evaluate").specs
         renaming = Renaming(loaded.config.demonstrations.rename)
-        sources_read = [look(source, specs, renaming, doubt) for source in sources]
+        sources_read = [read_contents(source, specs, renaming, doubt) for source in sources]
         console.start([(contents.source.name, contents.rows()) for contents in sources_read])
         renaming.check()
         misfits = [

@@ -32,7 +32,7 @@ def read_minari(name: str, wanted: Wanted | None, notify: Notify) -> Iterator[Re
     """
     dataset = _load(name)
     if wanted is not None:
-        wanted.among([DEFAULT_BEHAVIOUR], notify)
+        wanted.names_in([DEFAULT_BEHAVIOUR], notify)
     try:
         adapter = Adapter(dataset.observation_space, dataset.action_space, f"{MINARI}{name}")
     except EnvError as error:

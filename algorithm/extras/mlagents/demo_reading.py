@@ -53,7 +53,7 @@ def read_demo(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[Rec
         meta = records.meta(messages.meta)
         brain = records.brain(messages.brain)
         if wanted is not None:
-            wanted.among([brain.brain_name], notify)
+            wanted.names_in([brain.brain_name], notify)
         pairs = _counted(records, messages, meta.number_steps, notify)
         yield from _Episodes(brain, free_memory() // 2).of(pairs, notify)
 
