@@ -12,7 +12,7 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from algorithm.env.base import VecEnv
-from algorithm.env.registry import make_vec_env, own_vector
+from algorithm.env.registry import make_vec_env, wrap_vector_env
 from algorithm.env.request import EnvRequest
 from algorithm.extras.simulators.proof import Ledger, prove
 from benchmarks.harness import Bench, smoke
@@ -89,4 +89,4 @@ def _simulator(kind: str, name: str, n: int, args: dict[str, Any], ledger: Ledge
 def _sync(title: str, ledger: Ledger) -> VecEnv:
     mode, copies = AutoresetMode(title.rpartition(" ")[2]), [partial(gym.make, "CartPole-v1")] * 64
     request = EnvRequest("GYM", title, n=64, seed_of=lambda i, k: 64 * k + i, watch=ledger.watch)
-    return own_vector(lambda: SyncVectorEnv(copies, autoreset_mode=mode), request)
+    return wrap_vector_env(lambda: SyncVectorEnv(copies, autoreset_mode=mode), request)

@@ -16,7 +16,7 @@ import numpy as np
 
 from algorithm.core.data import Array, Bool, Int, StepBatch
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec
-from algorithm.env.outputs import held
+from algorithm.env.outputs import fits_float32
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
 from ds.net.protocol import BadMessage, Beat, Episodes, Hello, StepMessage
 
@@ -202,7 +202,7 @@ def _check_columns(where: str, steps: StepBatch, terms: Terms, behaviour: str) -
         if column.limit is not None:
             _refuse(where, value, _outside(value, column.limit), column.why, column.name)
         elif column.dtype.kind == "f" and value.size:
-            finite = np.isfinite(value) if column.dtype == _FLOAT else held(value)
+            finite = np.isfinite(value) if column.dtype == _FLOAT else fits_float32(value)
             if np.count_nonzero(finite) != value.size:
                 _refuse(where, value, ~finite, "it must be finite", column.name)
 

@@ -21,7 +21,7 @@ from algorithm.core.program import flag_or_argument
 from algorithm.core.reading import read_json
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.objects import EnvObject
-from algorithm.env.pool.repetition import other_limits, spec_as_json, specs_of
+from algorithm.env.pool.repetition import other_limits, spec_as_json, specs_from_json
 from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
 from algorithm.run.state import masked_in
@@ -119,7 +119,7 @@ class PlayableRun:
         raise UsageError(
             f"the environment has other observations or actions than the {self.kind} was trained with",
             where=self.source,
-            why=f"there {_text(specs_of(self.spaces))}\nhere {_text(specs)}",
+            why=f"there {_text(specs_from_json(self.spaces))}\nhere {_text(specs)}",
             fix=self.remedy,
         )
 
@@ -195,9 +195,9 @@ def run_in(folder: Path) -> PlayableRun:
 
 
 def noted_specs(spaces: object, manifest: Path) -> dict[str, AgentSpec]:
-    """Return what a run has noted of its agents as `specs_of` does. Raises StorageError for damage."""
+    """Return what a run has noted of its agents as `specs_from_json` does. Raises StorageError for damage."""
     try:
-        return specs_of(spaces)
+        return specs_from_json(spaces)
     except ValueError as error:
         raise StorageError("the run's spaces are damaged", where=manifest, why=str(error)) from error
 

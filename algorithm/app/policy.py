@@ -24,9 +24,9 @@ from algorithm.env.gym import Adapter
 from algorithm.env.kinds import kind_of
 from algorithm.env.lanes.base import LanesVecEnv
 from algorithm.env.masks import MASK
-from algorithm.env.objects import EnvObject, LentLanes
+from algorithm.env.objects import EnvObject, ExternalVectorEnv
 from algorithm.env.observations import frame_stack
-from algorithm.env.outputs import bad_number, held
+from algorithm.env.outputs import bad_number, fits_float32
 from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.registry import find_recipe, make_vec_env
 from algorithm.nn.process import others_modes, own_modes
@@ -141,8 +141,8 @@ class TrainedPolicy:
 def refuse_non_finite(obs: Mapping[str, Array]) -> None:
     """Raise NumericalError if an observation, by name, holds NaN or infinity."""
     for name, value in obs.items():
-        if value.dtype.kind == "f" and not held(value).all():
-            place = np.argwhere(~held(value))[0].tolist()
+        if value.dtype.kind == "f" and not fits_float32(value).all():
+            place = np.argwhere(~fits_float32(value))[0].tolist()
             raise NumericalError(
                 "an observation is not finite, and no action can be chosen for it",
                 where=f"observation {name!r}, at {place}",
@@ -159,7 +159,7 @@ def interface(loaded: LoadedConfig, given: EnvObject | None = None) -> Adapter:
     Raises UsageError for simulators that show no spaces of Gymnasium's.
     """
     source, base = given.evaluate if given else None, loaded.config.base_config
-    if isinstance(source, LentLanes):
+    if isinstance(source, ExternalVectorEnv):
         return Adapter(*source.spaces, source.name)
     if given is None and kind_of(base.env_type).lanes:
         lanes = make_vec_env(env_request(loaded, "evaluate"))

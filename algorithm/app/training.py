@@ -20,7 +20,7 @@ from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.extras import extra
 from algorithm.core.system.processes import leave_import
 from algorithm.env.kinds import OBJECT
-from algorithm.env.registry import absent
+from algorithm.env.registry import missing_object
 from algorithm.nn.process import own_modes
 from algorithm.run.build import build
 from algorithm.run.callbacks import Callback, end_of_learn
@@ -131,7 +131,7 @@ def run_training(
     leave_import()
     base, run = inputs.loaded.config.base_config, inputs.run
     if base.kind is OBJECT and inputs.given is None:
-        raise absent(base.env_name)
+        raise missing_object(base.env_name)
     if inputs.evaluations is not None:
         _check_evaluations(inputs.loaded)
     with ExitStack() as stack:

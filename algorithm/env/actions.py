@@ -25,7 +25,7 @@ Choices = NDArray[np.int64]
 """The values chosen in all branches, [branches] or [branches, N]: a column per environment."""
 
 MOST_CHOICES = 1_000_000
-"""Choices of all branches: a policy has an output for each."""
+"""Largest sum of the choices of all branches: a policy has an output for each."""
 
 _Decode = Callable[[Choices, Float], Any]
 """(choices, u [..., A_c]) -> the action of a leaf, or of a Dict or Tuple of them."""
@@ -34,8 +34,8 @@ _Decode = Callable[[Choices, Float], Any]
 class Actions:
     """Conversion of flat actions to those of a space, for one environment or N at once. Can be pickled.
 
-    ``spec.description`` describes it; ``branch_names`` names each branch: the leaf, and an index where it has
-    several.
+    ``spec.description`` describes the space; ``branch_names`` names each branch: its leaf, and an index if
+    the leaf has several.
 
     env: name of the environment, for messages
     Raises :class:`EnvError` for an unsupported leaf, a Box without finite bounds, an empty space, and one of
@@ -43,14 +43,13 @@ class Actions:
     """
 
     def __init__(self, space: Space, env: str) -> None:
-        found = leaves(space, "action", env)
         decoders: list[_Decode] = []
         parts: list[str] = []
         counts: list[int] = []
         starts: list[int] = []
         self.branch_names: list[str] = []
         width = 0
-        for leaf in found:
+        for leaf in leaves(space, "action", env):
             if isinstance(leaf.space, gym.spaces.Box):
                 _refuse_unbounded(leaf, env)
                 size = prod(leaf.space.shape)
@@ -58,11 +57,11 @@ class Actions:
                 parts.append(_describe_box(leaf))
                 width += size
             else:
-                own, first = branches(leaf.space)
-                decoders.append(_discrete(leaf.space, slice(len(counts), len(counts) + len(own))))
-                parts.append(_describe_branches(leaf, own, first))
+                sizes, first = branches(leaf.space)
+                decoders.append(_discrete(leaf.space, slice(len(counts), len(counts) + len(sizes))))
+                parts.append(_describe_branches(leaf, sizes, first))
                 self.branch_names += _branch_names(leaf)
-                counts += own
+                counts += sizes
                 starts += first
         if sum(counts) > MOST_CHOICES:
             raise EnvError(
@@ -104,7 +103,7 @@ def branches(space: Space) -> tuple[list[int], list[int]]:
 
 
 def _build_decoder(space: Space, decoders: Any) -> _Decode:  # noqa: ANN401 - an iterator over decoders
-    """Return one decoder for the tree, from those of its leaves in order."""
+    """Return the decoder of a tree of spaces. decoders: of its leaves, in order."""
     if is_leaf(space):
         decode: _Decode = next(decoders)
         return decode
@@ -138,8 +137,8 @@ def _choice(branch: int, dtype: np.dtype[Any], choices: Choices, u: Float) -> An
 def _choices(
     where: slice, shape: tuple[int, ...], dtype: np.dtype[Any], choices: Choices, u: Float
 ) -> NDArray[Any]:
-    own = choices[where].T
-    return own.reshape((*own.shape[:-1], *shape)).astype(dtype)
+    values = choices[where].T
+    return values.reshape((*values.shape[:-1], *shape)).astype(dtype)
 
 
 class _Affine:

@@ -1,7 +1,7 @@
 """The interface of any simulator: agents by behaviour name, stepped together.
 
-An adapter turns a simulator's own spaces into :class:`~algorithm.core.spec.AgentSpec` and the flat action in
-[-1, 1] into its own actions; nothing to the right of this package depends on a simulator.
+An adapter turns a simulator's own spaces into :class:`~algorithm.core.spec.AgentSpec`, and the flat action in
+[-1, 1] into its own actions. No package that imports this one depends on a simulator.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class StepResult(Observation):
 
     * A new id is an agent that **appeared**. It took no step, so its reward and ends are undefined; ``obs``
       is its first observation.
-    * An agent whose id is missing **waits**: its last action goes on, and it is not asked for another one.
-      The result that has its id again is that of this action, with the whole reward since.
-    * An agent that has ``vanished`` is gone without an end, from the present or the waiting ones. The result
-      of its last action is unknown: nothing is stored for it, and an open episode ends there as truncated.
-      The same id may appear with this result; it is then another agent's.
+    * An agent whose id is missing **waits**: its last action continues, and it needs no other one. The next
+      result with its id belongs to that action, and has the whole reward since.
+    * An agent that has ``vanished`` is gone without an end, whether it acted or waited. The result of its
+      last action is unknown: nothing is stored for it, and an open episode ends there as truncated. If the
+      same id appears with this result, it is another agent's.
     * An agent that has ``left`` finished its episode with this step and does not act until its id appears
       again. It is terminated or truncated, ``final`` holds its last observation, and ``obs`` is undefined.
       One that is new and has left is ignored.
@@ -82,26 +82,26 @@ class StepResult(Observation):
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A failure of a simulator, with what its user needs to find the cause."""
+    """A failure of a simulator, with the facts that help to find the cause."""
 
     what: str  # one line: what failed
     where: str  # environment, episode, seed, step, last action
     why: str  # type and message of the exception, signal, or time-out
     trace: str = ""  # the simulator's traceback, if any
-    fix: str = ""  # what to do where it is harmless: nothing was restarted
+    fix: str = ""  # advice where the fault is harmless: nothing was restarted
 
     @property
     def line(self) -> str:
-        """Everything but the traceback, on one line."""
+        """The fault on one line, without the traceback."""
         return " · ".join(filter(None, (self.what, self.where, self.why)))
 
 
 OnFault = Callable[[Fault], None]
-"""Receiver of every failure survived by a restart, and of each harmless one once."""
+"""Receiver of every failure that a restart survives, and of each harmless one once."""
 
 
 def ignore_fault(fault: Fault) -> None:
-    """Ignore a fault."""
+    """Discard a fault: the default receiver."""
 
 
 Picture = NDArray[np.uint8]
@@ -111,11 +111,11 @@ Picture = NDArray[np.uint8]
 class VecEnv(Protocol):
     """Any number of environments with any number of agents, stepped together in a fixed order."""
 
-    specs: Mapping[str, AgentSpec]  # behaviour name -> what its agents see and do
+    specs: Mapping[str, AgentSpec]  # behaviour name -> observations and actions of its agents
     time_limit: int | None  # steps after which an episode is truncated, where it is known
     fps: float | None  # images of `render` per second of simulated time, where it is known
     render_modes: tuple[str, ...]  # Gymnasium's names of the ways in which environment 0 can be shown
-    masked: bool = True  # masks of actions have come, or that is not known
+    masked: bool = True  # whether any action mask was received; true if that is unknown
     arrangement: str  # number and place of the sub-environments, for messages: "4 in 2 worker processes"
 
     def reset(
@@ -144,7 +144,7 @@ class VecEnv(Protocol):
         """
 
     def state(self) -> State:
-        """Return everything a later step depends on, as far as it is visible outside the simulators."""
+        """Return all that later steps depend on, as far as it is visible outside the simulators."""
 
     def resume(self, state: State) -> Mapping[int, str]:
         """Continue where ``state`` was taken; call it after a reset of everything.
@@ -181,7 +181,7 @@ class VecEnv(Protocol):
         return {}
 
     def metrics(self) -> dict[str, float]:
-        """Return what the simulators have recorded since the last call, as metrics; nothing by default."""
+        """Return metrics that the simulators have recorded since the last call; nothing by default."""
         return {}
 
     def render(self) -> Picture | None:

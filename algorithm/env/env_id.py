@@ -1,4 +1,4 @@
-"""Environments and wrappers by name: files and modules, import, registration, and what is not installed."""
+"""Environments and wrappers by name: import of files and modules, registration, missing packages."""
 
 from __future__ import annotations
 
@@ -49,27 +49,27 @@ def source_file(resolved: str) -> Path | None:
 def register_env(resolved: str) -> str:
     """Import the environment's module and return its id for ``gymnasium.make``.
 
-    resolved: ``Id``, ``module:Id`` or ``/folder/file.py:Id``. A class may stand for Id; then the id counts
-    under which it is registered, with its time limit. Raises whatever the import raises.
+    resolved: ``Id``, ``module:Id`` or ``/folder/file.py:Id``. Id may be a class; then the id under which it
+    is registered is returned, which has its time limit. Raises whatever the import raises.
     """
     source, colon, name = resolved.rpartition(":")
     if not colon:
         return name
     module = import_source(source)
-    own = getattr(module, name, None)
-    if isinstance(own, type) and any(base.__module__ == "gym.core" for base in own.__mro__):
+    attribute = getattr(module, name, None)
+    if isinstance(attribute, type) and any(base.__module__ == "gym.core" for base in attribute.__mro__):
         why = f"{name} is an environment of gym, not of gymnasium"
         raise EnvError("the environment could not be made", where=resolved, why=why, fix=GYMNASIUM)
-    if why := several_agents(own):
+    if why := several_agents(attribute):
         raise EnvError("the environment has several agents", where=resolved, why=why, fix=ONE_AGENT)
-    if isinstance(own, type) and issubclass(own, TensorEnv):
+    if isinstance(attribute, type) and issubclass(attribute, TensorEnv):
         raise EnvError(
             "the environment steps as tensors",
             where=resolved,
             why=f"{name} is a TensorEnv, and a Gymnasium environment is expected",
             fix="set base_config.env_type: TENSOR, for example by -o base_config.env_type=TENSOR",
         )
-    return _id_of(module, own) if _is_env_class(own) else name
+    return _id_of(module, attribute) if _is_env_class(attribute) else name
 
 
 def import_source(source: str) -> ModuleType:
@@ -102,81 +102,80 @@ def list_envs(resolved: str) -> str:
     module = sys.modules.get(_module_of(source))
     if module is None:
         return ""
-    own = f"{_namespace(module)}/"
+    private = f"{_namespace(module)}/"
     ids = [
         name
         for name, spec in gym.registry.items()
-        if _is_of(module, spec.entry_point) and not name.startswith(own)
+        if _is_of(module, spec.entry_point) and not name.startswith(private)
     ]
     classes = [name for name, value in vars(module).items() if _is_env_class(value) and _is_of(module, value)]
-    found = sorted({*ids, *classes})
-    return suggest_name(wanted, found)
+    available = sorted({*ids, *classes})
+    return suggest_name(wanted, available)
 
 
-def suggest_name(wanted: str, found: Sequence[str]) -> str:
-    """Return a hint: the closest name to ``wanted``, and all names found."""
-    close = difflib.get_close_matches(wanted, found, n=1)
-    return (f"did you mean {close[0]}? " if close else "") + f"there: {', '.join(found) or 'none'}"
+def suggest_name(name: str, available: Sequence[str]) -> str:
+    """Return a hint: the name closest to ``name``, and all available names."""
+    close = difflib.get_close_matches(name, available, n=1)
+    return (f"did you mean {close[0]}? " if close else "") + f"there: {', '.join(available) or 'none'}"
 
 
 def _file(source: str, folder: Path | None, key: str) -> Path:
     tried = [place / source for place in (folder, Path.cwd()) if place is not None]
     tried = list(dict.fromkeys(path.resolve() for path in tried))
-    found = next((path for path in tried if path.is_file()), None)
-    if found is None:
+    file = next((path for path in tried if path.is_file()), None)
+    if file is None:
         raise EnvError(
             f"there is no file {source}",
             where=key,
             why=f"not found: {', '.join(map(str, tried))}",
             fix="give its path from the task's folder or from the current one: file.py:Id",
         )
-    return found
+    return file
 
 
 _PRIVATE = "env_file_"
 
 
 def _module_of(source: str) -> str:
-    """Return the name of a module, or of a file's: a private one where an import would find another file."""
+    """Return the name of a module or file: a private one where an import would get another file."""
     if not source.endswith(".py"):
         return source
-    file, found = Path(source), None
+    file, spec = Path(source), None
     with suppress(ImportError, ValueError):  # a dotted name, or a loaded module without a spec
-        found = importlib.util.find_spec(file.stem)
-    if found is not None and found.origin and Path(found.origin).resolve() == file:
+        spec = importlib.util.find_spec(file.stem)
+    if spec is not None and spec.origin and Path(spec.origin).resolve() == file:
         return file.stem
     return f"{_PRIVATE}{file.stem}_{zlib.crc32(source.encode())}"
 
 
 def use_folder(folder: Path | None, *names: str) -> None:
-    """Let modules be imported from the task's folder, here and in workers, behind all that is installed.
+    """Add the task's folder to the import path, here and in workers, behind all that is installed.
 
-    Where one of the names is a module's, they may lie in the current folder as well. Otherwise a folder
-    counts only with a task or networks in it: a ``z3.py`` that happens to lie where the user stands is none
-    of ours, and torch would import it.
+    If one of ``names`` has a module, the current folder is added as well. Otherwise a folder counts only
+    with a task or networks in it: torch would import a ``z3.py`` that happens to lie in the current folder.
     """
     named = any(":" in name for name in names)
-    if folder is not None and (named or any((folder / own).is_file() for own in ("config.yaml", "nn.py"))):
+    if folder is not None and (named or any((folder / file).is_file() for file in ("config.yaml", "nn.py"))):
         extend_path(folder)
     if named:
         extend_path(Path.cwd())
 
 
 def extend_path(folder: Path) -> None:
-    """Append the folder to the import path, after everything installed."""
+    """Append the folder to the import path, behind everything installed, also in child processes."""
     path = str(folder.resolve())
     if path not in sys.path:
         sys.path.append(path)
 
 
-def _id_of(module: ModuleType, own: type[gym.Env]) -> str:
+def _id_of(module: ModuleType, env_class: type[gym.Env]) -> str:
     """Return the id of the class; an unregistered class is registered under a private id."""
-    entries = (own, f"{module.__name__}:{own.__name__}")
+    entries = (env_class, f"{module.__name__}:{env_class.__name__}")
     known = [name for name, spec in gym.registry.items() if spec.entry_point in entries]
     if known:
         return known[-1]  # the newest version
-    name = f"{_namespace(module)}/{own.__name__}"  # a bare id may belong to another package
-    gym.register(name, cast(EnvCreator, own))
+    name = f"{_namespace(module)}/{env_class.__name__}"  # a bare id may belong to another package
+    gym.register(name, cast(EnvCreator, env_class))
     return name
 
 
@@ -211,7 +210,7 @@ _EXTRAS = {
 
 
 def advice(error: BaseException, otherwise: str) -> str:
-    """Return what to correct, or the command that installs what is missing, or ``otherwise``."""
+    """Return advice on a failed import: its wrong line, or a command to install; else ``otherwise``."""
     if isinstance(error, ImportError | gym.error.DependencyNotInstalled):
         for package, extra in _EXTRAS.items():
             if package in str(error):

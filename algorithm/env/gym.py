@@ -54,7 +54,7 @@ _NO_VIDEO = "leave out --video, or set eval_config.video to false"
 
 
 class Adapter:
-    """Conversion of observations, masks and actions between a pair of spaces and the project's arrays.
+    """Conversion between a Gymnasium environment's observations, masks and actions and the project's arrays.
 
     env:   name of the environment, for messages
     stack: frames of the observation's frame stack, 1 for none
@@ -89,7 +89,7 @@ class GymEnv:
     """A Gymnasium environment with one agent, on flat actions and observations by name.
 
     options: passed to every ``reset`` (``reset_config``)
-    parameters: name -> attribute or method that takes the value; None: the option of that name of ``reset``
+    parameters: name -> attribute or method that takes the value; None: the option of that name in ``reset``
     infos:   keys of the infos with numbers of an episode
 
     name:         for messages
@@ -243,7 +243,7 @@ class GymRecipe:
                 ) from error
 
     def _built(self, kwargs: Mapping[str, Any], *, begin: bool) -> gym.Env[Any, Any]:
-        """Build the environment, and begin an episode if asked to. Raises whatever it raises."""
+        """Build the environment; with ``begin``, reset it once. Raises whatever it raises."""
         with exits_as_errors():
             env = self._build(kwargs)
             with closed_after_error(env):
@@ -258,7 +258,7 @@ class GymRecipe:
         return gym.make(register_env(self.env_id), disable_env_checker=True, **kwargs)
 
     def _advice(self, error: Exception) -> str:
-        """Return a hint for an environment that could not be built."""
+        """Return advice on an environment that could not be built."""
         known = list_envs(self.env_id) if isinstance(error, gym.error.UnregisteredEnv) else ""
         return known or "check base_config.env_name and env_args; module:Id imports a module first"
 

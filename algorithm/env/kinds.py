@@ -1,4 +1,4 @@
-"""Kinds of environments: the offer of each, known before any simulator is imported."""
+"""Kinds of environments and the features of each, as constants: no simulator is imported for them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from algorithm.core.plugins import Group, Plugin, find
 
 @dataclass(frozen=True, kw_only=True)
 class EnvKind:
-    """A kind of environments: its name, what makes them, and what they offer.
+    """A kind of environments: its name, its maker, and its features.
 
     maker:      ``module:attribute``: a subclass of :class:`~algorithm.env.gym.GymRecipe`, or a function of an
                 :class:`~algorithm.env.request.EnvRequest` that returns a :class:`~algorithm.env.base.VecEnv`;
-                empty for a plug-in, whose entry point says it, and with ``extra_name``
-    extra_name: of the same in the table of extras
+                empty for a plug-in, whose entry point names it, and with ``extra_name``
+    extra_name: name of the maker in the table of extras
     gymnasium:  single Gymnasium environments, named by an id: with wrappers, workers and the Python API
-    films:      they hand out pictures
+    films:      they render images
     repeats:    an episode can begin again from its seed
     registered: their ids are those of Gymnasium's registry, with reward thresholds and vector classes
     player:     each is a program of its own with ports, or an editor, of which there is only one
-    lanes:      many step at once, hardly dearer than one
-    parameters: ``reset_config`` holds numbers, and not the options of ``reset``; parameters go by name
+    lanes:      many step at once, for hardly more time than one
+    parameters: ``reset_config`` holds numbers by name, and not the options of ``reset``
     """
 
     name: str
@@ -49,7 +49,7 @@ UNITY = EnvKind(
 )
 GYM = EnvKind(name="GYM", maker="algorithm.env.gym:GymRecipe", registered=True)
 OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.registry:ObjectRecipe")
-"""Environments that were handed in by Python code, and that no name makes again."""
+"""Environments that Python code passed as objects, which cannot be made again from a name."""
 
 DM_CONTROL = EnvKind(name="DM_CONTROL", extra_name="DmControlRecipe")
 
@@ -94,7 +94,7 @@ PLAYGROUND = _many("PLAYGROUND", extra_name="make_playground")
 BRAX = _many("BRAX", extra_name="make_brax")
 
 OBJECT_RUNS = "object/"
-"""First part of what the runs of such an environment are filed under."""
+"""Beginning of the folders for runs of such an environment."""
 
 _BUILT_IN = (UNITY, GYM, DM_CONTROL, TENSOR, ENVPOOL, PLAYGROUND, BRAX, OBJECT)
 KINDS: Mapping[str, EnvKind] = {kind.name: kind for kind in _BUILT_IN}
@@ -104,10 +104,10 @@ ENVS = Group("asac.envs", "kind of environment", "base_config.env_type", built_i
 
 
 def kind_of(name: str) -> EnvKind:
-    """Return the kind of a name. A plug-in is not looked up or imported: it may offer anything so far."""
+    """Return the kind of a name. A plug-in is not imported: its kind has every feature for now."""
     return KINDS.get(name) or EnvKind(name=name)
 
 
 def plugin_of(kind: EnvKind) -> Plugin:
-    """Return what a kind is loaded from. Raises UsageError for a name that nobody has or several have."""
+    """Return the plug-in that makes a kind. Raises UsageError for a name that none or several have."""
     return find(ENVS, kind.name) or Plugin(ENVS, kind.name, kind.maker)

@@ -25,7 +25,7 @@ MASK = "action_mask"
 """Key of the mask in the observation or the info."""
 
 MASKS_METHOD = "action_masks"
-"""Method of an environment that has it in neither of them."""
+"""Method of an environment that has its mask in neither of them."""
 
 Info = Mapping[str, Any]
 
@@ -36,10 +36,10 @@ RawMask = Any
 class Masks:
     """A reader of masks for an action space, for one environment or N at once.
 
-    A branch without a choice raises where the agent acts. Where the task has ended nothing acts, and the
-    usual all-zero mask counts as all allowed.
+    A branch without an allowed choice raises if the agent has to act. Where the task has ended it does not,
+    and the usual all-zero mask counts as all allowed.
 
-    observed: they stand in the observation, always; else in the info, where there is one
+    observed: masks are part of every observation; else they may be in the info
     All methods raise SpaceMismatchError for a mask that does not fit.
     """
 
@@ -51,26 +51,26 @@ class Masks:
 
     def read(self, obs: RawMask, info: Info, *, over: bool) -> Bool | None:
         """Return one environment's mask, [ΣN]; None allows everything. over: the task has ended."""
-        given = self._given(obs, info)
-        return None if given is None else self._fill_empty_branches(self._flat(given), over)
+        raw = self._raw_mask(obs, info)
+        return None if raw is None else self._fill_empty_branches(self._flat(raw), over)
 
     def read_batch(self, obs: RawMask, infos: Info, over: Bool) -> Bool | None:
         """Return the masks of N environments from a vector class, [N, ΣN]. over: [N]."""
-        given = self._given(obs, infos)
-        if given is None:
+        raw = self._raw_mask(obs, infos)
+        if raw is None:
             return None
         mask = np.ones((len(over), self._size), np.bool_)
         flags = True if self._observed else infos.get(f"_{MASK}", True)
         held = np.broadcast_to(np.asarray(flags, np.bool_), len(over))
-        if isinstance(given, np.ndarray) and given.dtype != object and given.shape == mask.shape:
-            mask[held] = _as_bools(given[held], MASK)
+        if isinstance(raw, np.ndarray) and raw.dtype != object and raw.shape == mask.shape:
+            mask[held] = _as_bools(raw[held], MASK)
             held = np.any(self._empty(mask), axis=1)  # all others are complete
         for i in held.nonzero()[0].tolist():
-            mask[i] = self._of_env(given, i, over[i])
+            mask[i] = self._of_env(raw, i, over[i])
         return mask
 
-    def _given(self, obs: RawMask, info: Info) -> RawMask:
-        """Return the raw mask, or those of N environments; None without one."""
+    def _raw_mask(self, obs: RawMask, info: Info) -> RawMask:
+        """Return the mask as the environment returned it, or those of N environments; None without one."""
         if not self._observed:
             return info.get(MASK)
         try:
@@ -80,21 +80,21 @@ class Masks:
                 f"observation {MASK!r} is missing in the environment's output"
             ) from error
 
-    def _of_env(self, given: RawMask, i: int, over: bool) -> Bool:
+    def _of_env(self, raw: RawMask, i: int, over: bool) -> Bool:
         try:
-            own = observation_of(given, i) if self._observed else info_of(given, i)
-            return self._fill_empty_branches(self._flat(own), over)
+            mask = observation_of(raw, i) if self._observed else info_of(raw, i)
+            return self._fill_empty_branches(self._flat(mask), over)
         except (SpaceMismatchError, TypeError, KeyError, IndexError) as error:
             raise SpaceMismatchError(f"environment {i}: {error}") from error
 
-    def _flat(self, given: RawMask) -> Bool:
+    def _flat(self, raw: RawMask) -> Bool:
         """Return the mask as a new flat array, [ΣN]."""
-        if _is_flat(given, self._size):
-            return _as_bools(np.asarray(given), MASK)
+        if _is_flat(raw, self._size):
+            return _as_bools(np.asarray(raw), MASK)
         nested = not isinstance(self._space, gym.spaces.Discrete | gym.spaces.MultiBinary)
-        if nested and isinstance(given, np.ndarray) and given.ndim < 2 and given.dtype != object:
-            raise SpaceMismatchError(f"{MASK} has {given.size} entries for {self._size} choices")
-        return np.concatenate([np.empty(0, np.bool_), *_flattened(self._space, given, MASK)])
+        if nested and isinstance(raw, np.ndarray) and raw.ndim < 2 and raw.dtype != object:
+            raise SpaceMismatchError(f"{MASK} has {raw.size} entries for {self._size} choices")
+        return np.concatenate([np.empty(0, np.bool_), *_flattened(self._space, raw, MASK)])
 
     def _empty(self, mask: Bool) -> Bool:
         """Return which branches have no choice, [..., ΣN] -> [..., branches]."""
@@ -104,7 +104,7 @@ class Masks:
         return empty
 
     def _fill_empty_branches(self, mask: Bool, over: bool) -> Bool:
-        """Open branches without a choice where the task has ended; raise elsewhere."""
+        """Allow all of a branch that allows no choice, if the task has ended; else raise."""
         for branch in self._empty(mask).nonzero()[0].tolist():
             if not over:
                 name = f" ({self._names[branch]})" if self._names[branch] else ""
@@ -113,88 +113,88 @@ class Masks:
         return mask
 
 
-def _is_flat(given: RawMask, size: int) -> bool:
-    if isinstance(given, np.ndarray):
-        return bool(given.dtype != object and given.shape == (size,))
-    if not isinstance(given, Sequence) or len(given) != size:
+def _is_flat(raw: RawMask, size: int) -> bool:
+    if isinstance(raw, np.ndarray):
+        return bool(raw.dtype != object and raw.shape == (size,))
+    if not isinstance(raw, Sequence) or len(raw) != size:
         return False
-    return all(isinstance(one, int | float | np.generic) for one in given)
+    return all(isinstance(entry, int | float | np.generic) for entry in raw)
 
 
-def _flattened(space: Space, given: RawMask, name: str) -> Iterator[Bool]:
+def _flattened(space: Space, raw: RawMask, name: str) -> Iterator[Bool]:
     """Yield the masks of the leaves of ``space`` in their order, flat.
 
     name: of this part, for messages
     Raises SpaceMismatchError for another structure.
     """
     if isinstance(space, gym.spaces.Box):
-        if given is not None:
+        if raw is not None:
             raise SpaceMismatchError(f"{name} belongs to a Box, which has no choices: it must be None")
     elif not is_leaf(space):
-        for (_, part), (label, value) in zip(branches_of(space), _parts(space, given, name), strict=True):
+        for (_, part), (label, value) in zip(branches_of(space), _parts(space, raw, name), strict=True):
             yield from _flattened(part, value, label)
-    elif given is None:
+    elif raw is None:
         yield np.ones(sum(branches(space)[0]), np.bool_)
     elif isinstance(space, gym.spaces.MultiBinary):
-        yield _binary(space, given, name)
+        yield _binary(space, raw, name)
     else:
         counts = space.nvec if isinstance(space, gym.spaces.MultiDiscrete) else branches(space)[0][0]
-        yield from _choices(np.asarray(counts), given, name)
+        yield from _choices(np.asarray(counts), raw, name)
 
 
-def _parts(space: Space, given: RawMask, name: str) -> list[tuple[str, RawMask]]:
+def _parts(space: Space, raw: RawMask, name: str) -> list[tuple[str, RawMask]]:
     """Return label and mask of each part of a Dict or Tuple, in its order."""
     keys = [key for key, _ in branches_of(space)]
-    if given is None:
+    if raw is None:
         return [(name, None)] * len(keys)
     if isinstance(space, gym.spaces.Dict):
-        if not isinstance(given, Mapping) or (unknown := set(given) - set(keys)):
+        if not isinstance(raw, Mapping) or (unknown := set(raw) - set(keys)):
             what = (
                 f"has unknown keys {sorted(map(str, unknown))}"
-                if isinstance(given, Mapping)
+                if isinstance(raw, Mapping)
                 else "is not a mapping"
             )
             raise SpaceMismatchError(f"{name} {what}: the action space has {keys}")
-        return [(f"{name}/{key}", given.get(key)) for key in keys]
-    if not isinstance(given, tuple | list) or len(given) != len(keys):
+        return [(f"{name}/{key}", raw.get(key)) for key in keys]
+    if not isinstance(raw, tuple | list) or len(raw) != len(keys):
         raise SpaceMismatchError(f"{name} is not a tuple of {len(keys)} parts, unlike its action space")
-    return [(f"{name}/{key}", given[key]) for key in keys]
+    return [(f"{name}/{key}", raw[key]) for key in keys]
 
 
-def _choices(counts: Array, given: RawMask, name: str) -> Iterator[Bool]:
+def _choices(counts: Array, raw: RawMask, name: str) -> Iterator[Bool]:
     """Yield the masks of a Discrete or MultiDiscrete with these ``counts``, of any number of axes."""
     if not counts.ndim:
-        mask = _as_bools(_array(given, name), name)
+        mask = _as_bools(_array(raw, name), name)
         if mask.shape != (counts,):
             raise SpaceMismatchError(f"{name} has shape {mask.shape} for {counts} choices")
         yield mask
         return
-    if not isinstance(given, Sequence | np.ndarray) or len(given) != len(counts):
+    if not isinstance(raw, Sequence | np.ndarray) or len(raw) != len(counts):
         raise SpaceMismatchError(f"{name} is not a tuple of {len(counts)} masks")
     for i, count in enumerate(counts):
-        yield from _choices(np.asarray(count), given[i], f"{name}[{i}]")
+        yield from _choices(np.asarray(count), raw[i], f"{name}[{i}]")
 
 
-def _binary(space: gym.spaces.MultiBinary, given: RawMask, name: str) -> Bool:
-    values = _array(given, name)
+def _binary(space: gym.spaces.MultiBinary, raw: RawMask, name: str) -> Bool:
+    values = _array(raw, name)
     if values.shape != space.shape or not np.isin(values, (0, 1, 2)).all():
         raise SpaceMismatchError(f"{name} is not an array of 0, 1 and 2 of shape {space.shape}")
     return np.stack([values.ravel() != 1, values.ravel() != 0], 1).ravel()
 
 
-def _array(given: RawMask, name: str) -> Array:
+def _array(raw: RawMask, name: str) -> Array:
     try:
-        return np.asarray(given)
+        return np.asarray(raw)
     except ValueError as error:
         raise SpaceMismatchError(f"{name} is not an array: {error}") from error
 
 
-def _as_bools(given: Array, name: str) -> Bool:
+def _as_bools(raw: Array, name: str) -> Bool:
     """Convert zeros and ones to a new bool array. Raises SpaceMismatchError for other values.
 
     Some masks are added to logits; as bools they would mean the opposite.
     """
-    mask: Bool = np.equal(given, 1)
-    if given.dtype != np.bool_ and not (mask | np.equal(given, 0)).all():
+    mask: Bool = np.equal(raw, 1)
+    if raw.dtype != np.bool_ and not (mask | np.equal(raw, 0)).all():
         raise SpaceMismatchError(f"{name} holds other values than 0 and 1")
     return mask

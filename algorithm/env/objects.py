@@ -1,4 +1,4 @@
-"""Environments that are objects of Python code: an instance, a class, a function, a vector environment."""
+"""Environments passed as Python objects: an instance, a class, a function, a vector environment."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from algorithm.core.errors import GYMNASIUM, UsageError, described
 from algorithm.core.plugins import mismatch
 from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.env.lanes.contract import TensorEnv
-from algorithm.env.second import copied, second
+from algorithm.env.second import another_env, deep_copy
 from algorithm.env.spaces import ONE_AGENT, Space, several_agents
 from algorithm.env.wrappers import KeptOpen, LanesKeptOpen
 
 
 class EnvSource:
-    """Source of single environments; called with keyword arguments as a class would be.
+    """Source of single environments; calling it makes one, with keyword arguments like a class.
 
     name:  qualified, such as ``__main__.Walk``
     short: for the folder of its runs
@@ -37,26 +37,26 @@ class EnvSource:
         self.short = short
 
     def __call__(self, **kwargs: object) -> gym.Env[Any, Any]:
-        """Return an environment. Raises UsageError for what is none, and whatever its code raises."""
+        """Return an environment. Raises UsageError for another object, and whatever its code raises."""
         raise NotImplementedError
 
     def another(self) -> EnvSource:
-        """Return the source of environments for evaluations, beside those that are trained in."""
+        """Return a source for evaluations, whose environments are others than those of the training."""
         return self
 
     def copies(self) -> EnvSource:
-        """Return a source of any number of environments like this one, which other processes get by value."""
+        """Return a source that makes any number of such environments, and can be pickled."""
         return self
 
     def check(self, n: int, workers: int, more: Sequence[str]) -> None:
-        """Raise UsageError where environments cannot be had like that.
+        """Raise UsageError if the source cannot make the environments of a training.
 
-        n: of them, in so many worker processes; more: what else they are to have
+        n: number of environments, in ``workers`` processes; more: further features that they are to have
         """
 
 
 class EnvMaker(EnvSource):
-    """A class of environments, or a function that makes them; other processes get it by value.
+    """A class of environments, or a function that makes them; it is pickled for other processes.
 
     name: by default that of the class or function
     """
@@ -77,7 +77,7 @@ class EnvMaker(EnvSource):
             kwargs.pop("render_mode")
         env: object = make(**kwargs)
         if not isinstance(env, gym.Env):
-            raise no_env(env, f"{self.name} has returned it")
+            raise not_an_env(env, f"{self.name} has returned it")
         return _rendering(env, mode)
 
     @override
@@ -94,8 +94,8 @@ class EnvMaker(EnvSource):
                 ) from error
 
 
-class LentEnv(EnvSource):
-    """One environment, which is never closed here and never made again."""
+class ExternalEnv(EnvSource):
+    """One environment of the user, which is never closed and cannot be made again."""
 
     kind = "an instance"
 
@@ -117,12 +117,12 @@ class LentEnv(EnvSource):
 
     @override
     def another(self) -> EnvSource:
-        return LentEnv(second(self.env, gym.make))
+        return ExternalEnv(another_env(self.env, gym.make))
 
     @override
     def copies(self) -> EnvSource:
         env = self.env
-        return EnvMaker(lambda: second(env, gym.make), self.name)
+        return EnvMaker(lambda: another_env(env, gym.make), self.name)
 
     @override
     def check(self, n: int, workers: int, more: Sequence[str]) -> None:
@@ -135,8 +135,8 @@ class LentEnv(EnvSource):
             )
 
 
-class LentLanes(EnvSource):
-    """A vector environment, which steps several at once in its own way."""
+class ExternalVectorEnv(EnvSource):
+    """A vector environment of the user, which steps several environments at once."""
 
     kind = "a vector environment"
 
@@ -156,7 +156,7 @@ class LentLanes(EnvSource):
 
     @override
     def another(self) -> EnvSource:
-        return LentLanes(second(self.env, gym.make_vec))
+        return ExternalVectorEnv(another_env(self.env, gym.make_vec))
 
     @override
     def check(self, n: int, workers: int, more: Sequence[str]) -> None:
@@ -177,7 +177,7 @@ class LentLanes(EnvSource):
 
     @property
     def spaces(self) -> tuple[Space, Space]:
-        """Observation and action space of a single one."""
+        """Observation and action space of a single environment."""
         return self.env.single_observation_space, self.env.single_action_space
 
     def make(self) -> VectorEnv:
@@ -185,8 +185,8 @@ class LentLanes(EnvSource):
         return LanesKeptOpen(self.env)
 
 
-class LentTensors(LentLanes):
-    """A tensor environment, the same in torch."""
+class ExternalTensorEnv(ExternalVectorEnv):
+    """A tensor environment of the user, which steps several environments at once in torch."""
 
     kind = "a tensor environment"
 
@@ -198,7 +198,7 @@ class LentTensors(LentLanes):
     @override
     def another(self) -> EnvSource:
         try:
-            return LentTensors(copied(self.tensors))
+            return ExternalTensorEnv(deep_copy(self.tensors))
         except Exception as error:
             raise UsageError(
                 "evaluations need a second environment, and there is only one",
@@ -215,27 +215,27 @@ class LentTensors(LentLanes):
 
 @dataclass(frozen=True)
 class EnvObject:
-    """The environments of a training that were handed in as objects.
+    """The environments of a training that were passed as objects.
 
-    train:    what is trained in
-    evaluate: what evaluations are played in
+    train:    source of the training environments
+    evaluate: source of the environments for evaluations
     """
 
     train: EnvSource
     evaluate: EnvSource
 
     @classmethod
-    def of(cls, given: object, evaluate: object = None) -> EnvObject:
-        """Return it for what a person hands in.
+    def of(cls, env: object, evaluate: object = None) -> EnvObject:
+        """Return the environments for an object that was passed.
 
-        evaluate: None for another one like ``given``
-        Raises UsageError for what is no environment, and for an instance that cannot be had twice.
+        evaluate: environment for evaluations; None for another one like ``env``
+        Raises UsageError for an object that is no environment, and for an instance that cannot be copied.
         """
-        source = source_of(given)
+        source = source_of(env)
         return cls(source, source.another() if evaluate is None else source_of(evaluate))
 
     def source(self, purpose: Literal["train", "evaluate"]) -> EnvSource:
-        """Return what the environments for a purpose are had from."""
+        """Return the source of the environments for a purpose."""
         return self.train if purpose == "train" else self.evaluate
 
     @property
@@ -244,36 +244,36 @@ class EnvObject:
         return f"{OBJECT_RUNS}{self.train.short}"
 
     @property
-    def noted(self) -> Mapping[str, str]:
-        """Note of it in a run, as JSON."""
+    def as_json(self) -> Mapping[str, str]:
+        """Purpose -> name and kind of the object, for a run's manifest."""
         sources = {"train": self.train, "evaluate": self.evaluate}
-        return {purpose: f"{one.name}, {one.kind}" for purpose, one in sources.items()}
+        return {purpose: f"{source.name}, {source.kind}" for purpose, source in sources.items()}
 
 
-def source_of(given: object) -> EnvSource:
-    """Return the source that an object is. Raises UsageError for what is no environment."""
-    if isinstance(given, EnvSource):
-        return given
-    if isinstance(given, VectorEnv):
-        return LentLanes(given)
-    if isinstance(given, TensorEnv):
-        return LentTensors(given)
-    if several_agents(given) or (not callable(given) and not isinstance(given, gym.Env)):
-        raise no_env(given, "it was passed as the environment")
-    return LentEnv(given) if isinstance(given, gym.Env) else EnvMaker(given)
+def source_of(env: object) -> EnvSource:
+    """Return an object as a source of environments. Raises UsageError for one that is no environment."""
+    if isinstance(env, EnvSource):
+        return env
+    if isinstance(env, VectorEnv):
+        return ExternalVectorEnv(env)
+    if isinstance(env, TensorEnv):
+        return ExternalTensorEnv(env)
+    if several_agents(env) or (not callable(env) and not isinstance(env, gym.Env)):
+        raise not_an_env(env, "it was passed as the environment")
+    return ExternalEnv(env) if isinstance(env, gym.Env) else EnvMaker(env)
 
 
-def no_env(given: object, why: str) -> UsageError:
+def not_an_env(value: object, why: str) -> UsageError:
     """Return the error for an object that is no environment."""
-    of_gym = any(base.__module__ == "gym.core" for base in type(given).__mro__)
-    several = several_agents(given)
+    of_gym = any(base.__module__ == "gym.core" for base in type(value).__mro__)
+    several = several_agents(value)
     fix = (
         "pass a gymnasium.Env, its class, a function that returns one, a gymnasium.vector.VectorEnv, a "
         "TensorEnv, or the name of a task"
     )
     return UsageError(
-        f"an object of type {type(given).__name__} is not an environment{' of one agent' * bool(several)}",
-        where=f"{given!r:.80}",
+        f"an object of type {type(value).__name__} is not an environment{' of one agent' * bool(several)}",
+        where=f"{value!r:.80}",
         why=several or (f"{why}, and it is of gym, not of gymnasium" if of_gym else why),
         fix=ONE_AGENT if several else GYMNASIUM if of_gym else fix,
     )
@@ -285,14 +285,14 @@ def _names(module: str, qualified: str) -> tuple[str, str]:
 
 
 def _names_of(env: gym.Env[Any, Any] | VectorEnv) -> tuple[str, str]:
-    """Return the same of an instance: it is filed under its id, if it has one."""
-    own = type(env.unwrapped)
-    name, short = _names(own.__module__, own.__qualname__)
+    """Return the qualified name of an instance's class, and a short one: its id, if it has one."""
+    env_class = type(env.unwrapped)
+    name, short = _names(env_class.__module__, env_class.__qualname__)
     return name, re.split(r"[/:]", env.spec.id)[-1] if env.spec else short
 
 
 def _rendering(env: gym.Env[Any, Any], mode: object) -> gym.Env[Any, Any]:
-    """Return an environment that renders as is asked for. Raises ValueError for any other."""
+    """Return the environment if its render mode is ``mode``. Raises ValueError for another mode."""
     if mode is not None and env.render_mode != mode:
         raise ValueError(f"its render_mode is {env.render_mode!r}; make it with {mode!r}, or use its class")
     return env

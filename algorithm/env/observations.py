@@ -44,7 +44,7 @@ _WIDEST = 65535.0  # range of the pictures with the most bits
 _Convert = Callable[[Any], Any]
 
 
-class _Part(NamedTuple):
+class _Extractor(NamedTuple):
     """One observation: its spec, and how to extract it from the environment's output."""
 
     name: str
@@ -65,46 +65,46 @@ class Observations:
     """
 
     def __init__(self, space: Space, env: str, *, stack: int = 1) -> None:
-        parts = [_part(leaf, stack) for leaf in leaves(space, "observation", env)]
-        names, shapes, dtypes, categories, ranges, _, _ = zip(*parts, strict=True)
+        extractors = [_extractor(leaf, stack) for leaf in leaves(space, "observation", env)]
+        names, shapes, dtypes, categories, ranges, _, _ = zip(*extractors, strict=True)
         stacks = (stack,) * (stack > 1)  # a stack is the only observation
         self.spec = ObsSpec(names, shapes, dtypes, categories, stacks, ranges=ranges)
-        self._parts = parts
+        self._extractors = extractors
 
     def read(self, value: Any) -> dict[str, Any]:  # noqa: ANN401 - a space may hold anything
-        """Return name -> observation, possibly the environment's own array and of another real dtype.
+        """Extract observations by name; they may be the environment's own arrays, of another real dtype.
 
         ``value`` may hold observations of N environments, leaf by leaf, as vector classes do. Raises
         SpaceMismatchError for a missing part, and for choices and integers out of range; the caller checks
         shapes.
         """
-        return {part.name: part.convert(part.pick(value)) for part in self._parts}
+        return {extractor.name: extractor.convert(extractor.pick(value)) for extractor in self._extractors}
 
     def read_batch(self, value: Any, n: int) -> dict[str, Array]:  # noqa: ANN401 - see read
         """Return copies of the observations of N environments, [n, ...] in the dtypes of the spec."""
-        found = {}
-        for part in self._parts:
-            picked = part.pick(value)
-            check_shape(part.name, np.shape(picked), (n, *part.shape))
-            found[part.name] = np.array(part.convert(picked), part.dtype)
-        return found
+        obs = {}
+        for extractor in self._extractors:
+            picked = extractor.pick(value)
+            check_shape(extractor.name, np.shape(picked), (n, *extractor.shape))
+            obs[extractor.name] = np.array(extractor.convert(picked), extractor.dtype)
+        return obs
 
     def read_each(self, values: Sequence[Any]) -> dict[str, Array]:
-        """Return the same from one observation per environment."""
-        found = {}
-        for part in self._parts:
-            picked = [part.pick(value) for value in values]
-            for one in picked:
-                check_shape(part.name, np.shape(one), part.shape)
-            found[part.name] = np.array([part.convert(one) for one in picked], part.dtype)
-        return found
+        """Return copies of N observations, one of each environment, [n, ...] in the dtypes of the spec."""
+        obs = {}
+        for extractor in self._extractors:
+            picked = [extractor.pick(value) for value in values]
+            for value in picked:
+                check_shape(extractor.name, np.shape(value), extractor.shape)
+            obs[extractor.name] = np.array([extractor.convert(value) for value in picked], extractor.dtype)
+        return obs
 
 
 class Bounds:
     """A check of vectors and images against the bounds of their space.
 
-    Choices out of range raise when they are read; bounds never raise, since nothing depends on them. Each
-    observation is checked until its first violation.
+    Choices out of range raise when they are read; a violation of bounds is only reported, since nothing
+    depends on them. Each observation is checked until its first violation.
     """
 
     def __init__(self, space: Space, env: str) -> None:
@@ -115,11 +115,11 @@ class Bounds:
         }
 
     def violations(self, obs: Mapping[str, Array]) -> dict[str, str]:
-        """Return name -> element, value and bounds of first violations.
+        """Return name -> element, value and bounds, as text, of the first violation of each observation.
 
         Called in every step of every sub-environment: 2 µs for a small vector.
         """
-        found = {}
+        violated = {}
         for name, (low, high) in self._unviolated.items():
             value = obs[name]
             if value.shape != low.shape:
@@ -127,10 +127,10 @@ class Bounds:
             outside = ((value < low) | (value > high)).tobytes()
             text = _describe_violation(name, value, low, high) if 1 in outside else ""  # faster than any()
             if text:
-                found[name] = text
-        for name in found:
+                violated[name] = text
+        for name in violated:
             del self._unviolated[name]
-        return found
+        return violated
 
 
 def _describe_violation(name: str, value: Array, low: Array, high: Array) -> str:
@@ -155,15 +155,15 @@ def _unbounded(box: gym.spaces.Box) -> bool:
 
 
 def check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """Raise SpaceMismatchError for another shape, since numpy would broadcast silently."""
+    """Raise SpaceMismatchError for another shape than expected, since numpy would broadcast silently."""
     if shape != expected:
         raise SpaceMismatchError(f"observation {name!r} has shape {shape}, its space has {expected}")
 
 
 def frame_stack(env: gym.Env[Any, Any]) -> int:
-    """Return the frames of a stack that the replay can rebuild; 1 if there is none.
+    """Return the number of frames in a stack that the replay can rebuild; 1 if there is no stack.
 
-    That is a ``FrameStackObservation`` around a Box of uint8, padded with its first frame. It must be the
+    A stack is a ``FrameStackObservation`` around a Box of uint8, padded with its first frame. It must be the
     outermost wrapper: another one around it could change its output.
     """
     if type(env) is not gym.wrappers.FrameStackObservation or env.padding_type != "reset":
@@ -172,7 +172,7 @@ def frame_stack(env: gym.Env[Any, Any]) -> int:
     return env.stack_size if isinstance(frame, gym.spaces.Box) and frame.dtype == np.uint8 else 1
 
 
-def _part(leaf: Leaf, stack: int) -> _Part:
+def _extractor(leaf: Leaf, stack: int) -> _Extractor:
     space, name = leaf.space, leaf.name or UNNAMED
     pick = partial(_pick, leaf.path, name)
     shape = tuple(space.shape or ())
@@ -181,20 +181,20 @@ def _part(leaf: Leaf, stack: int) -> _Part:
         dtype = _choice_dtype(int(counts.max()))
         start = np.asarray(space.start, np.int64)
         convert = partial(_choices, name, counts, start, np.dtype(dtype))
-        return _Part(name, shape, dtype, tuple(counts.ravel().tolist()), None, pick, convert)
+        return _Extractor(name, shape, dtype, tuple(counts.ravel().tolist()), None, pick, convert)
     dtype = "bool" if isinstance(space, gym.spaces.MultiBinary) else str(space.dtype)
     image = image_order(shape, dtype, stack) or ()
     span = _range(space, *(shape[axis] for axis in image[:2])) if image or dtype == "uint8" else None
     if dtype in _KEPT:
-        return _Part(name, shape, dtype, (), span, pick, partial(_cast, name, np.dtype(dtype)))
+        return _Extractor(name, shape, dtype, (), span, pick, partial(_cast, name, np.dtype(dtype)))
     dtype = "float32" if image or dtype in _NARROW else "float64"
-    return _Part(name, shape, dtype, (), span, pick, partial(_numeric, name))
+    return _Extractor(name, shape, dtype, (), span, pick, partial(_numeric, name))
 
 
 def _range(space: Space, *sides: int) -> Range | None:
-    """Return the smallest and largest number of a picture of these sides, or of bytes.
+    """Return the smallest and largest number of an image with these sides, or of bytes.
 
-    None where the bounds do not tell: those of the type, infinite ones, and those that differ by element.
+    None where the bounds have no meaning: infinite ones, those of the dtype, and ones that differ by element.
     """
     if not isinstance(space, gym.spaces.Box) or space.dtype == np.bool_:
         return 0.0, 1.0

@@ -1,4 +1,4 @@
-"""Values that simulators hand out, read and checked: rewards, ends, and an episode's numbers in the infos."""
+"""Values that simulators return, read and checked: rewards, ends, and an episode's numbers in the infos."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from algorithm.core.wording import counted
 _SIGNATURES = dict(zip(("reset", "step"), GYMNASIUM.splitlines()[1:], strict=True))
 _RESULTS = {"reset": 2, "step": 5}
 _CALLERS = re.compile(r"gymnasium\.(core|utils|wrappers)\b|algorithm\.env\.(gym|parameters|wrappers)\b")
-"""Modules that call an environment, and no environment lies in."""
+"""Modules that call an environment, and do not define one."""
 
 
 MISUSE = (TypeError, ValueError, AttributeError, AssertionError)
@@ -30,9 +30,9 @@ class SpaceMismatchError(Exception):
 
 
 def refuse_misuse(call: str, error: Exception) -> None:
-    """Raise SpaceMismatchError for an error of the call itself: the next one would fail alike.
+    """Raise SpaceMismatchError if the call itself was wrong: the next one would fail in the same way.
 
-    call: ``reset`` or ``step``; an error in the code of the environment is left alone
+    call: ``reset`` or ``step``; does nothing about an error in the environment's own code
     """
     *_, (frame, _) = walk_tb(error.__traceback__)
     if _CALLERS.match(frame.f_globals.get("__name__", "")):
@@ -40,7 +40,7 @@ def refuse_misuse(call: str, error: Exception) -> None:
 
 
 def results_of(call: str, returned: Any) -> Sequence[Any]:  # noqa: ANN401 - whatever an environment returns
-    """Return the values of a reset or step. Raises SpaceMismatchError for others than Gymnasium has."""
+    """Return the values of a reset or step. Raises SpaceMismatchError if they are not Gymnasium's."""
     if not isinstance(returned, tuple | list) or len(returned) != _RESULTS[call]:
         kind = type(returned).__name__
         what = counted(len(returned), "value") if kind == "tuple" else f"one value, of type {kind}"
@@ -51,7 +51,7 @@ def results_of(call: str, returned: Any) -> Sequence[Any]:  # noqa: ANN401 - wha
 
 
 def as_number(value: Any, what: str) -> float:  # noqa: ANN401 - whatever an environment returns
-    """Convert to a float, also an array of one; ``float`` would accept text. Raises SpaceMismatchError."""
+    """Convert a number or an array of one to a float. Raises SpaceMismatchError, also for text."""
     if type(value) is float or isinstance(value, (int, np.floating)):
         return float(value)
     try:
@@ -64,7 +64,7 @@ def as_number(value: Any, what: str) -> float:  # noqa: ANN401 - whatever an env
 
 
 def as_bool(value: Any, what: str) -> bool:  # noqa: ANN401 - whatever an environment returns
-    """Convert to a bool, also from a number other than NaN, not from text. Raises SpaceMismatchError."""
+    """Convert a bool or a number to a bool. Raises SpaceMismatchError, also for NaN and text."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     number = as_number(value, what)
@@ -73,15 +73,15 @@ def as_bool(value: Any, what: str) -> bool:  # noqa: ANN401 - whatever an enviro
     return bool(number)
 
 
-def held(values: ArrayLike) -> Bool:
-    """Return which numbers are finite in float32, in which rewards are stored and networks compute."""
+def fits_float32(values: ArrayLike) -> Bool:
+    """Return which numbers are finite as float32, the type of stored rewards and of networks."""
     with np.errstate(over="ignore"):
         finite: Bool = np.isfinite(np.asarray(values, np.float32))
     return finite
 
 
 def bad_number(value: np.floating[Any]) -> str:
-    """Return the words for a number that :func:`held` refuses."""
+    """Return the words for a number that :func:`fits_float32` refuses."""
     beyond = "beyond float32's ±3.4e+38"
     if np.isfinite(value):
         return f"{value:g}, {beyond}"
@@ -102,7 +102,7 @@ def observation_of(obs: Batched, i: int) -> Any:  # noqa: ANN401 - a space may h
 
 
 def info_of(infos: Batched, i: int) -> Any:  # noqa: ANN401 - an info may hold anything
-    """Return the info of sub-environment i. Beside "key", "_key" marks who has one (Gymnasium)."""
+    """Return the info of sub-environment i. Gymnasium's "_key" marks the environments that have a "key"."""
     if not isinstance(infos, Mapping):
         return infos[i]
     return {
@@ -114,12 +114,12 @@ def info_of(infos: Batched, i: int) -> Any:  # noqa: ANN401 - an info may hold a
 
 def numbers_of(value: ArrayLike, n: int, what: str) -> Double:
     """Return a new array with one number per sub-environment, [N]. Raises SpaceMismatchError."""
-    given = np.asarray(value)
-    if given.dtype.kind not in "fiub":  # numpy would parse text
-        raise SpaceMismatchError(f"{what} are {given.dtype}, not numbers")
-    if given.shape != (n,):  # numpy would broadcast it silently
-        raise SpaceMismatchError(f"{what} have shape {given.shape} instead of {(n,)}")
-    return np.array(given, np.float64)
+    numbers = np.asarray(value)
+    if numbers.dtype.kind not in "fiub":  # numpy would parse text
+        raise SpaceMismatchError(f"{what} are {numbers.dtype}, not numbers")
+    if numbers.shape != (n,):  # numpy would broadcast it silently
+        raise SpaceMismatchError(f"{what} have shape {numbers.shape} instead of {(n,)}")
+    return np.array(numbers, np.float64)
 
 
 def flags_of(value: ArrayLike, n: int, what: str) -> Bool:
@@ -135,7 +135,7 @@ def _is_flag(infos: Mapping[Any, Batched], key: Any) -> bool:  # noqa: ANN401 - 
 
 
 class Remark(NamedTuple):
-    """Something about an environment that ends no episode and that its user should know."""
+    """A warning about an environment that ends no episode."""
 
     what: str
     why: str
@@ -151,18 +151,18 @@ class TimeStep(NamedTuple):
 
 
 _SUMMED = "reward"
-"""First part of the keys that are summed over an episode."""
+"""Beginning of the keys that are summed over an episode."""
 
 
 def present(keys: Sequence[str], values: Double) -> dict[str, float]:
-    """Return the finite numbers of an episode by key. values: [K], NaN for what is not there."""
+    """Return the finite numbers of an episode by key. values: [K], NaN for a missing number."""
     return {key: value for key, value in zip(keys, values.tolist(), strict=True) if math.isfinite(value)}
 
 
 class EpisodeInfos:
-    """The numbers of the episodes of N environments by key; NaN for one that was not there.
+    """The numbers in the infos of N environments' episodes, by key; NaN for a missing one.
 
-    values: [N, K]; of keys that begin with ``reward`` the sum over the episode, else the last one
+    values: [N, K]; the sum over the episode for keys that begin with ``reward``, else the last number
     """
 
     def __init__(self, keys: Sequence[str], n: int = 1) -> None:
@@ -171,25 +171,25 @@ class EpisodeInfos:
         self._over: Bool = np.zeros(n, np.bool_)
 
     def begin(self) -> None:
-        """Begin the episode of an only environment."""
+        """Begin an episode, of a single environment."""
         self.values[:] = np.nan
 
     def begin_next(self, rows: Int) -> None:
-        """Begin the episodes of these environments with their next step; until then the last ones stay."""
+        """Begin the episodes of ``rows`` with their next step; until then the last numbers stay."""
         self._over[rows] = True
 
     def add(self, info: Mapping[str, Any]) -> None:
-        """Take the info of a step of an only environment. Raises SpaceMismatchError for what is no number."""
+        """Add the info of a step, of a single environment. Raises SpaceMismatchError for a wrong value."""
         for k, key in enumerate(self.keys):
             if info.get(key) is not None:
                 self._put(k, np.True_, np.float64(as_number(info[key], f"info[{key!r}]")))
 
     def add_batch(self, infos: Batched, took: Bool, ended: Bool, *, last: str = "") -> None:
-        """Take the infos of a step of N environments, as vector classes have them.
+        """Add the infos of a step of N environments, in the form of vector classes.
 
-        took, ended: [N] those that took a step, and whose episodes ended with it
-        last: the infos' key of those of ended episodes; without it they lie with the others
-        Raises SpaceMismatchError for what are no numbers.
+        took, ended: [N] environments that took a step, and whose episodes ended with it
+        last: key of the infos with those of ended episodes; without it they are among the others
+        Raises SpaceMismatchError for values that are no numbers.
         """
         self.values[self._over & took] = np.nan
         self._over = np.where(took, ended, self._over)
@@ -200,23 +200,23 @@ class EpisodeInfos:
                     there = rows & np.asarray(source.get(f"_{key}", True), np.bool_)
                     self._put(k, *_numbers(source[key], there, f"infos[{key!r}]"))
 
-    def _put(self, k: int, rows: Bool | np.bool_, found: Double | np.float64) -> None:
+    def _put(self, k: int, rows: Bool | np.bool_, numbers: Double | np.float64) -> None:
         before = self.values[:, k]
         if self.keys[k].startswith(_SUMMED):
-            found = np.where(np.isnan(before), found, before + found)
-        self.values[:, k] = np.where(rows, found, before)
+            numbers = np.where(np.isnan(before), numbers, before + numbers)
+        self.values[:, k] = np.where(rows, numbers, before)
 
 
 def _numbers(values: Any, there: Bool, what: str) -> tuple[Bool, Double]:  # noqa: ANN401 - whatever was put there
-    """Return which environments have a number [N], and the numbers [N]; None is none.
+    """Return which environments have a number [N], and the numbers [N]; None counts as missing.
 
-    Vector classes of Gymnasium hold whatever is no number of Python's own as objects.
+    Vector classes of Gymnasium store whatever is no number of Python's own as objects.
     """
-    given = np.asarray(values)
-    if given.dtype != np.object_ or given.shape != there.shape:
-        return there, numbers_of(given, len(there), what)
-    there = there & np.array([one is not None for one in given])
-    found = np.full(len(there), np.nan)
+    entries = np.asarray(values)
+    if entries.dtype != np.object_ or entries.shape != there.shape:
+        return there, numbers_of(entries, len(there), what)
+    there = there & np.array([entry is not None for entry in entries])
+    numbers = np.full(len(there), np.nan)
     for row in np.flatnonzero(there):
-        found[row] = as_number(given[row], what)
-    return there, found
+        numbers[row] = as_number(entries[row], what)
+    return there, numbers

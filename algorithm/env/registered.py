@@ -28,7 +28,7 @@ def has_vector_class(env_id: str, n: int) -> bool:
 def reward_threshold(env_id: str, wrappers: Iterable[Wrapper]) -> float | None:
     """Return the mean return from which Gymnasium's registry counts an environment as solved.
 
-    None if it names none, or if one of the wrappers changes rewards.
+    None if the registry has none, or if one of the wrappers changes rewards.
     """
     changing = (gym.RewardWrapper, gym.wrappers.NormalizeReward)
     if any(issubclass(load_wrapper(wrapper)[0], changing) for wrapper in wrappers):
@@ -43,7 +43,7 @@ def make_vector(env_id: str, n: int, env_args: Mapping[str, Any]) -> gym.vector.
 
 
 def _registered(env_id: str) -> EnvSpec | None:
-    """Return what Gymnasium's registry says of an environment; None where it has none."""
+    """Return the entry of an environment in Gymnasium's registry; None if there is none."""
     try:
         with quietly(env_id):
             return gym.registry.get(register_env(env_id))
@@ -65,5 +65,5 @@ def is_pybullet(env_id: str) -> bool:
 
 
 def quietly(env_id: str) -> AbstractContextManager[None]:
-    """Return a context without output, for packages that print when they are imported or built."""
+    """Return a context that discards output, for environments that print when they are imported or built."""
     return silence() if _is_from(_PRINTING, env_id) else nullcontext()

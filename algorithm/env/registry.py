@@ -19,7 +19,7 @@ from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.gym import GymEnv, GymRecipe
 from algorithm.env.kinds import OBJECT, EnvKind, kind_of, plugin_of
 from algorithm.env.lanes.gym_vector import GymVectorEnv
-from algorithm.env.objects import EnvSource, LentLanes, LentTensors
+from algorithm.env.objects import EnvSource, ExternalTensorEnv, ExternalVectorEnv
 from algorithm.env.pool.executor import Executor, InProcessExecutor, WorkerExecutor
 from algorithm.env.pool.pool import EnvPool
 from algorithm.env.registered import has_vector_class, make_vector
@@ -27,19 +27,19 @@ from algorithm.env.request import EnvRequest
 from algorithm.env.wrappers import resolve_wrappers
 
 Maker = type[GymRecipe] | Callable[[EnvRequest], VecEnv]
-"""Maker of the environments of a kind: of single ones, or of all at once."""
+"""Maker of a kind's environments: a recipe of single ones, or a function that makes all at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectRecipe(GymRecipe):
-    """Recipe of environments that were handed in; without a source it names what is missing."""
+    """Recipe of environments that were passed as objects; building without a source raises UsageError."""
 
     source: EnvSource | None = None
 
     @override
     def _build(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
         if self.source is None:
-            raise absent(self.env_id)
+            raise missing_object(self.env_id)
         return self.source(**kwargs)
 
     @override
@@ -47,8 +47,8 @@ class ObjectRecipe(GymRecipe):
         return "fix it where it is made; base_config.env_args are its arguments"
 
 
-def absent(name: str) -> UsageError:
-    """Return the error for an environment that was an object of Python code, and is not here."""
+def missing_object(name: str) -> UsageError:
+    """Return the error for an environment that was passed as an object, and is missing now."""
     return UsageError(
         "the run's environment was a Python object, which cannot be made from a name",
         where=f"base_config.env_name: {name}",
@@ -61,7 +61,7 @@ def absent(name: str) -> UsageError:
 def find_recipe(request: EnvRequest) -> GymRecipe:
     """Return the recipe of single environments.
 
-    Raises :class:`EnvError` for a file that is not there, UsageError for a kind that cannot be used, or whose
+    Raises :class:`EnvError` for a missing file, UsageError for a kind that cannot be used, or whose
     environments are not single ones of Gymnasium.
     """
     source = None if isinstance(request.env, str) else request.env
@@ -94,14 +94,14 @@ def find_recipe(request: EnvRequest) -> GymRecipe:
 
 
 def load_maker(kind: EnvKind) -> Maker:
-    """Import what makes the environments of a kind.
+    """Import the recipe or function that makes the environments of a kind.
 
-    Raises UsageError for a plug-in that cannot be loaded, and for what makes no environments.
+    Raises UsageError for a plug-in that cannot be loaded, and for one that makes no environments.
     """
     plugin = plugin_of(kind)
     maker: Maker = extra(kind.extra_name) if kind.extra_name else plugin.load()
     if _is_recipe(maker):
-        names = [one.name for one in fields(GymRecipe)]
+        names = [field.name for field in fields(GymRecipe)]
         why, taken = mismatch(maker, **dict.fromkeys(names)), f"a recipe is made from {', '.join(names)} only"
     elif VecEnv in maker.__mro__ if isinstance(maker, type) else callable(maker):
         why, taken = mismatch(maker, None), "it must take an algorithm.env.request.EnvRequest"
@@ -118,7 +118,7 @@ def load_maker(kind: EnvKind) -> Maker:
 
 
 def make_vec_env(request: EnvRequest) -> VecEnv:
-    """Make the environments that are wanted, ready to reset.
+    """Make the environments of a request, ready to reset.
 
     Several sub-environments run in the environment's own vector class where it has one, unless there are
     wrappers, parameters, workers, a window or a video. Failures of that class are not survived.
@@ -139,12 +139,12 @@ def make_vec_env(request: EnvRequest) -> VecEnv:
         request.workers or request.wrappers or request.parameters.names or request.render or request.video
     )
     if kind.registered and not altered and has_vector_class(recipe.env_id, n):
-        return own_vector(partial(make_vector, recipe.env_id, n, recipe.env_args), request)
+        return wrap_vector_env(partial(make_vector, recipe.env_id, n, recipe.env_args), request)
     return make_pool(recipe, request)
 
 
 def _of_object(source: EnvSource, request: EnvRequest) -> VecEnv:
-    """Return the environments of an object. Raises UsageError for what such ones cannot have."""
+    """Return the environments of an object. Raises UsageError for features that it cannot have."""
     asked = {
         "wrappers": request.wrappers,
         "window": request.render,
@@ -153,17 +153,17 @@ def _of_object(source: EnvSource, request: EnvRequest) -> VecEnv:
         "arguments": request.env_type == OBJECT.name and request.env_args,
     }
     source.check(request.n, request.workers, [what for what, value in asked.items() if value])
-    if isinstance(source, LentTensors):
+    if isinstance(source, ExternalTensorEnv):
         from algorithm.env.lanes.tensor import TensorVecEnv  # it loads torch
 
         return TensorVecEnv(lambda: source.tensors, request, lent=True)
-    if isinstance(source, LentLanes):
-        return own_vector(source.make, request)
+    if isinstance(source, ExternalVectorEnv):
+        return wrap_vector_env(source.make, request)
     return make_pool(find_recipe(request), request)
 
 
 def make_pool(recipe: GymRecipe, request: EnvRequest) -> EnvPool:
-    """Return single environments in this process or in workers. Raises EnvError if they cannot be built."""
+    """Make single environments, in this process or in workers. Raises EnvError if they cannot be built."""
     n, timeout, waiting = request.n, request.timeout, request.waiting
 
     def make_one(index: int) -> GymEnv:
@@ -186,8 +186,8 @@ def make_pool(recipe: GymRecipe, request: EnvRequest) -> EnvPool:
     )
 
 
-def own_vector(make: Callable[[], Any], request: EnvRequest) -> GymVectorEnv:
-    """Return the environments of a vector class of their own."""
+def wrap_vector_env(make: Callable[[], Any], request: EnvRequest) -> GymVectorEnv:
+    """Return the environments of Gymnasium's vector environment. make: builds that."""
     return GymVectorEnv(
         lambda: request.watch(make()),
         seed_of=request.seed_of,
@@ -203,7 +203,7 @@ def _is_recipe(maker: object) -> TypeIs[type[GymRecipe]]:
 
 
 def _made_at_once(kind: EnvKind, maker: Callable[[EnvRequest], VecEnv], request: EnvRequest) -> VecEnv:
-    """Return the environments that a simulator makes itself. Raises UsageError for what they cannot have."""
+    """Return environments that a simulator makes all at once. Raises UsageError for features it lacks."""
     unable = {
         "video": request.video and not kind.films,
         "window": request.render and kind.lanes,

@@ -1,4 +1,4 @@
-"""Everything that a maker of environments is asked for."""
+"""Request for environments: everything that a maker of environments needs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.wrappers import Wrapper
 
 
-def as_it_is(env: Any) -> Any:  # noqa: ANN401 - any simulator
-    """Return a simulator itself."""
+def identity(env: Any) -> Any:  # noqa: ANN401 - any simulator
+    """Return the simulator unchanged."""
     return env
 
 
 def ignore_hang(error: EnvError) -> None:
-    """Do nothing with a hang."""
+    """Ignore a hang: nothing is to be saved."""
 
 
 def ignore_text(text: str) -> None:
-    """Do nothing with a line on how far a start is."""
+    """Discard a line on the progress of a start."""
 
 
 @dataclass(frozen=True)
 class EnvRequest:
-    """The environments that are wanted, how they are seeded, and where they run.
+    """Description of environments to make: which, how they are seeded, and where they run.
 
     env_type: kind of environment
     env:      its name, or an object of Python code in its place
@@ -44,14 +44,14 @@ class EnvRequest:
     wrappers: ``base_config.wrappers``, innermost first
     parameters: of each episode; none by default
     infos:    keys of the infos with numbers of an episode
-    watch:    gets a simulator that steps many at once, and returns what is stepped in its place
+    watch:    called with a simulator that steps many at once; returns the object to step in its place
 
     workers:  processes for the sub-environments, at most n; 0 for this process only
     timeout:  seconds after which a step or reset counts as hanging, -1 for never
     restarts: failures survived by a restart; ``on_fault`` is called with each
     on_hang:  called before a hang in this process ends it, in another thread; it gets a minute
-    waiting:  called again and again while sub-environments are made, with a text on how far that is; what it
-              raises ends that
+    waiting:  called again and again while sub-environments are made, with a text on the progress; an error
+              that it raises ends the making
     log:      folder for the output of worker processes, and of Unity's players; a temporary one by default
 
     unity:      ``base_config.unity_args``
@@ -73,7 +73,7 @@ class EnvRequest:
     wrappers: tuple[Wrapper, ...] = ()
     parameters: ParameterSource = field(default_factory=ParameterSource)
     infos: tuple[str, ...] = ()
-    watch: Callable[[Any], Any] = as_it_is
+    watch: Callable[[Any], Any] = identity
     workers: int = 0
     timeout: float = 120.0
     restarts: int = 10

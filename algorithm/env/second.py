@@ -1,4 +1,4 @@
-"""A second environment like one that is there, for evaluations."""
+"""A second environment like an existing one, for evaluations."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _SHARED = (str, bytes, int, float, complex, type, FunctionType, BuiltinFunctionT
 """Types of which a deep copy holds the original's own objects."""
 
 
-def second(env: Any, make: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - an environment or a vector of them
+def another_env(env: Any, make: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - an environment or a vector of them
     """Return another environment like this one, which shares nothing with it and plays the same episodes.
 
-    That is what Gymnasium makes of ``env.spec``; where that is another one, or there is none, a deep copy.
-    Raises UsageError where neither can be had; the environment stays usable.
+    ``make`` of Gymnasium gets it from ``env.spec``. If that differs or is missing, it is a deep copy.
+    Raises UsageError if neither is possible; the environment stays usable.
     """
-    ways: dict[str, Callable[[], Any]] = {"a deep copy": partial(copied, env)}
+    ways: dict[str, Callable[[], Any]] = {"a deep copy": partial(deep_copy, env)}
     single = isinstance(env, gym.Env)
     # The spec of a vector environment says nothing of the wrappers around it.
     if env.spec is not None and (single or env is env.unwrapped):
@@ -57,11 +57,11 @@ def second(env: Any, make: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - an en
     )
 
 
-def copied(env: _T) -> _T:
-    """Return a deep copy. Raises whatever copying raises, and TypeError where a copy would harm the original.
+def deep_copy(env: _T) -> _T:
+    """Return a deep copy. Raises whatever copying raises, and TypeError if a copy could harm the original.
 
-    What has a finalizer may hold a handle of the operating system: a copied connection has the number of the
-    same pipe, and closes it when it is removed.
+    An object with a finalizer may hold a handle of the operating system: a copied connection has the number
+    of the same pipe, and closes it when it is removed.
     """
     passed: dict[int, object] = {}  # they are kept, for no two to have the same id
     waiting: list[object] = [env]
@@ -78,7 +78,7 @@ def copied(env: _T) -> _T:
 
 
 def _parts(whole: Any) -> Iterator[object]:  # noqa: ANN401 - any part of an environment
-    """Yield what a deep copy of an object would copy. Raises TypeError where it has no copy."""
+    """Yield the objects that a deep copy of an object would copy. Raises TypeError if it cannot be copied."""
     kind = type(whole)
     if kind is dict:
         yield from (*whole, *whole.values())
@@ -94,7 +94,7 @@ def _parts(whole: Any) -> Iterator[object]:  # noqa: ANN401 - any part of an env
 
 
 def _difference(env: Any, other: Any) -> str:  # noqa: ANN401 - as above
-    """Return how another environment differs, where a seed decides what one does; empty if it does not."""
+    """Return how another environment differs in a few seeded steps; empty if it does not."""
     space = deepcopy(env.action_space)
     space.seed(0)
     actions = [space.sample() for _ in range(_TRIED)]
@@ -110,7 +110,7 @@ def _difference(env: Any, other: Any) -> str:  # noqa: ANN401 - as above
     try:
         alone, again, beside = played(env), played(env), played(env, disturbed=True)
         there = played(other)
-    except Exception:  # a training says what is wrong with it
+    except Exception:  # a training reports the fault
         return ""
     if not data_equivalence(alone, again):
         return ""

@@ -28,7 +28,7 @@ class Leaf(NamedTuple):
 
 
 def several_agents(env: object) -> str:
-    """Return why an object, or a class, is an environment of several agents; empty if it is none."""
+    """Return the reason why an object or class is an environment of several agents; empty if it is not."""
     kind = env if isinstance(env, type) else type(env)
     if any(base.__module__.partition(".")[0] == "pettingzoo" for base in kind.__mro__):
         return "it is a PettingZoo environment"
@@ -38,7 +38,7 @@ def several_agents(env: object) -> str:
     ):
         return "it has possible_agents, as those of PettingZoo and RLlib's MultiAgentEnv"
     parts = seen.values() if isinstance(seen, dict) else seen if isinstance(seen, list | tuple) else ()
-    return "it has several observation spaces" if any(isinstance(one, gym.Space) for one in parts) else ""
+    return "it has several observation spaces" if any(isinstance(part, gym.Space) for part in parts) else ""
 
 
 ONE_AGENT = (
@@ -56,13 +56,13 @@ def check_spaces(env: object, name: str, prefix: str = "") -> None:
     if why := "" if prefix else several_agents(getattr(env, "unwrapped", env)):
         raise EnvError("the environment has several agents", where=name, why=why, fix=ONE_AGENT)
     for attribute, example in _EXAMPLES.items():
-        found = getattr(env, f"{prefix}{attribute}", None)
-        if not isinstance(found, gym.Space):
+        space = getattr(env, f"{prefix}{attribute}", None)
+        if not isinstance(space, gym.Space):
             raise EnvError(
                 f"the environment has no {prefix}{attribute}",
                 where=name,
-                why=f"a {type(found).__module__}.{type(found).__qualname__} is not a gymnasium space"
-                if found is not None
+                why=f"a {type(space).__module__}.{type(space).__qualname__} is not a gymnasium space"
+                if space is not None
                 else "its class must define both spaces",
                 fix=f"set it in the class or in __init__: {prefix}{attribute} = gymnasium.spaces.{example}",
             )
@@ -82,19 +82,19 @@ def is_leaf(space: Space) -> bool:
 
 
 def leaves(space: Space, kind: str, env: str) -> list[Leaf]:
-    """Return all leaves, in the order of the tree.
+    """Return all leaves of a space, in the order of its tree.
 
     kind: "observation" or "action", for messages; env: name of the environment, for messages.
     Raises :class:`EnvError` for an unsupported leaf, for two of one name, and where there is none.
     """
-    found = list(_walk(space, ()))
-    for leaf in found:
+    tree_leaves = list(_walk(space, ()))
+    for leaf in tree_leaves:
         if not isinstance(leaf.space, SUPPORTED):
             raise unsupported_error(leaf, kind, env)
-    empty = [leaf.space for leaf in found if 0 in (leaf.space.shape or ())] if found else [space]
+    empty = [leaf.space for leaf in tree_leaves if 0 in (leaf.space.shape or ())] if tree_leaves else [space]
     if empty:
         raise EnvError(f"the {kind} space {empty[0]} is empty", where=env, fix=f"an agent needs an {kind}")
-    names = [leaf.name for leaf in found]
+    names = [leaf.name for leaf in tree_leaves]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise EnvError(
             f"two parts of the {kind} space are both called {twice!r}",
@@ -102,24 +102,24 @@ def leaves(space: Space, kind: str, env: str) -> list[Leaf]:
             why="keys of a Dict and indices of a Tuple are joined by '/'",
             fix="rename one of them with a wrapper (base_config.wrappers)",
         )
-    return found
+    return tree_leaves
 
 
 def limits_of(space: Space, kind: str) -> dict[str, str]:
-    """Return the bounds of each Box and the first of all choices, by leaf, as text; kind: as in `leaves`."""
-    found = {}
+    """Return bounds of each Box and smallest choices, as text by leaf; kind: as for :func:`leaves`."""
+    limits = {}
     for leaf in _walk(space, ()):
         name = f"{kind} {leaf.name!r}" if leaf.name else kind
         if isinstance(leaf.space, gym.spaces.Box):
             bounds = zip(leaf.space.low.flat, leaf.space.high.flat, strict=True)
-            found[name] = _listed([f"[{float(low):g}, {float(high):g}]" for low, high in bounds])
+            limits[name] = _listed([f"[{float(low):g}, {float(high):g}]" for low, high in bounds])
         elif isinstance(leaf.space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
-            found[name] = "choices from " + _listed([str(start) for start in np.ravel(leaf.space.start)])
-    return found
+            limits[name] = "choices from " + _listed([str(start) for start in np.ravel(leaf.space.start)])
+    return limits
 
 
 def _listed(texts: Sequence[str]) -> str:
-    """Join texts, which are one if they are alike; a long list ends in a number that tells it from others."""
+    """Join texts, once if all are equal; cut off a long list, and add its checksum."""
     text = texts[0] if len(set(texts)) == 1 else " ".join(texts)
     return text if len(text) <= 80 else f"{text[:60]} … ({zlib.crc32(text.encode()):08x})"
 

@@ -59,10 +59,10 @@ def load_wrapper(entry: Wrapper) -> tuple[type[gym.Wrapper], Mapping[str, Any]]:
     ((name, kwargs),) = entry.items()
     source, colon, wanted = name.rpartition(":")
     there = _module(name, source) if colon else gym.wrappers
-    found = getattr(there, wanted, None)
-    if not _is_wrapper(found):
+    wrapper = getattr(there, wanted, None)
+    if not _is_wrapper(wrapper):
         raise _unknown(name, [known for known, value in vars(there).items() if _is_wrapper(value)])
-    return found, kwargs or {}
+    return wrapper, kwargs or {}
 
 
 def apply_wrappers(env: gym.Env, wrappers: Sequence[tuple[type[gym.Wrapper], Mapping[str, Any]]]) -> gym.Env:
@@ -134,34 +134,38 @@ def _unknown(name: str, known: Sequence[str]) -> UsageError:
 
 
 class MasksInInfos(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment whose infos have the mask that its method ``action_masks`` returns, as of sb3-contrib.
+    """An environment whose infos have the mask that its method ``action_masks`` returns (sb3-contrib's way).
 
-    A mask that the info has already goes first. Where the task has ended there is none.
+    A mask that is in the info already stays. Where the task has ended there is none.
     """
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         obs, info = results_of("reset", self.env.reset(seed=seed, options=options))
-        return obs, self._told(info)
+        return obs, self._with_mask(info)
 
     @override
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = results_of("step", self.env.step(action))
-        return obs, reward, terminated, truncated, info if terminated else self._told(info)
+        return obs, reward, terminated, truncated, info if terminated else self._with_mask(info)
 
-    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
+    def _with_mask(self, info: dict[str, Any]) -> dict[str, Any]:
         return info if MASK in info else {**info, MASK: self.env.get_wrapper_attr(MASKS_METHOD)()}
 
 
 def _with_masks(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """Return an environment with masks in its infos, where only a method has them."""
+    """Return the environment, with masks in its infos if only its method has them."""
     seen = env.observation_space
     known = isinstance(env.action_space, gym.spaces.Box) or (
         isinstance(seen, gym.spaces.Dict) and MASK in seen.spaces
     )
     if known or not env.has_wrapper_attr(MASKS_METHOD) or mismatch(env.get_wrapper_attr(MASKS_METHOD)):
         return env
-    return env if any(isinstance(one, MasksInInfos) for one in wrappers_around(env)) else MasksInInfos(env)
+    return (
+        env
+        if any(isinstance(wrapper, MasksInInfos) for wrapper in wrappers_around(env))
+        else MasksInInfos(env)
+    )
 
 
 class KeepElements(
@@ -197,9 +201,9 @@ class KeepElements(
 
 
 class PressFire(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """A wrapper that begins each episode with FIRE and the action behind it (Mnih et al. 2015).
+    """A wrapper that begins each episode with FIRE and the next action in the list (Mnih et al. 2015).
 
-    Some games do not begin before, and a policy that never presses the button would learn nothing. A game
+    Some games start with that button only, and a policy that never presses it would learn nothing. A game
     without the button is left alone. Rewards of the two actions are not counted.
 
     By configuration, behind ``AtariPreprocessing``: ``wrappers: ["algorithm.env.wrappers:PressFire"]``.
@@ -218,7 +222,7 @@ class PressFire(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-        """Begin an episode, which an end during the two actions begins anew."""
+        """Begin an episode; if it ends during the two actions, begin another one."""
         obs, info = self.env.reset(seed=seed, options=options)
         for action in self._actions:
             obs, _, terminated, truncated, info = self.env.step(action)
@@ -233,15 +237,15 @@ class PressFire(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class KeptOpen(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment that stays its owner's: a training that ends does not close it."""
+    """An environment of the user, which the end of a training does not close."""
 
     @override
     def close(self) -> None:
-        """Leave it open."""
+        """Leave the environment open."""
 
 
 class LanesKeptOpen(VectorWrapper):
-    """The same for a vector environment."""
+    """A vector environment of the user, which the end of a training does not close."""
 
     @override
     def close(self, **kwargs: Any) -> None:
@@ -254,6 +258,6 @@ def closed_after_error(env: gym.Env[Any, Any]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(Exception), exits_as_errors():  # the first error is the one to tell
+        with suppress(Exception), exits_as_errors():  # the first error is the one to report
             env.close()
         raise

@@ -12,7 +12,7 @@ from algorithm.config.loader import dump_config, overlaid
 from algorithm.core.extras import extra
 from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
-from algorithm.env.pool.repetition import noted, other_limits
+from algorithm.env.pool.repetition import other_limits, specs_as_json
 from algorithm.run.callbacks import Callbacks, Training, end_of_learn, load_callbacks
 from algorithm.run.checkpointer import Checkpointer, kept_replays
 from algorithm.run.context import check_eval_spaces
@@ -95,7 +95,7 @@ def _environments(context: TrainingContext, runtime: type[Runtime]) -> tuple[Run
     source = runtime(context, eval_env)
     loaded, run, warn = context.loaded, context.inputs.run, context.console.warn
     check_eval_spaces(loaded, source.env.specs, eval_env.specs)
-    for line in other_limits(eval_env.specs, noted(source.env.specs)):
+    for line in other_limits(eval_env.specs, specs_as_json(source.env.specs)):
         warn(f"in evaluations {line}")
     films = video_recorders(eval_env, run.videos, warn=warn) if film else lambda _: NULL_CALLBACK
     folders = {name: loaded.for_behaviour(name).demonstrations.record for name in eval_env.specs}
@@ -167,7 +167,7 @@ def _write_inputs(
         file = nn_file(config, context.networks)
         if isinstance(file, Path) and context.networks != run.path:  # not those of a plug-in
             run.copy_nn(file, f"{config.run.nn}.py")
-    objects = inputs.given.noted if inputs.given else None
+    objects = inputs.given.as_json if inputs.given else None
     begun = start_of(inputs.arguments, context.env_file, context.plugins(specs), objects, inputs.device)
     if start:
         overrides = overlaid(loaded.overrides, inputs.flags)
@@ -178,7 +178,7 @@ def _write_inputs(
             begun,
             seeds={"run": loaded.seed},
             render_modes=render_modes,
-            spaces=noted(specs),
+            spaces=specs_as_json(specs),
             init_from=foreign.origin if foreign else None,
         )
     if not start or start.changes:

@@ -22,8 +22,8 @@ from algorithm.core.errors import UserError
 from algorithm.core.system.processes import refuse_unguarded
 from algorithm.env.gym import Adapter
 from algorithm.env.objects import EnvObject, source_of
-from algorithm.env.pool.repetition import noted, other_limits
-from algorithm.env.registry import absent
+from algorithm.env.pool.repetition import other_limits, specs_as_json
+from algorithm.env.registry import missing_object
 from algorithm.run.callbacks import Training, _checked
 from algorithm.run.counters import Counters
 from algorithm.run.signals import StopRequest
@@ -53,7 +53,7 @@ def refusals() -> dict[str, Callable[[], object]]:
         "no copy": partial(EnvObject.of, gym.wrappers.TimeLimit(Handle(), 5)),
         "eval_env": partial(handed_in, "Pendulum-v1", "CartPole-v1"),
         "eval_env alone": partial(as_object, None, Walk),
-        "a command line": lambda: (_ for _ in ()).throw(absent("my.Walk")),
+        "a command line": lambda: (_ for _ in ()).throw(missing_object("my.Walk")),
         "the environment first": partial(HeldAgent, "Pendulum-v1", "SAC"),
         "a schedule": partial(with_keys, None, {"learning_rate": lambda left: left}),
         "arguments of another library": partial(with_keys, None, {"policy_kwargs": {"activation_fn": type}}),
@@ -81,7 +81,7 @@ def messages() -> Iterator[tuple[str, str]]:
         except UserError as error:
             yield name, str(error)
     specs = ({"default": _adapter(low).spec} for low in (-1, -2))
-    yield "other limits", other_limits(next(specs), noted(next(specs)))[0]
+    yield "other limits", other_limits(next(specs), specs_as_json(next(specs)))[0]
     run = RunDir("object/Walk", "a", Path("models/object/Walk/a").absolute(), "object/Walk")
     further = ("--max_step=200", "--max_iter=8", "-o", "base_config.stop_at_return=null")
     commands = [

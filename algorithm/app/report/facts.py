@@ -19,7 +19,7 @@ from algorithm.core.reading import read_bytes, read_json, read_lines
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, plus_minus
 from algorithm.env.config import opponents
-from algorithm.env.pool.repetition import specs_of
+from algorithm.env.pool.repetition import specs_from_json
 from algorithm.store.lock import Holder
 from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.logs.registry import EVAL_INFOS, LESSONS, METRICS, RECORDED, ROLLOUT_INFOS
@@ -98,7 +98,7 @@ class Facts:
     def specs(self) -> dict[str, AgentSpec]:
         """What the behaviours see and do; empty where the manifest does not say it."""
         with suppress(ValueError):
-            return specs_of(self.manifest.get("spaces"))
+            return specs_from_json(self.manifest.get("spaces"))
         return {}
 
     @cached_property

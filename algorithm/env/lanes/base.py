@@ -1,4 +1,4 @@
-"""The common part of simulators that step many environments in one call, each with one agent."""
+"""Base of simulators that step many environments in one call, each with one agent."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _T = TypeVar("_T")
 
 
 class LanesVecEnv(VecEnv):
-    """N lanes of one simulator.
+    """Base of the N lanes of one simulator, each an environment with one agent.
 
-    adapter: of the spaces of one lane
-    n:       lanes
+    adapter: conversion for the spaces of one lane
+    n:       number of lanes
     name:    of the environment; owner: of the simulator's class; both for messages
     seed_of: seed of each episode
-    on_fault: is told once of last observations that the simulator loses
+    on_fault: called once if the simulator loses last observations
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class LanesVecEnv(VecEnv):
         self._all_allowed.flags.writeable = False  # shared by all steps
         self._seed_of = seed_of
         self._on_fault = on_fault
-        self._told_lost = False
+        self._reported_lost = False
         self._ids: Int = np.arange(n)
         self._episode: Int = np.full(n, -1)
         # The last output of the simulator.
         self._last = Observation(ids=self._ids, obs=adapter.spec.obs.zeros(n), action_mask=self._all_allowed)
 
     def observations(self, obs: Any) -> dict[str, Array]:  # noqa: ANN401 - any space
-        """Return copies of the simulator's observations of all lanes, as the program has them."""
+        """Return copies of the observations of all lanes, as the program's arrays by name."""
         return self._observations.read_batch(obs, self._n)
 
     @abstractmethod
@@ -82,26 +82,26 @@ class LanesVecEnv(VecEnv):
 
     @override
     def resume(self, state: State) -> dict[int, str]:
-        """Restore the numbers of the episodes: all lanes step together, so one cannot be repeated alone."""
+        """Restore the numbers of the episodes; lanes step together, so none can repeat its episode alone."""
         episode = state.arrays["episode"][: self._n]
         self._episode[: len(episode)] = episode
         reason = f"{self._class} steps all environments together and cannot repeat the episode of one"
         return dict.fromkeys(range(self._n), reason)
 
     def _read(self, obs: Any, infos: Mapping[str, Any], over: Bool) -> Observation:  # noqa: ANN401 - any space
-        """Copy arrays of all lanes, which may be used again. over: [N] those whose task has ended."""
+        """Copy the arrays of all lanes, since the simulator may reuse them. over: [N] the task has ended."""
         try:
-            own = self.observations(obs)
+            arrays = self.observations(obs)
             mask = self._masks.read_batch(obs, infos, over)
         except SpaceMismatchError as error:
             raise self._space_error(str(error)) from error
-        return Observation(ids=self._ids, obs=own, action_mask=self._all_allowed if mask is None else mask)
+        return Observation(ids=self._ids, obs=arrays, action_mask=self._all_allowed if mask is None else mask)
 
-    def _tell_lost(self) -> None:
-        """Say, the first time, that a last observation is lost."""
-        if self._told_lost:
+    def _report_lost(self) -> None:
+        """Report once that the simulator loses last observations."""
+        if self._reported_lost:
             return
-        self._told_lost = True
+        self._reported_lost = True
         self._on_fault(
             Fault(
                 what=f"{self._name} loses the last observation of truncated episodes",
@@ -132,7 +132,7 @@ class LanesVecEnv(VecEnv):
 
 
 def made(make: Callable[[], _T], name: str, what: str) -> _T:
-    """Return a simulator. what: its kind, for the message of EnvError, which everything else becomes."""
+    """Make a simulator. Raises EnvError for any error in it; what: its kind, for the message."""
     try:
         with exits_as_errors():
             return make()

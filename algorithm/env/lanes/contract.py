@@ -1,4 +1,4 @@
-"""The contract of environments that step as tensors: what a simulator of a thousand copies has to offer."""
+"""The contract of environments that step as tensors: the methods of a simulator of a thousand copies."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ class TensorStep(NamedTuple):
 class TensorEnv(ABC):
     """N copies of an environment, the lanes, which step together; lane i is row i of every tensor.
 
-    All tensors are on ``device``. What a method returns is the caller's: it is never written again. A step
-    does not wait for the device: no ``item()``, no ``if`` on a tensor, no shape that depends on values.
+    All tensors are on ``device``. A tensor that a method returns belongs to the caller: it is never written
+    again. A step does not wait for the device: no ``item()``, no ``if`` on a tensor, no shape that depends on
+    values.
 
     To use a class, name it: ``env_type: TENSOR``, ``env_name: "file.py:Class"``. It is made by
     ``Class(num_envs, device=device, **env_args)``. In Python, pass an instance.
 
     num_envs:          N
     device:            of all tensors
-    observation_space: of one lane: a Box, a Discrete, or a Dict of them, in which ``action_mask`` says what
-                       is allowed
+    observation_space: of one lane: a Box, a Discrete, or a Dict of them, in which ``action_mask`` is the mask
+                       of allowed actions
     action_space:      of one lane, with finite bounds
     time_limit:        steps after which an episode is truncated, where it is known
     """
@@ -60,7 +61,7 @@ class TensorEnv(ABC):
 
     @abstractmethod
     def reset(self, seed: int | None = None, lanes: Tensor | None = None) -> TensorObs:
-        """Begin new episodes; return the observations of all lanes, those of the others as they were.
+        """Begin new episodes; return the observations of all lanes, unchanged for lanes that go on.
 
         seed:  of all random numbers from now on; None: they continue
         lanes: [N] bool, those that begin anew; None for all
@@ -74,14 +75,14 @@ class TensorEnv(ABC):
         """
 
     def state(self) -> Mapping[str, Tensor] | None:
-        """Return all that later steps depend on, random numbers included; a resumed run is exact then.
+        """Return all that later steps depend on, random numbers included, so that a resumed run is exact.
 
-        None, as by default, if the simulator cannot tell: a resumed run begins new episodes.
+        None, the default, if the simulator has no such state: a resumed run begins new episodes.
         """
         return None
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027 - only of those with a state
-        """Continue from what :meth:`state` returned, whose tensors are on the CPU."""
+        """Continue from a result of :meth:`state`, whose tensors are on the CPU."""
 
     def close(self) -> None:
         """Release the simulator."""

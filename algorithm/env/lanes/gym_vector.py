@@ -57,14 +57,14 @@ _PHRASES = {
 
 
 class GymVectorEnv(LanesVecEnv):
-    """N sub-environments, stepped by one vector class.
+    """N sub-environments that one vector class of Gymnasium steps.
 
     make:    builds the vector environment, usually by ``gymnasium.make_vec``
     seed_of: seed of each episode
     options: passed to every ``reset`` called here (``reset_config``)
     name:    of the environment, for messages
     infos:   keys of the infos with numbers of an episode
-    on_fault: is told once of last observations that the class loses
+    on_fault: called once if the class loses last observations
 
     Seeds and options reach the sub-environments with every reset called here: the first one, requested ones,
     and with autoreset disabled that of every episode. Where the class resets by itself, later episodes use
@@ -182,19 +182,19 @@ class GymVectorEnv(LanesVecEnv):
         for name, value in self._before.obs.items():
             last[name][lost] = value[lost]
         for i in np.flatnonzero(ended & ~lost).tolist():
-            found = self._last_of(i, infos, over=bool(terminated[i]))
-            mask[i] = found.action_mask
-            for name, value in found.obs.items():
+            last_seen = self._last_of(i, infos, over=bool(terminated[i]))
+            mask[i] = last_seen.action_mask
+            for name, value in last_seen.obs.items():
                 last[name][i] = value[0]
         return seen, Observation(ids=self._ids, obs=last, action_mask=mask)
 
     def _lost(self, ended: Bool, infos: Mapping[str, Any]) -> Bool:
-        """Return which episodes [N] have ended without their last observations, and tell of the first one."""
+        """Return which episodes [N] have ended without their last observations; report the first one."""
         if self._mode is not AutoresetMode.SAME_STEP:
             return np.zeros(self._n, np.bool_)
         lost: Bool = ended & ~np.asarray(infos.get("_final_obs", "final_obs" in infos), np.bool_)
         if lost.any():
-            self._tell_lost()
+            self._report_lost()
         return lost
 
     def _last_of(self, i: int, infos: Mapping[str, Any], *, over: bool) -> Observation:
@@ -203,7 +203,7 @@ class GymVectorEnv(LanesVecEnv):
             obs = observation_of(infos["final_obs"], i)
             info = info_of(infos["final_info"], i) if "final_info" in infos else {}
             mask = self._masks.read(obs, info, over=over)
-            one = self._observations.read_each([obs])
+            arrays = self._observations.read_each([obs])
         except (SpaceMismatchError, LookupError, TypeError) as error:
             raise self._space_error(f'infos["final_obs"] of environment {i}: {error}') from error
         if mask is None and MASK in infos and "final_info" not in infos and not over:
@@ -214,7 +214,7 @@ class GymVectorEnv(LanesVecEnv):
             )
         row = np.array([i])
         return Observation(
-            ids=row, obs=one, action_mask=self._all_allowed[row] if mask is None else mask[None]
+            ids=row, obs=arrays, action_mask=self._all_allowed[row] if mask is None else mask[None]
         )
 
     def _reset_ended(
@@ -261,7 +261,7 @@ class GymVectorEnv(LanesVecEnv):
         return self._last
 
     def _with_masks_kept(self, first: Observation, kept: Bool) -> Observation:
-        """Keep the masks of the others: the infos of a reset do not contain them."""
+        """Keep the masks of lanes that go on: the infos of a reset do not contain them."""
         if first.action_mask is self._last.action_mask:
             return first
         mask = np.where(kept[:, None], self._last.action_mask, first.action_mask)
@@ -286,7 +286,7 @@ class GymVectorEnv(LanesVecEnv):
 
 
 def _has_method(env: VectorEnv, adapter: Adapter) -> bool:
-    """Return whether single environments say by a method alone what is allowed."""
+    """Return whether the environments have action masks only as the method ``action_masks``."""
     if (
         not adapter.spec.action.branches or adapter.obs_space is not adapter.observation_space
     ):  # it is observed
@@ -295,5 +295,5 @@ def _has_method(env: VectorEnv, adapter: Adapter) -> bool:
         return bool(env.envs[0].has_wrapper_attr(MASKS_METHOD))
     if not isinstance(env, AsyncVectorEnv):
         return False
-    with closing(env.env_fns[0]()) as one:
-        return bool(one.has_wrapper_attr(MASKS_METHOD))
+    with closing(env.env_fns[0]()) as single:
+        return bool(single.has_wrapper_attr(MASKS_METHOD))

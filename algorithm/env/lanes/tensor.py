@@ -1,4 +1,4 @@
-"""Lanes of a tensor environment as the program sees any simulator."""
+"""Tensor environments behind the interface of any simulator."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _T = TypeVar("_T")
 
 
 class TensorVecEnv(LanesVecEnv):
-    """Lanes of a tensor environment.
+    """The lanes of a tensor environment, as a vector environment of the program.
 
     make:    makes the environment
-    request: for its name, seeds, and who is told of what
-    lent:    it stays its owner's, and is not closed
+    request: has its name, seeds and callbacks
+    lent:    it belongs to the user, and is not closed
 
     The seed of the first episode seeds all lanes. Later ones use the environment's own random numbers.
     Raises :class:`EnvError` if it cannot be made, and for spaces that are not supported.
@@ -99,7 +99,7 @@ class TensorVecEnv(LanesVecEnv):
                 final = self._seen(last, over=terminated)
             elif truncated.any():
                 unknown = truncated & ~terminated
-                self._tell_lost()
+                self._report_lost()
         result = StepResult(
             **vars(self._last),
             reward=reward,
@@ -112,13 +112,13 @@ class TensorVecEnv(LanesVecEnv):
 
     @override
     def state(self) -> State:
-        own = {f"env.{name}": _host(value) for name, value in (self._env.state() or {}).items()}
+        env_state = {f"env.{name}": _host(value) for name, value in (self._env.state() or {}).items()}
         last = {f"last.{name}": value for name, value in self._last.obs.items()}
-        return State({**super().state().arrays, **own, **last, "mask": self._last.action_mask})
+        return State({**super().state().arrays, **env_state, **last, "mask": self._last.action_mask})
 
     @override
     def resume(self, state: State) -> dict[int, str]:
-        """Continue exactly if the environment has told its state; if not, episodes keep their numbers."""
+        """Continue exactly if the state has that of the environment; else only numbers of episodes."""
         names = [name for name in state.arrays if name.startswith("env.")]
         saved = {name[4:]: torch.from_numpy(np.array(state.arrays[name])) for name in names}
         lost = super().resume(state)
@@ -136,7 +136,7 @@ class TensorVecEnv(LanesVecEnv):
                 self._call("close", self._env.close)
 
     def _seen(self, obs: TensorObs, over: Bool | None = None) -> Observation:
-        """Return the program's own arrays of observations. over: [N] lanes whose task has ended."""
+        """Convert observations to arrays of the program. over: [N] lanes whose task has ended."""
         try:
             host = {k: _host(v) for k, v in obs.items()} if isinstance(obs, Mapping) else _host(obs)
         except SpaceMismatchError as error:
@@ -145,7 +145,7 @@ class TensorVecEnv(LanesVecEnv):
 
 
 def _picked(ended: Tensor, final: Any, obs: Any) -> Any:  # noqa: ANN401 - tensors, or a dict of them
-    """Return ``final`` where an episode has ended, else ``obs``: what else is in ``final`` is not read."""
+    """Return ``final`` in rows where an episode has ended, and ``obs`` in the others."""
     if isinstance(final, Mapping):
         return {name: _picked(ended, value, obs[name]) for name, value in final.items()}
     return torch.where(ended.view(-1, *[1] * (final.dim() - 1)), final, obs)
@@ -168,7 +168,7 @@ def _named(resolved: str, request: EnvRequest) -> TensorEnv:
 
 
 def _placed(kind: Callable[..., TensorEnv], request: EnvRequest) -> TensorEnv:
-    """Return the environment of a class. Raises UsageError for a device that is not there."""
+    """Make an environment from its class. Raises UsageError for a device that does not exist."""
     args: dict[str, Any] = dict(request.env_args)
     device = torch.device(args.pop("device", "cpu"))
     if device.type == "cuda" and not torch.cuda.is_available():
@@ -182,7 +182,7 @@ def _placed(kind: Callable[..., TensorEnv], request: EnvRequest) -> TensorEnv:
 
 
 def _host(value: Tensor) -> Array:
-    """Return a tensor as an array, whose memory it shares on a CPU."""
+    """Return a tensor as an array, which shares its memory if it is on the CPU."""
     if not isinstance(value, Tensor):
         raise SpaceMismatchError(f"a {type(value).__name__} is not a tensor")
     return value.detach().cpu().numpy()

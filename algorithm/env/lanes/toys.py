@@ -17,9 +17,9 @@ from algorithm.env.lanes.contract import TensorEnv, TensorStep
 
 
 class _TorchEnv(TensorEnv):
-    """The common part: rows of numbers as the state of each lane, reset where an episode ends.
+    """Base of the toys: a row of numbers is the state of a lane, and is reset where an episode ends.
 
-    A subclass says how a state begins, what is seen of it, and what a step makes of it.
+    A subclass defines the first state, the observation of a state, and the step.
     """
 
     width: ClassVar[int]
@@ -35,15 +35,15 @@ class _TorchEnv(TensorEnv):
 
     @abstractmethod
     def _begin(self, draws: Tensor) -> Tensor:
-        """Return first states [N, width] of uniform ``draws`` in [−1, 1), of the same shape."""
+        """Return first states [N, width] from uniform ``draws`` in [−1, 1) of the same shape."""
 
     @abstractmethod
     def _see(self, state: Tensor) -> Tensor:
-        """Return observations [N, …] of states."""
+        """Return the observations [N, …] of states [N, width]."""
 
     @abstractmethod
     def _move(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the next states, and the rewards [N]."""
+        """Return the next states [N, width], and the rewards [N]."""
 
     @override
     def reset(self, seed: int | None = None, lanes: Tensor | None = None) -> Tensor:
@@ -112,7 +112,7 @@ class Reacher(_TorchEnv):
     """An arm of two links of length 0.1 in a plane moves its tip to a point; frictionless, without inertia.
 
     State: two angles, two velocities, the point. The torque changes the velocities, which decay by a fifth a
-    step. The reward is −distance − 0.1 |u|². The best return is near −1: half a second of way, then nothing.
+    step. The reward is −distance − 0.1 |u|². The best return is near −1: half a second to get there, then 0.
     """
 
     width, limit = 6, 50

@@ -32,16 +32,16 @@ _SHOWN = 8  # names in a message
 
 
 def with_parameters(env: gym.Env[Any, Any], source: ParameterSource) -> gym.Env[Any, Any]:
-    """Return an environment whose episodes have these parameters; itself, if there are none."""
+    """Wrap an environment so that its episodes have the parameters; return it unchanged if there are none."""
     return WithParameters(env, source) if source.names else env
 
 
 class SetAttributes:
-    """Resets with options for some parameters, and with attributes or methods that take the others.
+    """Resets of an environment that apply parameters: by options of ``reset``, by attributes, or by methods.
 
-    Attributes are set before the reset. The first reset shows whether the environment looks at its options.
+    Attributes are set before the reset. The first reset shows whether the environment reads its options.
 
-    targets: in the order of the values; with none resets are plain
+    targets: in the order of the values; empty for plain resets
     Raises UsageError for a target that the environment and its wrappers do not have.
     """
 
@@ -58,15 +58,15 @@ class SetAttributes:
     def reset(
         self, seed: int | None, options: Mapping[str, Any] | None, values: Sequence[float] | Double
     ) -> tuple[Any, Any]:
-        """Return what ``reset`` of the environment returns, with the values [K].
+        """Reset the environment with the values [K] of the parameters; return observation and info.
 
-        Raises UsageError for a value that it does not take, or an option that it does not look at.
+        Raises UsageError for a value that it does not take, and for an option that it does not read.
         """
         held = [(setter, setter.set(float(values[place]))) for place, setter in self._setters.items()]
         named = {name: float(values[place]) for place, name in self._options.items()}
-        given = {**(options or {}), **named}
-        noted = Noted(given) if self._unseen else given
-        found = self._env.reset(seed=seed, options=noted or None)
+        all_options = {**(options or {}), **named}
+        noted = Noted(all_options) if self._unseen else all_options
+        result = self._env.reset(seed=seed, options=noted or None)
         for setter, value in held:
             setter.check(value)
         if isinstance(noted, Noted):
@@ -74,13 +74,13 @@ class SetAttributes:
                 if name not in noted.seen:
                     raise _passed_over(self._env, name)
             self._unseen = False
-        return found
+        return result
 
 
 class Noted(dict[str, Any]):
-    """Options of a reset that note which names the environment has looked at.
+    """Options of a reset that record which of them the environment reads.
 
-    seen: those names; all of them where it has gone through all
+    seen: names that were read; all of them after an iteration
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -89,7 +89,7 @@ class Noted(dict[str, Any]):
 
 
 def _noting(name: str) -> Callable[..., Any]:
-    """Return a method of dict that notes the key it is asked for, or all keys if it takes none."""
+    """Return a method of dict that records the key that is read, or all keys if it takes none."""
     plain = getattr(dict, name)
 
     def method(self: Noted, *arguments: Any) -> Any:  # noqa: ANN401 - as dict's own
@@ -105,9 +105,9 @@ for _name in (*_OF_A_KEY, "__iter__", "keys", "values", "items", "copy"):
 
 
 class WithParameters(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment whose episodes have parameters, drawn from the seed of each.
+    """An environment whose episodes have parameters, drawn from the episode's seed.
 
-    A reset without a seed takes one from this wrapper's own random numbers.
+    For a reset without a seed, the wrapper draws one itself.
     """
 
     def __init__(self, env: gym.Env[Any, Any], source: ParameterSource) -> None:
@@ -119,40 +119,40 @@ class WithParameters(gym.Wrapper[Any, Any, Any, Any]):
     @property
     @override
     def spec(self) -> EnvSpec | None:  # type: ignore[override]  # as in gymnasium.Wrapper
-        """That of the environment within, from which Gymnasium can make it again."""
+        """The spec of the wrapped environment, from which Gymnasium can make it again."""
         return self.env.spec
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         if seed is not None:
             self._seeds = stream(seed, "parameters", "later episodes")
-        own = int(self._seeds.integers(2**31)) if seed is None else seed
-        return self._parameters.reset(seed, options, self._source.draw(own))
+        episode_seed = int(self._seeds.integers(2**31)) if seed is None else seed
+        return self._parameters.reset(seed, options, self._source.draw(episode_seed))
 
 
 @dataclass(frozen=True)
 class _Setter:
-    """One place in an environment: an attribute, an item of an array, or a method.
+    """A setter of one number in an environment: of an attribute, an item of an array, or by a method.
 
-    The way there is gone at every call, for a reset may build anew what lies on it.
+    The path is followed at every call, since a reset may replace the objects on it.
 
     where: key of the configuration, for messages
-    found: the number that was there at first, or the method
+    original: the number that was there at first, or the method
     """
 
     where: str
     layer: Any
     path: Sequence[str | int]
-    found: Any
+    original: Any
 
     def set(self, value: float) -> Any:  # noqa: ANN401 - what is there
-        """Set it; return what is there now, None for a method. Raises UsageError if it cannot be set."""
-        if callable(self.found):
+        """Set the number; return its value now, None for a method. Raises UsageError if that fails."""
+        if callable(self.original):
             self._now()(value)
             return None
         *way, key = self.path
         owner = reduce(_get, way, self.layer)
-        whole = isinstance(self.found, Integral)  # as range() wants it
+        whole = isinstance(self.original, Integral)  # as range() requires
         number = int(value) if whole and value.is_integer() else value
         try:
             if isinstance(key, int):
@@ -168,8 +168,8 @@ class _Setter:
 
     def check(self, held: Any) -> None:  # noqa: ANN401 - what was there
         """Raise UsageError if a reset has undone what :meth:`set` returned."""
-        if held is not None and held != self.found and self._now() == self.found:
-            raise self._refusal("has no effect", f"reset() sets it to {self.found} again")
+        if held is not None and held != self.original and self._now() == self.original:
+            raise self._refusal("has no effect", f"reset() sets it to {self.original} again")
 
     def _now(self) -> Any:  # noqa: ANN401 - what is there
         return reduce(_get, self.path, self.layer)
@@ -184,9 +184,11 @@ class _Setter:
 
 
 def _find(env: gym.Env, name: str, path: str) -> _Setter:
-    """Return the place of ``path``: on the outermost wrapper that has its first name, or further inside."""
+    """Return the setter of ``path``, in the outermost wrapper or environment that has its first name."""
     first, *others = path.split(".")
-    layer: Any = next((one for one in (*wrappers_around(env), env.unwrapped) if hasattr(one, first)), None)
+    layer: Any = next(
+        (candidate for candidate in (*wrappers_around(env), env.unwrapped) if hasattr(candidate, first)), None
+    )
     if layer is None:
         raise _missing(name, path, first, env.unwrapped)
     owner = layer
@@ -199,16 +201,16 @@ def _find(env: gym.Env, name: str, path: str) -> _Setter:
         is_there = key < _length(owner) if isinstance(key, int) else hasattr(owner, key)
         if not is_there:
             raise _missing(name, path, part, owner)
-    found = _get(owner, key)
-    if mismatch(found, 0.0) if callable(found) else not _is_number(found):
+    target = _get(owner, key)
+    if mismatch(target, 0.0) if callable(target) else not _is_number(target):
         raise UsageError(
             f"{path!r} cannot be set to a number",
             where=f"{KEY}.{name}.set",
-            why=f"it is {type(found).__name__} {found!r:.60}",
+            why=f"it is {type(target).__name__} {target!r:.60}",
             fix="name an attribute that is a number, an item of an array such as gravity.2, or a method of "
             "one argument",
         )
-    return _Setter(f"{KEY}.{name}.set", layer, way, found)
+    return _Setter(f"{KEY}.{name}.set", layer, way, target)
 
 
 def _names(owner: Any) -> list[str]:  # noqa: ANN401 - any object
@@ -224,18 +226,18 @@ def _is_number(value: object) -> bool:
 
 
 def _numbers(owner: Any) -> list[str]:  # noqa: ANN401 - any object
-    """Return the names of its attributes that are numbers."""
+    """Return the names of an object's attributes that are numbers."""
     names = (name for name in _names(owner) if not name.startswith("np_random"))
     return [name for name in names if _is_number(getattr(owner, name, None))]
 
 
 def _length(owner: Any) -> int:  # noqa: ANN401 - any object
-    """Return the number of items that can be set; 0 where there are none."""
+    """Return how many items of an object can be set; 0 if none can."""
     return len(owner) if hasattr(owner, "__setitem__") and hasattr(owner, "__len__") else 0
 
 
 def _missing(name: str, path: str, part: str, owner: Any) -> UsageError:  # noqa: ANN401 - any object
-    """Return the error of a part of a path that ``owner`` does not have."""
+    """Return the error for a name in a path that ``owner`` does not have."""
     close = difflib.get_close_matches(part, _names(owner), n=3, cutoff=0.5)
     if part.isdecimal():
         size = _length(owner)
@@ -253,7 +255,7 @@ def _missing(name: str, path: str, part: str, owner: Any) -> UsageError:  # noqa
 
 
 def _passed_over(env: gym.Env, name: str) -> UsageError:
-    """Return the error of a parameter that the environment has not looked for."""
+    """Return the error for an option that the environment does not read."""
     attributes = _numbers(env.unwrapped)
     close = difflib.get_close_matches(name, attributes, n=1, cutoff=0.5)
     line = f"{KEY}: {{{name}: {{value: …, set: {close[0] if close else 'ATTRIBUTE'}}}}}"

@@ -20,7 +20,7 @@ FORMS = (
 
 
 def refusal(why: str, fix: str) -> PydanticCustomError:
-    """Return the error of a value of ``environment_parameters``: the reason, and what to do."""
+    """Return the error for a value of ``environment_parameters``, with a reason and advice."""
     return PydanticCustomError("parameter", "{why}", {"why": why, "fix": fix})
 
 
@@ -29,7 +29,7 @@ class ParameterSampler(Protocol):
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """Numbers that define it, in the order of Unity's messages."""
+        """Numbers that define the distribution, in the order of Unity's messages."""
 
     def quantile(self, u: float) -> float:
         """Return the value below which a share u of all draws lies, 0 < u < 1."""
@@ -186,9 +186,9 @@ ParameterValue = Annotated[
 class CompletionCriteria(Block):
     """End of a lesson: a measure above a threshold, once it has lasted so many episodes.
 
-    behavior: whose episodes count; None: that of the only behaviour
+    behavior: behaviour whose episodes count; None: the only behaviour
     measure:  mean return, or share of max_step
-    min_lesson_length: episodes, and over at most how many of them the mean is taken
+    min_lesson_length: episodes that a lesson lasts at least, and over at most which the mean is taken
     signal_smoothing: a quarter of the former value is kept, see :class:`.curricula.Curricula`
     require_reset: the next lesson begins at once, and every open episode is truncated
     """
@@ -231,14 +231,14 @@ class EnvParameter(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _long_form(cls, given: object) -> object:
-        """Return a number or a sampler as the value of a mapping."""
-        if not isinstance(given, Mapping):
-            return {"value": given}
-        sampler = {key: given[key] for key in ("sampler_type", "sampler_parameters") if key in given}
-        if not sampler or "value" in given:
-            return given
-        return {"value": sampler, **{key: part for key, part in given.items() if key not in sampler}}
+    def _long_form(cls, written: object) -> object:
+        """Convert a bare number or sampler to a mapping with that ``value``."""
+        if not isinstance(written, Mapping):
+            return {"value": written}
+        sampler = {key: written[key] for key in ("sampler_type", "sampler_parameters") if key in written}
+        if not sampler or "value" in written:
+            return written
+        return {"value": sampler, **{key: part for key, part in written.items() if key not in sampler}}
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -264,36 +264,36 @@ class EnvParameter(Block):
         return self
 
     def value_in(self, lesson: str | None) -> ParameterSampler:
-        """Return the value in a lesson, or the only one."""
+        """Return the distribution of the value in a lesson, or the only one."""
         if self.value is not None:
             return self.value
-        return next(one.value for one in self.curriculum or () if one.name == lesson)
+        return next(entry.value for entry in self.curriculum or () if entry.name == lesson)
 
     @property
     def values(self) -> list[ParameterSampler]:
-        """The values of all lessons, or the only one."""
-        return [one.value for one in self.curriculum or ()] if self.value is None else [self.value]
+        """The distributions of all lessons, or the only one."""
+        return [lesson.value for lesson in self.curriculum or ()] if self.value is None else [self.value]
 
     @property
     def lessons(self) -> list[str]:
         """Names of its lessons; none without a curriculum."""
-        return [one.name for one in self.curriculum or ()]
+        return [lesson.name for lesson in self.curriculum or ()]
 
 
 EnvParameters = Mapping[str, EnvParameter]
 """Name -> parameter, in the order of the file."""
 
 
-def read_parameters(given: Mapping[str, Any]) -> dict[str, EnvParameter]:
-    """Return ``environment_parameters``, which :func:`wrong_parameters` has found nothing wrong with."""
-    return {str(name): EnvParameter.model_validate(value) for name, value in given.items()}
+def read_parameters(values: Mapping[str, Any]) -> dict[str, EnvParameter]:
+    """Return ``environment_parameters`` as objects; :func:`wrong_parameters` must have found no fault."""
+    return {str(name): EnvParameter.model_validate(value) for name, value in values.items()}
 
 
 def lessons_by_name(parameters: EnvParameters) -> dict[str, list[str]]:
     """Return parameter with a curriculum -> names of its lessons."""
-    return {name: one.lessons for name, one in parameters.items() if one.lessons}
+    return {name: parameter.lessons for name, parameter in parameters.items() if parameter.lessons}
 
 
 def last_lessons(parameters: EnvParameters) -> dict[str, str]:
     """Return parameter -> the last of its lessons."""
-    return {name: one.lessons[-1] for name, one in parameters.items() if one.lessons}
+    return {name: parameter.lessons[-1] for name, parameter in parameters.items() if parameter.lessons}

@@ -1,4 +1,4 @@
-"""Values of an episode by its seed and the lessons; lessons of all curricula, and what ends them."""
+"""Parameter values of an episode, from its seed and the lessons; lessons of curricula and their ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEPT = 0.25  # of the former value, with signal_smoothing
 
 
 def criteria_of(parameters: EnvParameters) -> Iterator[tuple[str, str, CompletionCriteria]]:
-    """Yield parameter, name of a lesson and what ends it, for each lesson that ends."""
+    """Yield (parameter, name of a lesson, criteria of its end) for each lesson that ends."""
     for name, parameter in parameters.items():
         for lesson in parameter.curriculum or ():
             if lesson.completion_criteria is not None:
@@ -35,7 +35,7 @@ def criteria_of(parameters: EnvParameters) -> Iterator[tuple[str, str, Completio
 
 def first_lessons(parameters: EnvParameters) -> dict[str, str]:
     """Return parameter -> the first of its lessons."""
-    return {name: one.lessons[0] for name, one in parameters.items() if one.lessons}
+    return {name: parameter.lessons[0] for name, parameter in parameters.items() if parameter.lessons}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LessonChange:
 
 
 class Curricula:
-    """Lessons now, one for each parameter with a curriculum, and the episodes that end them.
+    """The current lesson of each parameter with a curriculum, and the episodes that end lessons.
 
     A lesson ends where its measure is above the threshold, with at least min_lesson_length episodes since the
     last change of any lesson: another value anywhere makes other returns. An episode that was open at a
@@ -62,7 +62,9 @@ class Curricula:
     """
 
     def __init__(self, parameters: EnvParameters) -> None:
-        self._curricula = {name: one.curriculum for name, one in parameters.items() if one.curriculum}
+        self._curricula = {
+            name: parameter.curriculum for name, parameter in parameters.items() if parameter.curriculum
+        }
         self._lessons = first_lessons(parameters)
         longest: dict[str, int] = {}  # min_lesson_length, by behaviour; "" is the only one
         for _, _, end in criteria_of(parameters):
@@ -70,21 +72,21 @@ class Curricula:
             longest[behaviour] = max(longest.get(behaviour, 1), end.min_lesson_length)
         self._returns = {behaviour: deque[float](maxlen=length) for behaviour, length in longest.items()}
         self._smoothed: dict[str, float] = {}  # parameter -> the measure of its lesson so far
-        self._fresh = set[str]()  # behaviours of which episodes have come since the last look
+        self._fresh = set[str]()  # behaviours with episodes since the last call of advance()
         self._former = set[tuple[str, int]]()  # agents whose open episode began in an earlier lesson
 
     @property
     def lessons(self) -> dict[str, str]:
-        """Parameter -> name of its lesson."""
+        """Parameter -> name of its current lesson."""
         return dict(self._lessons)
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Parameter -> number of its lesson, from 0 on."""
+        """Parameter -> number of its current lesson, from 0 on."""
         return {name: self._names(name).index(lesson) for name, lesson in self._lessons.items()}
 
     def add(self, episodes: Iterable[Episode]) -> None:
-        """Take in the episodes that have ended with a step."""
+        """Count the episodes that ended with a step."""
         for episode in episodes:
             key = (episode.behaviour, episode.agent)
             if key in self._former:
@@ -96,9 +98,11 @@ class Curricula:
                 self._fresh.add(behaviour)
 
     def advance(self, progress: float) -> list[LessonChange]:
-        """Return the lessons that have ended; the next ones have begun. Call it after every step.
+        """Begin the next lesson of each parameter whose lesson has ended; return the changes.
 
-        progress: share of max_step. After a change :meth:`pass_over` names the agents of open episodes.
+        Call it after every step, and after a change :meth:`pass_over` with the agents of open episodes.
+
+        progress: share of max_step that is done
         """
         changes = []
         for name, lesson in self._lessons.items():
@@ -117,11 +121,11 @@ class Curricula:
         return changes
 
     def pass_over(self, agents: Iterable[tuple[str, int]]) -> None:
-        """Let the open episodes of these agents, (behaviour, id), count for nothing: an older lesson's."""
+        """Exclude the open episodes of these agents, (behaviour, id): they began in an older lesson."""
         self._former = set(agents)
 
     def state(self) -> State:
-        """Return lessons, and what has counted towards their ends."""
+        """Return the lessons, and the returns that count towards their ends."""
         return State(
             meta={
                 "lessons": self._lessons,
@@ -135,9 +139,9 @@ class Curricula:
         )
 
     def load_state(self, state: State) -> None:
-        """Continue from what :meth:`state` returned. Raises ValueError for lessons that are no longer there.
+        """Continue from a result of :meth:`state`. Raises ValueError for lessons that no longer exist.
 
-        A parameter that had none begins with its first one.
+        A parameter that had no curriculum begins with its first lesson.
         """
         saved = state.meta.get("names", {})
         for name, names in saved.items():
@@ -176,11 +180,11 @@ def check_lessons(parameters: EnvParameters, behaviours: Collection[str]) -> Non
     for name, lesson, end in criteria_of(parameters):
         if end.behavior in known or (end.behavior is None and len(behaviours) == 1):
             continue
-        said = (
+        fault = (
             f"names {end.behavior!r}" if end.behavior else "does not name the behaviour whose episodes end it"
         )
         raise UsageError(
-            f"the lesson {lesson!r} of {name} {said}",
+            f"the lesson {lesson!r} of {name} {fault}",
             where=f"{KEY}.{name}.curriculum",
             why=f"the environment's behaviours are {', '.join(map(repr, behaviours))}",
             fix="write one of them as completion_criteria.behavior",
@@ -203,24 +207,26 @@ _NONE: EnvParameters = MappingProxyType({})
 
 
 class ParameterSource:
-    """Draws the K parameters of an episode from its seed, so that any process draws alike.
+    """The K parameters of episodes, each drawn from the episode's seed, the same in any process.
 
-    parameters: of the configuration; lessons: parameter -> name, by default the first of each
+    parameters: of the configuration; lessons: parameter -> name of its lesson, by default the first of each
 
     targets:  parameter -> attribute or method that takes its value; None: an option of ``reset``
-    samplers: parameter -> its distribution now
+    samplers: parameter -> its current distribution
     """
 
     def __init__(self, parameters: EnvParameters = _NONE, lessons: Mapping[str, str] | None = None) -> None:
         self._parameters = dict(parameters)
         self.names = tuple(parameters)
-        self.targets: Mapping[str, str | None] = {name: one.set for name, one in parameters.items()}
+        self.targets: Mapping[str, str | None] = {
+            name: parameter.set for name, parameter in parameters.items()
+        }
         self.renew(first_lessons(parameters) if lessons is None else lessons)
 
     def renew(self, lessons: Mapping[str, str]) -> None:
-        """Draw from these lessons, parameter -> name, from here on."""
+        """Draw from these lessons, parameter -> name, from now on."""
         self.samplers: Mapping[str, ParameterSampler] = {
-            name: one.value_in(lessons.get(name)) for name, one in self._parameters.items()
+            name: parameter.value_in(lessons.get(name)) for name, parameter in self._parameters.items()
         }
 
     def draw(self, seed: int) -> Double:
@@ -236,5 +242,5 @@ class ParameterSource:
 
 
 def _uniform(seed: int, name: str) -> float:
-    """Return the number of (seed, parameter), on a grid of 2⁻⁵² that holds neither 0 nor 1."""
+    """Return a uniform number for (seed, parameter), on a grid of 2⁻⁵² without 0 and 1."""
     return ((stream_seed(seed, "parameters", name) >> 11) + 0.5) / 2**52

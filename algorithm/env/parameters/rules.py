@@ -25,11 +25,11 @@ LARGEST = 3.4028234e38
 
 
 def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield what is wrong with ``environment_parameters`` of a whole configuration."""
-    given, kind = config.environment_parameters, config.base_config.kind
+    """Yield the faults of ``environment_parameters``, given the whole configuration."""
+    values, kind = config.environment_parameters, config.base_config.kind
     # Place -> key that sets it.
     taken = {place: place for place in (f"reset_config.{name}" for name in config.reset_config or ())}
-    for name, value in given.items():
+    for name, value in values.items():
         path = f"{KEY}.{name}"
         try:
             parameter = EnvParameter.model_validate(value)
@@ -54,8 +54,8 @@ def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
 
 
 def other_lessons(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of other parameters on a resumed run: names and order of lessons stay."""
-    before, after = (lessons_by_name(read_parameters(one.environment_parameters)) for one in (old, new))
+    """Return the effect of other parameters on a resumed run; names and order of lessons must not change."""
+    before, after = (lessons_by_name(read_parameters(config.environment_parameters)) for config in (old, new))
     for name, lessons in before.items():
         now = after.get(name, ())
         if lessons != now:
@@ -66,7 +66,7 @@ def other_lessons(old: AnyConfig, new: AnyConfig) -> str:
 
 
 def _unity(path: str, name: str, parameter: EnvParameter) -> Iterator[Contradiction]:
-    """Yield what a Unity player cannot take."""
+    """Yield the features of a parameter that a Unity player cannot have."""
     if not name.isascii():
         why = "its name has non-ASCII characters"
         yield Contradiction((path,), why, "Unity cannot read them: rename it")
@@ -78,7 +78,7 @@ def _unity(path: str, name: str, parameter: EnvParameter) -> Iterator[Contradict
 
 
 def _wrong(name: str, value: object, item: ErrorDetails) -> Contradiction:
-    """Return what pydantic refused, in our words."""
+    """Return the contradiction for a value that pydantic refused, with its place in the parameter."""
     path, inside, at = [KEY, name], list[str](), value
     for part in item["loc"]:  # names of kinds of samplers are in it, too
         if isinstance(at, Mapping) and part in at:
@@ -93,8 +93,8 @@ def _wrong(name: str, value: object, item: ErrorDetails) -> Contradiction:
 
 
 def _words(item: ErrorDetails, fix: str) -> tuple[str, str]:
-    """Return reason and remedy of an error; ``fix`` is for one without its own."""
-    given, last = item["input"], item["loc"][-1] if item["loc"] else ""
+    """Return reason and advice for an error of pydantic; ``fix`` is the advice if it has none of its own."""
+    value, last = item["input"], item["loc"][-1] if item["loc"] else ""
     if item["type"] == "parameter":
         return item["ctx"]["why"], item["ctx"]["fix"]
     if item["type"] == "union_tag_invalid":
@@ -103,11 +103,11 @@ def _words(item: ErrorDetails, fix: str) -> tuple[str, str]:
         return f"`{last}` is missing", fix
     if item["type"] == "extra_forbidden":
         return f"there is no key `{last}`", _COMPARE
-    return f"{given!r:.60}: {item['msg'].replace('Input should', 'it must')}", fix
+    return f"{value!r:.60}: {item['msg'].replace('Input should', 'it must')}", fix
 
 
 def wrong_numbers(reset_config: Mapping[str, Any] | None) -> Iterator[Contradiction]:
-    """Yield the entries of ``reset_config`` that are no numbers of a Unity player."""
+    """Yield the entries of ``reset_config`` that are not float32 numbers, as a Unity player requires."""
     for name, value in (reset_config or {}).items():
         path = (f"reset_config.{name}",)
         if not str(name).isascii():

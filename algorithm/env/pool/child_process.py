@@ -1,4 +1,4 @@
-"""A process of one's own as its parent controls it: start, death or hang, last output, end."""
+"""A child process as its parent controls it: start, death or hang, last output, end."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _OUTPUT_BYTES = 8000  # of the end of its output, part of a failure's message
 
 
 def ignore_text(text: str) -> None:
-    """Ignore how far something is."""
+    """Discard a line on the progress of a start."""
 
 
 class WorkerLostError(Exception):
-    """A process that died or hung, and is dead by now.
+    """A child process that died, or hung and was killed.
 
     what: "died" or "hangs"; why: signal, exit code or time-out; output: the end of its output
     """
@@ -39,12 +39,12 @@ class RemoteTracebackError(Exception):
 
 
 class ChildProcess:
-    """A process that a pipe connects with this one, and that ends with it.
+    """A child process with a pipe to this one, which ends with it.
 
     run:    its function, called with its end of the pipe, ``arguments`` and ``output``; it calls
             :func:`~algorithm.env.pool.worker.isolate` first
-    output: file for what it prints
-    alone:  key and value with which nothing runs in such a process, for messages
+    output: file for its standard output and error
+    alone:  key and value of the configuration that avoid such a process, for messages
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ChildProcess:
         self.start()
 
     def start(self) -> None:
-        """Start a process; :meth:`first_answer` waits until it has built what it is for."""
+        """Start the process; :meth:`first_answer` waits until it is ready."""
         self._connection, theirs = multiprocessing.Pipe()
         self._output.touch()
         self._offset = self._output.stat().st_size
@@ -75,12 +75,12 @@ class ChildProcess:
         return self._process.pid
 
     def first_answer(self, making: str, timeout: float, waiting: Callable[[str], None]) -> object:
-        """Wait for its first message. Raises EnvError if it could not build what it is for, UsageError for a
-        script that begins to train when it is imported.
+        """Wait for its first message, and return it. Raises EnvError if it could not build its environments,
+        UsageError for a script that begins to train when it is imported.
 
-        making:  what it builds
+        making:  what it builds, for messages
         timeout: seconds, where they are more than START_TIMEOUT; -1 waits for ever
-        waiting: called meanwhile; what it raises ends the wait
+        waiting: called meanwhile, with a text on the progress; an error that it raises ends the wait
         """
 
         def since() -> float:
@@ -101,7 +101,7 @@ class ChildProcess:
         return self.checked(answer)
 
     def checked(self, answer: object) -> object:
-        """Return a message; of a WorkerRefusal its error is raised, once the process has ended."""
+        """Return a message. Raises the error of a WorkerRefusal, once the process has ended."""
         if isinstance(answer, WorkerRefusal):
             self.end(0.0)
             raise answer.error from RemoteTracebackError(f"\n{answer.trace}")
@@ -115,7 +115,9 @@ class ChildProcess:
             raise self._died() from None
 
     def receive(self, timeout: float, active: ActiveTime, since: Callable[[], float]) -> object:
-        """Return the next message; ``since()`` is the start of the current call, 0 without one.
+        """Return the next message, within ``timeout`` seconds of the current call; -1 waits for ever.
+
+        since: returns the start of that call (time.monotonic), 0 without one
 
         The end of the process is checked as well: a child of its own may hold the pipe open.
         Raises WorkerLostError.
@@ -147,7 +149,7 @@ class ChildProcess:
     def end(self, deadline: float) -> bool:
         """Wait until ``deadline`` (time.monotonic) for the process to end, then kill it.
 
-        Returns whether it had ended.
+        Return whether it had ended by itself.
         """
         self._process.join(max(0.0, deadline - time.monotonic()))
         ended = self._process.exitcode is not None
@@ -180,7 +182,7 @@ class ChildProcess:
         kill_group(self.pid)
 
     def _printed(self) -> str:
-        """Return the end of its output."""
+        """Return the last bytes of its output, as text."""
         with self._output.open("rb") as file:
             size = self._output.stat().st_size
             file.seek(max(self._offset if self._offset <= size else 0, size - _OUTPUT_BYTES))

@@ -26,7 +26,7 @@ MakeEnv = Callable[[int], GymEnv]
 
 @dataclass(frozen=True, kw_only=True)
 class GroupFailure:
-    """A failure as far as the group can describe it."""
+    """A failure of a sub-environment, without the facts that only the pool has (episode, seed)."""
 
     envs: tuple[int, ...]  # sub-environments whose episodes are lost: they need a reset
     culprit: int | None  # the sub-environment whose call failed
@@ -55,7 +55,7 @@ class GroupInfo:
 
 
 class RestartBudget:
-    """Survives ``restarts`` failures of a process, each of which is passed to ``on_fault``."""
+    """Count of failures that a run may survive, ``restarts``; each is passed to ``on_fault``."""
 
     def __init__(self, restarts: int, on_fault: OnFault) -> None:
         self._restarts = self._left = restarts
@@ -64,7 +64,7 @@ class RestartBudget:
 
     @property
     def spent(self) -> int:
-        """Failures that were survived."""
+        """Number of failures that were survived."""
         return self._restarts - self._left
 
     def survive(self, failure: GroupFailure, where: str) -> None:
@@ -98,7 +98,7 @@ class RestartBudget:
 class EnvGroup:
     """The sub-environments ``indices``; nothing else writes their rows of the buffers.
 
-    make: builds the sub-environment of an index; its errors leave the constructor
+    make: builds the sub-environment of an index; the constructor raises its errors
     """
 
     def __init__(self, make: MakeEnv, indices: range) -> None:
@@ -133,7 +133,7 @@ class EnvGroup:
             if failure := self._reset(buffers, i):
                 failures.append(failure)
             buffers.call_started[i] = 0.0
-        return failures + self._take_notes()
+        return failures + self._take_remarks()
 
     def step(self, buffers: StepBuffers) -> list[GroupFailure]:
         """Step all with the actions of the buffers; reset at once where an episode ends.
@@ -153,7 +153,7 @@ class EnvGroup:
             if failure:
                 failures.append(failure)
             buffers.call_started[i] = 0.0
-        return failures + self._take_notes()
+        return failures + self._take_remarks()
 
     def repeat(self, buffers: StepBuffers, done: Mapping[int, Float]) -> list[GroupFailure]:
         """Start episodes with the seeds of the buffers and repeat actions in them: index -> [L, A].
@@ -166,7 +166,7 @@ class EnvGroup:
             if failure := self._repeat(buffers, i, actions):
                 failures.append(failure)
             buffers.call_started[i] = 0.0
-        return failures + self._take_notes()
+        return failures + self._take_remarks()
 
     def render(self) -> Picture | None:
         """Return an image of the first sub-environment; None without one, or where it waits for a reset."""
@@ -237,8 +237,8 @@ class EnvGroup:
         for remark in time_step.remarks:
             self._notes.append(GroupFailure(envs=(), culprit=i, **remark._asdict()))
 
-    def _take_notes(self) -> list[GroupFailure]:
-        """Return the harmless findings since the last call."""
+    def _take_remarks(self) -> list[GroupFailure]:
+        """Return the warnings since the last call, as harmless failures."""
         noted, self._notes = self._notes, []
         return noted
 

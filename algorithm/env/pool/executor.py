@@ -52,7 +52,7 @@ class Executor(Protocol):
 
 
 def ignore_hang(error: EnvError) -> None:
-    """Do nothing: there is nothing to save."""
+    """Ignore a hang: nothing is to be saved."""
 
 
 class InProcessExecutor(Executor):
@@ -168,7 +168,7 @@ class WorkerExecutor(Executor):
 
     @override
     def close(self) -> None:
-        """Let the processes end; after ten seconds kill those that did not, and raise EnvError."""
+        """End the processes; after ten seconds kill those that did not end, and raise EnvError."""
         if self._end():
             raise hanging_close(self.info.name)
 
@@ -185,7 +185,7 @@ class WorkerExecutor(Executor):
         return bool(killed)
 
     def _call(self, command: str, arguments: Mapping[WorkerProcess, object]) -> list[GroupFailure]:
-        """Send a command to all these workers, then collect their answers in order."""
+        """Send a command to several workers, then collect their failures in order."""
         failures: list[GroupFailure] = []
         lost: dict[WorkerProcess, WorkerLostError] = {}
         for worker, argument in arguments.items():
@@ -231,7 +231,7 @@ class WorkerExecutor(Executor):
 class WorkerProcess(ChildProcess):
     """A process that runs the sub-environments ``indices`` of ``n``.
 
-    output: file for what it prints
+    output: file for its standard output and error
     """
 
     def __init__(self, make: MakeEnv, indices: range, n: int, output: Path) -> None:

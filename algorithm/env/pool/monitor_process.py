@@ -1,4 +1,4 @@
-"""A process that ends this one where a call hangs and holds the GIL; run as a script, that process.
+"""A process that ends this one if a call hangs and holds the GIL; run as a script, it is that process.
 
 Such a call stops every thread, so none of them can end the process. ``faulthandler.dump_traceback_later``
 could, but it goes by the clock: it would end a run that was suspended (SIGSTOP, a debugger, a frozen
@@ -25,7 +25,7 @@ _UNREAD_BYTES = 2**16  # that a pipe holds
 
 
 class MonitorProcess:
-    """The parent's side. :func:`monitor_process` starts it at its first use."""
+    """The parent's end of the monitor. :func:`monitor_process` starts it at its first use."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -42,9 +42,9 @@ class MonitorProcess:
         )
 
     def beat(self, name: str, seconds: float) -> None:
-        """Report that threads of this process run, and will again within so many seconds; 0: whenever.
+        """Report that threads of this process run, and that the next report comes within so many seconds.
 
-        name: of the environment that is to blame otherwise
+        name: of the environment to blame if it does not; seconds: 0 for no limit
         """
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):  # it was killed; the run continues without it
@@ -75,7 +75,7 @@ def main(parent: int) -> None:
 
 
 def _end(pid: int, name: str, silent: float) -> None:
-    """End the process, which prints its stacks; in the format of :func:`algorithm.core.errors.explain`."""
+    """Print the error as :func:`algorithm.core.errors.explain` would, and end the process with its stacks."""
     message = (
         f"error: {name} hangs and holds the interpreter's lock\n"
         f"  where  it, or other code of process {pid}; its stacks follow\n"

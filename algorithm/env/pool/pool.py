@@ -34,7 +34,7 @@ from algorithm.env.pool.repetition import (
 
 
 class EnvPool(VecEnv):
-    """A :class:`~algorithm.env.base.VecEnv` of single environments; agent i lives in number i.
+    """A :class:`~algorithm.env.base.VecEnv` of single environments; agent i is in environment i.
 
     executor: runs the sub-environments
     seed_of:  seed of each episode

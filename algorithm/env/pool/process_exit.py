@@ -1,4 +1,4 @@
-"""Ends of this process: by the program and never by an environment. Imports no numpy."""
+"""Exit of this process, which the program may end and an environment may not. Imports no numpy."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _GRACE_S = 2.0  # for threads to end by themselves
 
 
 class EnvExitError(Exception):
-    """An attempt of an environment to end the program."""
+    """An attempt of an environment to end the program, for example by ``sys.exit``."""
 
 
 def as_exception(error: BaseException) -> Exception:
     """Return an environment's error as an Exception: SystemExit and its like become an EnvExitError.
 
-    Raises ``error`` if it is the user's own Ctrl-C, which it can only be while that signal has its default
+    Raises ``error`` if it is the user's own Ctrl-C, which is possible only while that signal has its default
     handler.
     """
     if isinstance(error, Exception):

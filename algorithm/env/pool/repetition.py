@@ -16,7 +16,7 @@ _BLOCK_STEPS = 512  # steps that are recorded before they are divided among the 
 
 
 class ActionHistory:
-    """Flat actions and sum of rewards of the open episode of each of ``n`` sub-environments.
+    """Flat actions and sum of rewards of the open episodes of ``n`` sub-environments, for a resume.
 
     width: A, of a flat action
 
@@ -44,7 +44,7 @@ class ActionHistory:
         self._reward[self._next - 1] = reward
 
     def end_episode(self, env: int) -> None:
-        """Forget the open episode and begin another one."""
+        """Drop the open episode and begin another one."""
         self._chunks[env], self._sum[env], self._first[env] = [], 0.0, self._next
 
     def restore(self, env: int, actions: Float, total: float) -> None:
@@ -60,7 +60,7 @@ class ActionHistory:
         return np.concatenate((*self._chunks[env], self._recent[self._first[env] : self._next, env]))
 
     def total_reward(self, env: int) -> float:
-        """Return the sum of its rewards, added in order in double precision."""
+        """Return the sum of rewards of the open episode, added in order in double precision."""
         earned = self._reward[self._first[env] : self._next, env]
         return float(np.add.accumulate(np.append(self._sum[env], earned))[-1])
 
@@ -86,8 +86,8 @@ def spec_as_json(spec: AgentSpec) -> dict[str, Any]:
     }
 
 
-def noted(specs: Mapping[str, AgentSpec]) -> dict[str, dict[str, Any]]:
-    """Return the spaces of each behaviour as a run notes them: with limits, and actions in words."""
+def specs_as_json(specs: Mapping[str, AgentSpec]) -> dict[str, dict[str, Any]]:
+    """Return the spaces of each behaviour as JSON for a run's manifest, with limits and actions in words."""
     return {
         name: {
             **spec_as_json(spec),
@@ -100,7 +100,10 @@ def noted(specs: Mapping[str, AgentSpec]) -> dict[str, dict[str, Any]]:
 
 
 def other_limits(specs: Mapping[str, AgentSpec], spaces: Mapping[str, Any]) -> list[str]:
-    """Return a line for each behaviour whose limits, if they are known, are not those that were noted."""
+    """Return a line for each behaviour whose limits differ from recorded ones, as far as both are known.
+
+    spaces: by behaviour, from :func:`specs_as_json`
+    """
     lines = []
     for name, spec in specs.items():
         now, before = spec.limits, spaces.get(name, {}).get("limits", {})
@@ -114,8 +117,8 @@ def other_limits(specs: Mapping[str, AgentSpec], spaces: Mapping[str, Any]) -> l
     return lines
 
 
-def spec_of(spaces: Mapping[str, Any]) -> AgentSpec:
-    """Return the spec that :func:`noted` was given. Raises KeyError, TypeError, ValueError otherwise."""
+def spec_from_json(spaces: Mapping[str, Any]) -> AgentSpec:
+    """Return the spec from its entry of :func:`specs_as_json`. Raises KeyError, TypeError, ValueError."""
     names, shapes, dtypes = zip(*spaces["obs"], strict=True)
     categories, stacks = zip(*spaces["choices_and_stacks"], strict=True)
     obs = ObsSpec(
@@ -132,13 +135,17 @@ def spec_of(spaces: Mapping[str, Any]) -> AgentSpec:
     )
 
 
-def specs_of(spaces: object) -> dict[str, AgentSpec]:
-    """Return the specs that a run has noted by behaviour; none where an older version noted none.
+def specs_from_json(spaces: object) -> dict[str, AgentSpec]:
+    """Return the specs by behaviour from :func:`specs_as_json`; none if an older version recorded none.
 
-    Raises ValueError if they are damaged.
+    Raises ValueError for damaged data.
     """
     try:
-        return {name: spec_of(one) for name, one in spaces.items()} if isinstance(spaces, dict) else {}
+        return (
+            {name: spec_from_json(entry) for name, entry in spaces.items()}
+            if isinstance(spaces, dict)
+            else {}
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
@@ -161,27 +168,27 @@ def split_actions(state: State) -> list[Float]:
 
 
 def find_differences(state: State, buffers: StepBuffers, action_mask: Bool) -> dict[int, str]:
-    """Return the sub-environments that are not where they were, with the difference.
+    """Return sub-environment -> difference, for those that a repetition did not bring to the saved state.
 
     buffers:     after the episodes were repeated
     action_mask: the current one, [N, ΣN]
 
     Numbers are compared as bits: NaN equals itself, and 0 is not −0.
     """
-    found: dict[int, str] = {}
+    differences: dict[int, str] = {}
     for i in range(len(buffers.seed)):
         if buffers.terminated[i] or buffers.truncated[i]:
-            found[i] = (
+            differences[i] = (
                 f"repeated, it ended after {buffers.repeated_steps[i]} of {state.arrays['length'][i]} steps"
             )
         elif any(_differ(buffers.obs[name][i], state.arrays[f"obs/{name}"][i]) for name in buffers.obs):
-            found[i] = "repeated, it reached another observation"
+            differences[i] = "repeated, it reached another observation"
         elif _differ(action_mask[i], state.arrays["action_mask"][i]):
-            found[i] = "repeated, it reached another action mask"
+            differences[i] = "repeated, it reached another action mask"
         elif _differ(buffers.repeated_return[i], state.arrays["total"][i]):
-            found[i] = "repeated, it got other rewards"
-    return found
+            differences[i] = "repeated, it got other rewards"
+    return differences
 
 
-def _differ(one: Array, other: Array) -> bool:
-    return one.tobytes() != other.tobytes()
+def _differ(value: Array, other: Array) -> bool:
+    return value.tobytes() != other.tobytes()

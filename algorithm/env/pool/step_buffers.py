@@ -16,7 +16,7 @@ _ALIGNMENT = 64  # bytes: each column starts on its own cache line
 
 
 class StepBuffers:
-    """The arrays; row i belongs to sub-environment i.
+    """Arrays of a step of N sub-environments; row i belongs to sub-environment i.
 
     The pool writes ``action``, ``seed`` and ``parameters``; the executor writes the rest.
     """
@@ -30,10 +30,10 @@ class StepBuffers:
         parameters: int = 0,
         infos: int = 0,
     ) -> None:
-        """Make them.
+        """Make the arrays.
 
         buffer: memory of at least :meth:`num_bytes`; allocated by default
-        parameters, infos: numbers of an episode, those that it gets and those that come of it
+        parameters, infos: how many numbers an episode has, as inputs and as results
         """
         if buffer is None:
             buffer = memoryview(bytearray(self.num_bytes(spec, n, parameters, infos)))

@@ -1,4 +1,4 @@
-"""Ends of what hangs: a close is interrupted; at any other call a thread ends this process."""
+"""Time limits of calls that hang: a close is interrupted; at any other call a thread ends this process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ActiveTime:
         self._longest = 2 * interval
 
     def since(self, moment: float) -> float:
-        """Return how many of the seconds since ``moment`` (time.monotonic) were active, at least."""
+        """Return at least how many of the seconds since ``moment`` (time.monotonic) were active."""
         now = time.monotonic()
         stopped = now - self.began - self.seconds
         return max(0.0, min(self.seconds, now - moment - stopped))
@@ -75,7 +75,7 @@ class Watchdog:
             threading.Thread(target=self._watch, name="env watchdog", daemon=True).start()
 
     def __enter__(self) -> None:
-        """Nothing: the buffers have the start of each call."""
+        """Do nothing: the buffers have the start of each call."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -87,7 +87,7 @@ class Watchdog:
     def closing(self) -> Iterator[None]:
         """Watch the closing of the simulators, and stop watching. Raises EnvError as :func:`closing_in_time`.
 
-        What cannot be interrupted ends the process after twice that time.
+        A close that cannot be interrupted ends the process after twice that time.
         """
         if self._timeout <= 0:
             threading.Thread(target=self._watch, name="env watchdog", daemon=True).start()

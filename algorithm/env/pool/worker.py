@@ -34,7 +34,7 @@ _KEPT_BYTES = 2**20
 
 @dataclass(frozen=True)
 class WorkerRefusal:
-    """The message that they could not be built."""
+    """The message that the sub-environments could not be built."""
 
     error: UserError
     trace: str
@@ -113,10 +113,10 @@ def ignore_stop_signals() -> None:
     The signals are handled, not ignored: programs that an environment starts would inherit an ignored signal,
     and then only SIGKILL would end them. A fork of this process gets the default action.
     """
-    own = os.getpid()
+    pid = os.getpid()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != own:
+        if os.getpid() != pid:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 

@@ -47,7 +47,7 @@ class MemoryToy(Toy[NDArray[np.float32], np.int64]):
 
 
 class ToyRecall(MemoryToy):
-    """Name a cue from the first step when asked for it ``delay`` + 1 steps later.
+    """Remember a cue from the first step and name it ``delay`` + 1 steps later.
 
     bits:    [cues + 1 + noise]: the cue, the question, and during the delay one of ``noise`` distractors,
              uniform and independent; none is set there without them
@@ -115,11 +115,11 @@ class ToyQueue(MemoryToy):
 
 
 class ToyHallway(MemoryToy):
-    """Walk ``length`` cells and turn the way that a sign said at the start: a T-maze.
+    """Walk ``length`` cells and turn the way that a sign showed at the start: a T-maze.
 
     bits:    [3]: sign to the left, sign to the right, junction; none is set in between
     actions: forward, left, right; at the junction left and right end the episode, with 1 if that is what the
-             sign said. An action that leads into a wall leaves the agent where it is.
+             sign showed. An action that leads into a wall leaves the agent where it is.
 
     The junction looks the same in all episodes. A policy without memory turns left there with a probability
     that does not depend on the sign, so it is right in half of the episodes that it ends.

@@ -10,7 +10,7 @@ import numpy as np
 
 from algorithm.core.data import Array, Double
 from algorithm.core.spec import ObsSpec
-from algorithm.env.outputs import Remark, bad_number, held
+from algorithm.env.outputs import Remark, bad_number, fits_float32
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.env.wrappers import running_statistics
 from algorithm.extras.check.context import CheckContext, CheckStep, EnvInstance, play
@@ -67,7 +67,7 @@ class ObsStats:
     def add(self, value: Array, place: str) -> None:
         """Add an observation; ``place`` is where it was seen."""
         numbers = np.asarray(value, np.float64)
-        bad = ~held(numbers)
+        bad = ~fits_float32(numbers)
         if not bad.any():
             self.moments.add(numbers)
         elif not self.not_finite:
@@ -119,7 +119,7 @@ class EpisodeStats:
 
     def _add_reward(self, reward: float, place: str) -> None:
         self.steps += 1
-        if held(reward):
+        if fits_float32(reward):
             self.nonzero += reward != 0
             self.rewards.add(np.asarray(reward))
         elif not self.not_finite:

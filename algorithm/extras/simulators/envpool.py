@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from algorithm.core.data import Array
 from algorithm.env.base import VecEnv
-from algorithm.env.registry import own_vector
+from algorithm.env.registry import wrap_vector_env
 from algorithm.env.request import EnvRequest
 
 
@@ -74,4 +74,4 @@ def _put(whole: Any, ids: Array, rows: Any) -> Any:  # noqa: ANN401 - arrays, or
 def make_envpool(request: EnvRequest) -> VecEnv:
     """Return the environments of a task. Raises EnvError if there are none."""
     task = request.env_name.removeprefix("envpool.")
-    return own_vector(partial(EnvPoolVector, task, request.n, **request.env_args), request)
+    return wrap_vector_env(partial(EnvPoolVector, task, request.n, **request.env_args), request)

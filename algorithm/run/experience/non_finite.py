@@ -12,7 +12,7 @@ import numpy as np
 from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.errors import NumericalError
 from algorithm.env.base import Observation, StepResult
-from algorithm.env.outputs import bad_number, held
+from algorithm.env.outputs import bad_number, fits_float32
 from algorithm.run.experience.faults import Faults
 
 MAX_WARNINGS = 10
@@ -195,12 +195,12 @@ class _Trouble:
     @property
     def rows(self) -> Bool:
         """Mask of the rows with such a number, [N]."""
-        bad: Bool = np.logical_or.reduce(~held(self.value).reshape(len(self.value), -1), axis=1)
+        bad: Bool = np.logical_or.reduce(~fits_float32(self.value).reshape(len(self.value), -1), axis=1)
         return bad
 
     def number(self, row: int) -> Number:
         """Return the first such number of a row."""
-        place = np.argwhere(~held(self.value[row]))[0].tolist()
+        place = np.argwhere(~fits_float32(self.value[row]))[0].tolist()
         return Number(f"{self.what}{place or ''}", self.value[row][tuple(place)], self.of_policy)
 
 
@@ -208,7 +208,7 @@ def _trouble(values: Mapping[str, Array], *, of_policy: bool = False) -> Sequenc
     return [
         _Trouble(what, value, of_policy)
         for what, value in values.items()
-        if value.dtype.kind == "f" and not held(value).all()
+        if value.dtype.kind == "f" and not fits_float32(value).all()
     ]
 
 

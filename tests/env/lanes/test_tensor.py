@@ -20,7 +20,7 @@ from algorithm.env.base import Fault, VecEnv
 from algorithm.env.lanes.contract import TensorEnv, TensorStep
 from algorithm.env.lanes.tensor import TensorVecEnv
 from algorithm.env.lanes.toys import Pendulum, Reacher
-from algorithm.env.objects import LentTensors
+from algorithm.env.objects import ExternalTensorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import LocalCollector
@@ -169,7 +169,7 @@ def test_an_instance_that_cannot_be_copied_asks_for_a_second_one():
     env = Pendulum(2)
     env.handle = np  # a module
     with pytest.raises(UsageError, match="eval_env"):
-        LentTensors(env).another()
+        ExternalTensorEnv(env).another()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from algorithm.agents.base import Agent
 from algorithm.core.data import Float
 from algorithm.core.errors import UserError
 from algorithm.core.spec import AgentSpec, ObsSpec
-from algorithm.env.pool.repetition import noted, spec_of
+from algorithm.env.pool.repetition import spec_from_json, specs_as_json
 from algorithm.extras.onnx import play
 from algorithm.extras.onnx.check import session_of
 from algorithm.extras.onnx.errors import ExportError
@@ -438,7 +438,7 @@ def test_a_run_notes_what_its_agents_see_and_do(kind: str) -> None:
     axes = tuple("HWC" if len(shape) == 3 else "" for shape in obs.shapes)
     for seen in (obs, replace(obs, axes=axes)):
         spec = AgentSpec(seen, agents.ACTIONS["hybrid"][0])
-        assert spec_of(json.loads(json.dumps(noted({"own": spec})))["own"]) == spec
+        assert spec_from_json(json.loads(json.dumps(specs_as_json({"own": spec})))["own"]) == spec
 
 
 def test_what_cannot_be_asked_for() -> None:

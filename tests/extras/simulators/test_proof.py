@@ -15,7 +15,7 @@ from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
 from algorithm.env.lanes.tensor import TensorVecEnv
-from algorithm.env.registry import make_vec_env, own_vector
+from algorithm.env.registry import make_vec_env, wrap_vector_env
 from algorithm.env.request import EnvRequest
 from algorithm.extras.simulators.proof import Ledger, Proof, fingerprints, prove
 from tests.env.lanes.test_tensor import Count
@@ -30,7 +30,7 @@ def counted(broken: str, ledger: Ledger) -> VecEnv:
 def gathered(mode: AutoresetMode, ledger: Ledger) -> VecEnv:
     request = EnvRequest("GYM", "CartPole-v1", n=8, seed_of=lambda i, k: 8 * k + i, watch=ledger.watch)
     copies = [partial(gym.make, "CartPole-v1")] * 8
-    return own_vector(lambda: SyncVectorEnv(copies, autoreset_mode=mode), request)
+    return wrap_vector_env(lambda: SyncVectorEnv(copies, autoreset_mode=mode), request)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
