@@ -1,4 +1,4 @@
-"""Sections by what a task's spaces are: they lie below all that the task sets, each whole or not at all."""
+"""Sections chosen by a task's spaces: each lies below all that the task sets, whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a configuration is read before numpy is loaded
     from algorithm.core.spec import AgentSpec
 
 OwnClasses = Callable[[Config], Collection[str]]
-"""Configuration of a behaviour → the classes of networks that its task has of its own."""
+"""Configuration of a behaviour → the classes of networks that its task defines itself."""
 
 MEANING: Mapping[str, str] = {
     "continuous": "some actions are numbers",
@@ -27,7 +27,7 @@ MEANING: Mapping[str, str] = {
     "images": "an observation is an image",
     "images_discrete": "an observation is an image, and some actions are choices",
 }
-"""Section → what it is for. One that does not ship sets nothing."""
+"""Section → the spaces that it is for. One without an entry in ``sections.yaml`` sets nothing."""
 
 REASON: Mapping[str, str] = {
     "continuous": "CrossQ learns the most in a second of a CPU core, and the mean of its critics explores",
@@ -35,69 +35,70 @@ REASON: Mapping[str, str] = {
     "images": "Plain SAC, since CrossQ does not learn from images",
     "images_discrete": "Plain SAC with small batches, which learns as much in a quarter of the time",
 }
-"""Section → why it sets what it sets."""
+"""Section → reason for its values."""
 
 CLASSES = {"rep": "ModelRep", "q": "ModelQ", "policy": "ModelPolicy"}
-"""Block of ``nn_config`` → the class that its values go to."""
+"""Block of ``nn_config`` → the class that gets its values."""
 
 _SIZES = {"dense_n", "dense_depth", "hidden", "activation"}
-"""Keys of such a block that go with every other one; ``hidden`` stands for the two before it."""
+"""Keys of such a block that may differ from a section's; ``hidden`` stands for the two before it."""
 
 _OF_TARGETS = ((COMMON_BLOCK, "tau"), (COMMON_BLOCK, "update_target_per_step"))
-"""Keys that say nothing once a section has turned the target networks off."""
+"""Keys that have no effect once a section has turned the target networks off."""
 
 _RANDOM = (COMMON_BLOCK, "start_step")
-"""Key of random actions, which are a tenth of a short training."""
+"""Key of random actions; a section sets at most a tenth of a short training."""
 
 _OF_PRIORITIES = ("alpha", "beta", "beta_increment_per_sampling", "td_error_min", "td_error_max")
-"""Keys of ``replay_config`` that are set for priorities: these stay as they are by default."""
+"""Keys of ``replay_config`` for priorities; if one is set, a section leaves ``use_priority`` alone."""
 
 
 def for_spaces(loaded: LoadedConfig, specs: Mapping[str, AgentSpec], own_classes: OwnClasses) -> LoadedConfig:
-    """Return the configuration above the section that fits what each behaviour sees and does.
+    """Lay the section that fits each behaviour's spaces below its configuration; return the result.
 
-    specs: of the environment's behaviours. Behaviours that share a configuration get one of their own where
-    their spaces are of several kinds. A configuration with ``base_config.preset`` other than ``auto``, of a
-    run, or of another algorithm than the default one, stays as it is.
-    Raises UsageError for a section by the spaces that the task names, and no behaviour has such spaces.
+    specs: of the environment's behaviours. Behaviours that share a configuration get separate ones if their
+           spaces need different sections.
+    A configuration of a run, with another algorithm than the default one, or with another
+    ``base_config.preset`` than ``auto``, is returned unchanged.
+    Raises UsageError if the task names a section by spaces that none of its behaviours has.
     """
     _refuse_unfit(loaded, specs)
     if not loaded.by_spaces:
         return loaded
     groups: dict[tuple[str, str], list[str]] = {}
     for name, spec in specs.items():
-        groups.setdefault((loaded.part_of(name), _section(spec)), []).append(name)
-    parts = [part for part, _ in groups]
-    configs, trees, laid = {"": loaded.config, **loaded.behaviours}, dict(loaded.parts), list[PresetLayer]()
-    for (part, section), names in groups.items():
-        tree, config, told = _Layering(loaded, part, tuple(names), own_classes).above(section)
-        laid += told
-        for each in names if parts.count(part) > 1 else [part]:
+        groups.setdefault((loaded.entry_of(name), _section(spec)), []).append(name)
+    entries = [entry for entry, _ in groups]
+    configs, trees, laid = {"": loaded.config, **loaded.behaviours}, dict(loaded.trees), list[PresetLayer]()
+    for (entry, section), names in groups.items():
+        tree, config, layers = _Layering(loaded, entry, tuple(names), own_classes).with_section(section)
+        laid += layers
+        for each in names if entries.count(entry) > 1 else [entry]:
             configs[each], trees[each] = config, tree
     config = configs.pop("")
-    return replace(loaded, config=config, behaviours=configs, parts=trees, laid=tuple(laid), by_spaces=False)
+    return replace(loaded, config=config, behaviours=configs, trees=trees, laid=tuple(laid), by_spaces=False)
 
 
 def _section(spec: AgentSpec) -> str:
-    """Return the section for a behaviour; hybrid actions count as continuous ones."""
+    """Return the name of the section for a behaviour; hybrid actions count as continuous ones."""
     names = (("discrete", "continuous"), ("images_discrete", "images"))
     return names[bool(spec.obs.images)][bool(spec.action.continuous)]
 
 
 def _fits(section: str, spec: AgentSpec) -> bool:
-    found = {
+    fits = {
         "continuous": bool(spec.action.continuous),
         "discrete": bool(spec.action.branches),
         "images": bool(spec.obs.images),
         "images_discrete": bool(spec.obs.images and spec.action.branches),
     }
-    return found[section]
+    return fits[section]
 
 
 def _refuse_unfit(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
     preset = loaded.preset.name if loaded.preset else ""
     for section in MEANING:
-        if section not in (*loaded.shipped, preset) or any(_fits(section, one) for one in specs.values()):
+        if section not in (*loaded.shipped, preset) or any(_fits(section, spec) for spec in specs.values()):
             continue
         raise UsageError(
             f"the section {section} is not for this task",
@@ -109,24 +110,27 @@ def _refuse_unfit(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
 
 @dataclass(frozen=True)
 class _Layering:
-    """One configuration of a loaded one, and the behaviours that have it. part: of ``ma_config``, or ""."""
+    """One of the configurations that were loaded, and the behaviours that have it.
+
+    entry: key of ``ma_config``, or "" for the common configuration
+    """
 
     loaded: LoadedConfig
-    part: str
+    entry: str
     names: tuple[str, ...]
     own_classes: OwnClasses
 
     @property
     def _tree(self) -> Node:
-        """All that file, override, flag, draw, memory and the run itself have set."""
-        return self.loaded.parts[self.part]
+        """All values that file, overrides, flags, draws, memory and the run itself have set."""
+        return self.loaded.trees[self.entry]
 
-    def above(self, name: str) -> tuple[Node, Config, list[PresetLayer]]:
-        """Return the tree above a section, its configuration, and what became of the section.
+    def with_section(self, name: str) -> tuple[Node, Config, list[PresetLayer]]:
+        """Lay a section below the configuration; return tree, configuration and the layer.
 
-        That is nothing where it lies there already.
+        The layer has the values that were taken, or why none could be; no layer if it is laid already.
         """
-        config = self.loaded.behaviours.get(self.part, self.loaded.config)
+        config = self.loaded.behaviours.get(self.entry, self.loaded.config)
         if (
             config.algorithm != Config().algorithm
             or name in self.loaded.shipped
@@ -156,7 +160,7 @@ class _Layering:
     def _is_set(self, path: KeyPath) -> bool:
         """Return whether file, override, flag, draw, memory or the run itself decides the key."""
         block, key = path[0], path[-1]
-        others: list[KeyPath] = []  # that decide it as well
+        others: list[KeyPath] = []  # keys that decide it as well
         if key in ("dense_n", "dense_depth"):
             others = [(*path[:-1], "hidden")]
         elif path == (COMMON_BLOCK, "use_priority"):
@@ -174,17 +178,17 @@ class _Layering:
         values: Mapping[KeyPath, object],
         taken: Mapping[KeyPath, object],
     ) -> Iterator[str]:
-        """Yield why the section cannot lie there. values: all of it; taken: what would be set."""
+        """Yield the reasons why the section cannot be laid. values: all of it; taken: those to be set."""
         blocks = dict.fromkeys(path[1] for path in values if path[0] == "nn_config")
         classes = self.own_classes(before) if blocks else ()
         for block in blocks:
             if CLASSES[block] in classes:
                 yield f"the task has its own {CLASSES[block]}"
             yield from self._of_block(before, block, values)
-        for paths, found in contradictions_in(wanted):
+        for paths, clash in contradictions_in(wanted):
             ours = [path for path in paths if path in taken]
             theirs = [path for path in paths if path not in ours and self._is_set(path)]
-            yield _contradicts(ours, theirs, taken) if ours and theirs else found.why
+            yield _contradicts(ours, theirs, taken) if ours and theirs else clash.why
         norms = [path for path, value in values.items() if path[-1] == "norm" and "batch" in str(value)]
         run = wanted.sac_config
         if norms and run.batch_size * run.learn_step < SMALLEST_BATCH:
@@ -195,12 +199,12 @@ class _Layering:
             yield _contradicts([targets], theirs, taken)
 
     def _of_block(self, before: Config, block: str, values: Mapping[KeyPath, object]) -> Iterator[str]:
-        """Yield where the task shapes the default networks otherwise, not only their sizes."""
-        own = getattr(before.nn_config, block)
-        if own is None and self._is_set(("nn_config", block)):
+        """Yield contradictions of the task's own ``nn_config`` block, beyond sizes of networks."""
+        configured = getattr(before.nn_config, block)
+        if configured is None and self._is_set(("nn_config", block)):
             yield f"nn_config.{block} is null"
         ours = [path for path in values if path[:2] == ("nn_config", block)]
-        for key, value in (own or {}).items():
+        for key, value in (configured or {}).items():
             same = ("nn_config", block, key)
             if key not in _SIZES and values.get(same) != value:
                 shown = ("nn_config", block, f"{key} {inline(value)}")
@@ -208,12 +212,12 @@ class _Layering:
 
 
 def _contradicts(ours: list[KeyPath], theirs: list[KeyPath], values: Mapping[KeyPath, object]) -> str:
-    """Return ``use_target_network false contradicts clip_epsilon``."""
+    """Return a reason such as ``use_target_network false contradicts clip_epsilon``."""
     shown = " and ".join(f"{'.'.join(path[1:])} {inline(values[path])}" for path in ours)
     verb = "contradicts" if len(ours) == 1 else "contradict"
     return f"{shown} {verb} {' and '.join('.'.join(path[1:]) for path in theirs)}"
 
 
 def _dotted(values: Mapping[KeyPath, object]) -> dict[str, object]:
-    """Return values by dotted path."""
+    """Return values by dotted path instead of tuples."""
     return {".".join(path): value for path, value in values.items()}

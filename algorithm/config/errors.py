@@ -16,7 +16,7 @@ EXIT_CONFIG = 2
 
 @dataclass(frozen=True)
 class Problem:
-    """A fault in the four parts that a user needs."""
+    """A fault of a configuration, in the four texts of every error message."""
 
     what: str
     where: str

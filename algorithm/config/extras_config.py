@@ -75,7 +75,7 @@ class TuneConfig(Block):
 
     @property
     def pruning(self) -> str:
-        """The pruner, once ``auto`` is decided."""
+        """The pruner, with ``auto`` resolved."""
         if self.pruner != "auto":
             return self.pruner
         if self.cost is not None:
@@ -84,7 +84,7 @@ class TuneConfig(Block):
 
     @override
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield pruners that cannot judge such trials."""
+        """Yield pruners that cannot compare the trials of such a study."""
         several = self.seeds > 1
         return contradicting(
             (

@@ -1,4 +1,4 @@
-"""Loading of a configuration: find, merge, draw, validate, all faults at once. And its dump."""
+"""Loading of a configuration (find, merge, draw, validate; all faults at once), and writing it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from algorithm.config.sections import (
     PresetLayer,
     as_section,
     choose,
-    foreign,
+    lay_preset,
     layered,
-    under_preset,
+    misplaced_keys,
 )
 from algorithm.config.tree import Node, from_value, merge
 from algorithm.config.yaml_io import inline, read_yaml, shown, write_yaml
@@ -43,16 +43,16 @@ _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 class LoadedConfig(Validated):
     """A valid configuration and its sources.
 
-    env_label: what the run is filed under, such as ``gym/pendulum``.
+    env_label: folder of the task's runs, such as ``gym/pendulum``.
     file:      None for an environment without a folder, of which no file was chosen.
     section:   the chosen section of ``file``; empty if the file is the configuration of a run.
     overrides: as given with ``-o``.
-    shipped:   sections of the framework that lie below.
-    preset:    the one that ``base_config.preset`` has laid below all, and what it sets.
-    by_spaces: sections by the spaces are still to be laid below, once these are known.
-    laid:      what became of them.
-    left_out:  what the section sets of another algorithm than the command line has chosen.
-    resolved_keys: that the run has decided itself, such as ``compile: auto``; see `resolved`.
+    shipped:   sections of the framework that lie below the task's.
+    preset:    layer of the section that ``base_config.preset`` names.
+    by_spaces: whether sections by the spaces are still to be laid below, once these are known.
+    laid:      layers of the sections by the spaces.
+    left_out:  keys of the section that belong to another algorithm than the command line has chosen.
+    resolved_keys: keys that the run has set itself, such as ``compile: auto``; see `resolved`.
     """
 
     env_dir: Path
@@ -69,7 +69,7 @@ class LoadedConfig(Validated):
 
     @property
     def source(self) -> str:
-        """The place of the settings, for a person: ``config.yaml, section default``."""
+        """The place of the settings, for messages: ``config.yaml, section default``."""
         if self.file is None:
             return "the defaults, no file" if self.section == DEFAULT_SECTION else f"section {self.section}"
         return (
@@ -77,14 +77,14 @@ class LoadedConfig(Validated):
         )
 
     def for_behaviour(self, name: str) -> Config:
-        """Return the configuration of a behaviour: its own if ``ma_config`` names it, else the common one.
+        """Return the configuration of a behaviour: that of its entry in ``ma_config``, or the common one.
 
-        ``Name`` in ``ma_config`` stands for ``Name?team=0``, ``Name?team=1``, … as far as they are not named.
+        The entry ``Name`` is also for ``Name?team=0``, ``Name?team=1``, … that have no entry themselves.
         """
-        return self.behaviours.get(self.part_of(name), self.config)
+        return self.behaviours.get(self.entry_of(name), self.config)
 
-    def part_of(self, name: str) -> str:
-        """Return the part of ``ma_config`` that a behaviour has; "" where it has the common configuration."""
+    def entry_of(self, name: str) -> str:
+        """Return the key of a behaviour's entry in ``ma_config``; "" if it has the common configuration."""
         return next((part for part in (name, without_team(name)) if part in self.behaviours), "")
 
     @property
@@ -102,31 +102,31 @@ class LoadedConfig(Validated):
         return threads
 
     def resolved(self, block: str, resolve: Callable[[Config], Mapping[str, object]]) -> LoadedConfig:
-        """Return the configuration with keys of a block as the run resolves them, for all and each behaviour.
+        """Return the configuration with keys of a block set by the run, for all and each behaviour.
 
         resolve: the configuration of a behaviour → key → value
         """
         common = resolve(self.config)
-        configs, parts = dict[str, Config](), dict(self.parts)
-        for part, config in {"": self.config, **self.behaviours}.items():
+        configs, trees = dict[str, Config](), dict(self.trees)
+        for entry, config in {"": self.config, **self.behaviours}.items():
             keys = getattr(config, block)
             values = {**{key: getattr(keys, key) for key in common}, **resolve(config)}
-            configs[part] = config.model_copy(update={block: keys.model_copy(update=values)})
-            parts[part] = merge(parts[part], from_value({block: values}, "the run"))
+            configs[entry] = config.model_copy(update={block: keys.model_copy(update=values)})
+            trees[entry] = merge(trees[entry], from_value({block: values}, "the run"))
         names = self.resolved_keys | {f"{block}.{key}" for key in common}
-        return replace(self, config=configs.pop(""), behaviours=configs, parts=parts, resolved_keys=names)
+        return replace(self, config=configs.pop(""), behaviours=configs, trees=trees, resolved_keys=names)
 
     def is_set(self, dotted: str) -> bool:
         """Return whether a file, an override, a flag or a draw sets the key; else it has its default."""
         return dotted in self.drawn or self.tree.find(tuple(dotted.split("."))) is not None
 
     def differences(self) -> dict[str, object]:
-        """Return dotted path → value of all that is not the default, less the seed and `resolved_keys`."""
-        found = {k: v for k, v in _differences(self.config, Config()) if k not in self.resolved_keys}
-        found = {key: value for key, value in found.items() if not key.startswith("tune_config.")}
+        """Return dotted path → value of all keys unlike the default, less the seed and `resolved_keys`."""
+        changed = {k: v for k, v in _differences(self.config, Config()) if k not in self.resolved_keys}
+        changed = {key: value for key, value in changed.items() if not key.startswith("tune_config.")}
         for name, config in self.behaviours.items():
-            found |= {f"ma_config.{name}.{k}": v for k, v in _differences(config, self.config)}
-        return found
+            changed |= {f"ma_config.{name}.{k}": v for k, v in _differences(config, self.config)}
+        return changed
 
 
 def load_config(
@@ -143,26 +143,29 @@ def load_config(
 
     env: a folder below ``envs/``, the path of any folder with a config.yaml, or the name of an environment.
     config: section, file or ``FILE:SECTION``; None is the section ``default``.
-    overrides: ``a.b=value`` each, the value spelt as in YAML; or a mapping. They win over the file. A block
-        that the key alone tells may be left out: see :func:`in_blocks`.
+    overrides: ``a.b=value`` each, the value spelt as in YAML; or a mapping. They win over the file. The block
+        of a key may be left out if only one has it: see :func:`in_blocks`.
     flags: dotted path → value of the command line's own flags. They win over ``overrides``.
     seed: wins over ``sac_config.seed``; without both a fresh one is drawn.
-    defaults: dotted path → value where the file is silent, instead of the schema's own.
-    require_runnable: also refuse what loads but cannot be run, since it names no environment
+    defaults: dotted path → value of keys that the file leaves out, instead of the schema's.
+    require_runnable: also refuse a configuration without an environment, which cannot be run
     Raises ConfigError with every fault.
     """
     problems: list[Problem] = []
-    folder, choice = _found(env, config, problems)
+    folder, choice = _locate(env, config, problems)
     below, shipped = layered(choice, problems)
     edits = read_edits(overrides, flags, below, problems)
     off = _switched_off(below, edits.tree)
-    low, typed = layers({**folder.defaults, **defaults}, "the defaults"), layers(folder.given, "command line")
+    low, typed = (
+        layers({**folder.defaults, **defaults}, "the defaults"),
+        layers(folder.keys_of_name, "command line"),
+    )
     off_layers = layers(off or {}, "the defaults")
-    tree, preset = under_preset(lay(*low, below, *off_layers, *typed, *edits.overrides, *edits.flags))
+    tree, preset = lay_preset(lay(*low, below, *off_layers, *typed, *edits.overrides, *edits.flags))
     place = choice.place if require_runnable and not problems else None
     valid = validate(tree, seed, problems, runnable=place)
     section = choice.sections.children.get(choice.section, Node({}))
-    written = foreign(valid.config, valid.behaviours, section)
+    written = misplaced_keys(valid.config, valid.behaviours, section)
     problems += written.values() if off is None else _two_algorithms(config, choice, edits.tree)
     _refuse(valid, edits, problems)
     return LoadedConfig(
@@ -212,17 +215,18 @@ def load_config_file(
 
 def _refuse(valid: Validated, edits: Edits, problems: list[Problem]) -> None:
     """Raise ConfigError with the problems so far, and keys of other families among the overrides."""
-    problems += foreign(valid.config, valid.behaviours, lay(*edits.overrides)).values()
+    problems += misplaced_keys(valid.config, valid.behaviours, lay(*edits.overrides)).values()
     if problems:
         raise ConfigError(problems)
 
 
-def _switched_off(section: Node, given: Node) -> dict[str, object] | None:
-    """Return the keys that must be off with the algorithm of the command line, and their values then.
+def _switched_off(section: Node, flags: Node) -> dict[str, object] | None:
+    """Return keys of a section that another algorithm, chosen by the command line, does not have, and values
+    that turn them off.
 
-    None: the section has been written for that algorithm, or none is given
+    None if the section is for that algorithm, or the command line chooses none.
     """
-    algorithm = given.value_at("algorithm")
+    algorithm = flags.value_at("algorithm")
     if algorithm not in list(FAMILIES) or algorithm == (section.value_at("algorithm") or Config().algorithm):
         return None
     paths = {dotted: tuple(dotted.split(".")) for dotted in barred(algorithm)}
@@ -233,28 +237,28 @@ def _switched_off(section: Node, given: Node) -> dict[str, object] | None:
     }
 
 
-def _two_algorithms(config: str | None, choice: Choice, given: Node) -> Iterator[Problem]:
-    """Yield the fault of a command line that names a section of one algorithm, and another one."""
+def _two_algorithms(config: str | None, choice: Choice, flags: Node) -> Iterator[Problem]:
+    """Yield the fault of a command line that names a section and an algorithm that it is not for."""
     sections = {name: node.value_at("algorithm") for name, node in choice.sections.children.items()}
-    own, other = sections.get(choice.section), given.value_at("algorithm")
-    if config is None or own is None:
+    written_for, other = sections.get(choice.section), flags.value_at("algorithm")
+    if config is None or written_for is None:
         return
     fitting = [name for name, algorithm in sections.items() if algorithm == other]
     yield Problem(
         f"`-c {config}` and `algorithm` contradict each other",
         f"{choice.place} and command line",
-        f"the section is written for {own}, and algorithm is {other}",
+        f"the section is written for {written_for}, and algorithm is {other}",
         "leave one of them out" + f"; sections for {other}: {', '.join(fitting)}" * bool(fitting),
     )
 
 
 def plain_config(loaded: LoadedConfig) -> dict[str, Any]:
     """Return the configuration with every key of a run, as text, numbers, lists and mappings."""
-    own = {
+    behaviours = {
         name: config.model_dump(mode="json", include=set(BEHAVIOUR_KEYS))
         for name, config in loaded.behaviours.items()
     }
-    return {**loaded.config.model_dump(mode="json", exclude={"tune_config"}), "ma_config": own or None}
+    return {**loaded.config.model_dump(mode="json", exclude={"tune_config"}), "ma_config": behaviours or None}
 
 
 def dump_config(loaded: LoadedConfig) -> str:
@@ -265,16 +269,16 @@ def dump_config(loaded: LoadedConfig) -> str:
     return "\n".join([*(" ".join(line.split()) for line in head), write_yaml(plain_config(loaded))])
 
 
-def overlaid(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:
-    """Return a command line's changes to a run's configuration, its flags among them, as overrides."""
+def all_changes(overrides: Sequence[str], flags: Mapping[str, object]) -> list[str]:
+    """Return a command line's changes of a run's configuration, overrides and flags, as overrides."""
     keys = {key: value for key, value in flags.items() if key != "base_config.name"}
     return [*overrides, *(f"{key}={inline(value)}" for key, value in keys.items())]
 
 
-def _found(env: str, config: str | None, problems: list[Problem]) -> tuple[EnvFolder, Choice]:
-    """Return the environment's folder and the choice of sections; empty ones behind a problem.
+def _locate(env: str, config: str | None, problems: list[Problem]) -> tuple[EnvFolder, Choice]:
+    """Find the environment's folder and the section; add faults to ``problems``.
 
-    So whatever else is wrong is told as well.
+    After a fault they are empty, so that loading goes on and reports all other faults, too.
     """
     folder, choice = EnvFolder(Path(), ""), None
     try:

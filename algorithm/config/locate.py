@@ -34,16 +34,16 @@ _FORMS = {
     BRAX: r"brax\.\w+",
     OBJECT: rf"{OBJECT_RUNS}[\w.-]+",
 }
-"""Kind → form of its names; nothing is loaded to tell."""
+"""Kind → form of its names, which are recognised without an import."""
 
 _OTHERS = "for an environment of another package write module:Id, for your own file.py:Id"
 
 
 @dataclass(frozen=True)
 class EnvFolder:
-    """A task's folder and the name its runs are filed under, such as ``gym/pendulum``.
+    """A task's folder, and the label that names the folder of its runs, such as ``gym/pendulum``.
 
-    env_name: the environment where nothing else names it; ``path`` is the current folder then
+    env_name: the environment, for a task without a folder; ``path`` is the current folder then
     """
 
     path: Path
@@ -51,8 +51,8 @@ class EnvFolder:
     env_name: str | None = None
 
     @property
-    def given(self) -> dict[str, object]:
-        """Dotted path → value of what the name of the task itself sets."""
+    def keys_of_name(self) -> dict[str, object]:
+        """Dotted path → value of the keys that the name of a task without a folder sets."""
         if self.env_name is None:
             return {}
         kind = next((kind for kind, form in _FORMS.items() if re.fullmatch(form, self.env_name)), GYM)
@@ -60,18 +60,17 @@ class EnvFolder:
 
     @property
     def defaults(self) -> dict[str, object]:
-        """Dotted path → default that is another one where no task says how long to train."""
+        """Dotted path → default for a task without a folder, which sets no length of training."""
         return {} if self.env_name is None else {"base_config.stop_at_return": "auto"}
 
 
 def find_env(env: str) -> EnvFolder:
     """Find the folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
 
-    Where there is none with a config.yaml ENV may be the name of an environment: an id of Gymnasium,
+    If no such folder has a config.yaml, ENV may be the name of an environment: an id of Gymnasium,
     ``module:Id``, ``file.py:Id``, ``envpool.Id``, ``playground.Task`` or ``brax.task``, or a task of the
-    DeepMind Control suite in any of its forms, whose label is ``dm.domain.task``.
-    ``object/Name`` is what runs of environments without a name are filed under. Raises ConfigError if it is
-    neither, naming similar ones.
+    DeepMind Control suite in any of its forms, whose label is ``dm.domain.task``. ``object/Name`` labels runs
+    of environments that were passed as objects. Raises ConfigError, with similar names, otherwise.
     """
     roots = _roots()
     for folder in (*(root / env for root in roots), Path(env)):
@@ -92,18 +91,18 @@ def find_env(env: str) -> EnvFolder:
 
 
 def known_tasks() -> dict[str, Path]:
-    """Return task → its config.yaml, of all that lie below ``envs/`` here and in the framework."""
-    found: dict[str, Path] = {}
+    """Return task → its config.yaml, for all tasks below ``envs/`` here and in the framework."""
+    tasks: dict[str, Path] = {}
     for root in _roots():
         for file in sorted(root.rglob(CONFIG_FILE)):
-            found.setdefault(file.parent.relative_to(root).as_posix(), file)
-    return found
+            tasks.setdefault(file.parent.relative_to(root).as_posix(), file)
+    return tasks
 
 
 def nearest(env: str, known: Iterable[str], count: int = 1) -> list[str]:
-    """Return known names like ``env``, nearest first, whatever their case and version.
+    """Return known names similar to ``env``, nearest first, regardless of case and version.
 
-    The whole path counts where it is near; else the last part of it. Of several versions the last one counts.
+    Whole paths are compared first, then their last parts. Of several versions the last one counts.
     """
     known = list(known)
     whole = {_spelled(name): name for name in known}
@@ -132,10 +131,10 @@ def _label(folder: Path, roots: tuple[Path, ...]) -> str:
 
 
 def _label_of_name(env: str) -> str | None:
-    """Return the label that runs of an environment without a folder are filed under; None if there is none.
+    """Return the label for runs of an environment without a folder; None if ``env`` is no environment.
 
     ``CartPole-v1`` is its own label; that of ``module:Id`` is ``module/Id``, and that of a file below the
-    current folder its path without the ending. Raises ConfigError for a file or module that is not there.
+    current folder its path without the ending. Raises ConfigError for a missing file or module.
     """
     if any(re.fullmatch(form, env) for form in _FORMS.values()):
         return env
@@ -179,12 +178,12 @@ def _check_module(env: str, module: str) -> None:
 
 
 def _no_env(env: str, roots: tuple[Path, ...]) -> ConfigError:
-    """Return the error with what is near: a name with its package, a task, ids of Gymnasium."""
+    """Return the error for an unknown environment, with similar names of packages, tasks and Gymnasium."""
     import gymnasium as gym
 
     known = list(known_tasks())
     ids = [name for name in gym.registry if "/" not in name]  # the others need packages of their own
-    forms = [found.expand(name) for form, name in _PACKAGES.items() if (found := re.fullmatch(form, env))]
+    forms = [match.expand(name) for form, name in _PACKAGES.items() if (match := re.fullmatch(form, env))]
     near = [*forms, *nearest(env, known), *nearest(env.rpartition("/")[2], ids, 2)]
     listed = _OTHERS if near else f"tasks: {', '.join(known) or 'none'}; {_OTHERS}"
     if env.endswith((".yaml", ".yml")) and Path(env).is_file():

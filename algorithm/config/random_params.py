@@ -17,7 +17,7 @@ from algorithm.config.yaml_io import inline
 from algorithm.core.fields import Block, Finite, NotNegative, to_number
 
 RANDOM = "random_params"
-"""Key of a block with what is drawn of it."""
+"""Key of a block with the keys to draw."""
 
 _FORMS = (
     "one of {in: [...]}, {std: s}, {std: s, truncated: [lo, hi]} or {truncated: [lo, hi]}, "
@@ -26,7 +26,7 @@ _FORMS = (
 
 
 class Form(Block):
-    """An entry of ``random_params``; ``in`` goes with nothing else."""
+    """An entry of ``random_params``; ``in`` excludes the other keys."""
 
     choices: Annotated[tuple[Any, ...], Strict(False), Field(min_length=1)] | None = Field(None, alias="in")
     std: NotNegative | None = None
@@ -80,7 +80,8 @@ def draw(
     """Replace every ``random_params`` by drawn values.
 
     A draw depends on ``seed`` and on its own dotted path below ``prefix`` alone, so that adding one parameter
-    leaves the others as they were. Returns the tree; what was drawn, dotted path → value; and from what.
+    leaves the others as they were. Return the tree, and by dotted path the drawn values and their
+    distributions.
     """
     drawn: dict[str, object] = {}
     distributions: dict[str, Distribution] = {}
@@ -105,11 +106,15 @@ def draw(
 
 
 def _distribution(block: Node, path: tuple[str, str], spec: Node) -> Distribution | Problem:
-    """Return what a parameter is drawn from, or the fault of its entry."""
+    """Return the distribution of a parameter, or the fault of its entry."""
     name, key = f"{path[0]}.{RANDOM}.{path[1]}", ".".join(path)
     field, form = field_at(path), _read(spec)
     if field is None or path == ("sac_config", "seed"):
-        known = [one[1] for one, _ in fields() if one[0] == path[0] and len(one) == 2 and one[1] != "seed"]
+        known = [
+            key_path[1]
+            for key_path, _ in fields()
+            if key_path[0] == path[0] and len(key_path) == 2 and key_path[1] != "seed"
+        ]
         why = f"{path[0]} has no key `{path[1]}` that can be drawn"
         return Problem(f"unknown key `{name}`", spec.where, why, suggest(path[1], known, "keys"))
     if form is None:
@@ -133,7 +138,7 @@ def _distribution(block: Node, path: tuple[str, str], spec: Node) -> Distributio
 
 
 def _read(spec: Node) -> Form | None:
-    """Return the form that an entry has; None if it has none of them."""
+    """Return an entry as a valid form; None if it has none."""
     try:
         form = Form.model_validate(to_value(spec))
     except ValidationError:

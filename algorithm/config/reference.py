@@ -91,7 +91,7 @@ def _is_choice(field: FieldInfo) -> bool:
 
 
 def _marks(field: FieldInfo) -> list[str]:
-    """Return the marks in front of a key's entry: ``shared``, ``fixed``."""
+    """Return the marks of a key that stand in front of its description: ``shared``, ``fixed``."""
     facts = facts_of(field)
     marks = {"shared": facts.shared, "fixed": facts.fixed is not None}
     return [mark for mark, holds in marks.items() if holds]
@@ -104,20 +104,20 @@ def _comment(text: str, indent: str) -> list[str]:
 
 def markdown() -> str:
     """Return the reference page: how merging works and a list for each block."""
-    parts, loose, told = [PAGE_HEAD], [], _Told()
+    parts, loose, explained = [PAGE_HEAD], [], _Explained()
     for name, field in Config.model_fields.items():
         block = block_of(field)
         if block is None:
             loose.append(_item(name, *_values((name,), field)))
         else:
-            items, again = told.items(name, fields(block, (name,)))
+            items, again = explained.items(name, fields(block, (name,)))
             parts.append(_section(f"### {name}", field.description or "", items, again))
     loose.append(_item("ma_config", "`null`, mapping", MERGE_KEYS["ma_config"]))
     return "\n".join([*parts, _section("### Other keys", "", loose)])
 
 
-class _Told:
-    """Keys that the page has explained; one of the same name and meaning is not explained again."""
+class _Explained:
+    """Keys that the page has explained, so that one of the same name and meaning is not explained twice."""
 
     def __init__(self) -> None:
         self._place: dict[tuple[str, ...], str] = {}
@@ -174,8 +174,10 @@ def generated() -> dict[Path, str]:
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a task's config.yaml: sections, each of the shape of `Config`."""
     declared = Config.model_fields
-    own: dict[str, Any] = {name: (declared[name].annotation, declared[name]) for name in BEHAVIOUR_KEYS}
-    behaviour: Any = create_model("Behaviour", __base__=Block, **own)
+    behaviour_fields: dict[str, Any] = {
+        name: (declared[name].annotation, declared[name]) for name in BEHAVIOUR_KEYS
+    }
+    behaviour: Any = create_model("Behaviour", __base__=Block, **behaviour_fields)
     merged = {name: Field(None, description=text) for name, text in MERGE_KEYS.items()}
     section: Any = create_model(
         "Section",
@@ -200,14 +202,14 @@ def json_schema() -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write or check the files; 1 if one of them is out of date."""
+    """Write or check the generated files; return 1 if one of them is out of date."""
     return keep(generated(), "python -m algorithm.config.reference", argv)
 
 
 def keep(files: Mapping[Path, str], program: str, argv: Sequence[str] | None = None) -> int:
-    """Write or check generated files as ``program`` was told; 1 if one of them is out of date.
+    """Write or check generated files, as the arguments choose; return 1 if one of them is out of date.
 
-    files: path below the project's root → content
+    files: path below the project's root → content; program: name of the module, for messages
     """
     parser = argparse.ArgumentParser(prog=program)
     what = parser.add_mutually_exclusive_group(required=True)

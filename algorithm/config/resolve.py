@@ -16,9 +16,9 @@ from algorithm.agents.registry import misplaced
 from algorithm.config.errors import Problem
 from algorithm.config.random_params import RANDOM, Distribution, draw
 from algorithm.config.schema import BEHAVIOUR_KEYS, MERGE_KEYS, Config, contradictions_in, field_at, fields
-from algorithm.config.sections import as_section, under_memory
+from algorithm.config.sections import as_section, lay_memory
 from algorithm.config.tree import KeyPath, Node, from_value_at, merge, to_value
-from algorithm.config.validation import contradiction, without_environment, without_wrong
+from algorithm.config.validation import contradiction, missing_environment, without_faults
 from algorithm.config.yaml_io import inline, parse_value
 from algorithm.core.program import flag_or_argument
 
@@ -29,27 +29,27 @@ SEED_PATH = ("sac_config", "seed")
 
 @dataclass(frozen=True, kw_only=True)
 class Validated:
-    """Values of a tree that has been laid, once it is drawn and validated.
+    """A validated configuration, and the trees that it came from.
 
-    behaviours: the behaviours that ``ma_config`` names; see `LoadedConfig.for_behaviour`.
-    tree:       of the file, overrides and flags, merged, before draws and without the schema's defaults.
-    parts:      what each configuration has been validated from, by its part of ``ma_config``; "" is for all.
-    drawn:      what ``random_params`` drew, dotted path → value.
-    for_memory: what was not set and is not the default either, because there is a seq_encoder.
-    distributions: what each value of ``drawn`` was drawn from, by the same path.
+    behaviours: configurations of the behaviours in ``ma_config``; see `LoadedConfig.for_behaviour`.
+    tree:       file, overrides and flags, merged, before draws and without the schema's defaults.
+    trees:      the tree of each configuration after draws, by its key in ``ma_config``; "" is for all.
+    drawn:      dotted path → value drawn by ``random_params``.
+    for_memory: dotted path → value that the section ``memory`` sets, because there is a seq_encoder.
+    distributions: dotted path → distribution of a value in ``drawn``.
     """
 
     config: Config
     behaviours: Mapping[str, Config]
     tree: Node
-    parts: Mapping[str, Node] = field(default_factory=dict)
+    trees: Mapping[str, Node] = field(default_factory=dict)
     drawn: dict[str, object] = field(default_factory=dict)
     for_memory: dict[str, object] = field(default_factory=dict)
     distributions: dict[str, Distribution] = field(default_factory=dict)
 
     @property
     def raw(self) -> dict[str, Any]:
-        """The tree without places, as it would stand in a file."""
+        """The tree as plain values, as a file would hold them."""
         return cast("dict[str, Any]", to_value(self.tree))
 
 
@@ -78,11 +78,11 @@ Overrides = Sequence[str] | Mapping[str, object]
 
 
 _SECOND = ("tune_config", "eval_config", "reward_signals", "behavioral_cloning", "demonstrations")
-"""Blocks that are not meant where a key that others have too stands without its block."""
+"""Blocks that :func:`in_blocks` chooses only for keys that no other block has."""
 
 
 _UNCLEAR = ("alpha", "beta", "strength")
-"""Keys that need their block: elsewhere the first two are no priorities', and each signal has a strength."""
+"""Keys that require their block: in several blocks they mean different things."""
 
 
 @dataclass(frozen=True)
@@ -98,19 +98,19 @@ class Edits:
 
     @property
     def tree(self) -> Node:
-        """All of them, and nothing else."""
+        """The changes as one tree."""
         return lay(*self.overrides, *self.flags)
 
 
 def read_edits(
     overrides: Overrides, flags: Mapping[str, object], below: Node, problems: list[Problem]
 ) -> Edits:
-    """Read overrides and flags once; what cannot be read goes to ``problems``. below: what they lie on."""
-    given = layers(flags, flag_or_argument("command line", "arguments")) if flags else ()
+    """Read overrides and flags; faults go to ``problems``. below: the tree that they change."""
+    flag_layers = layers(flags, flag_or_argument("command line", "arguments")) if flags else ()
     overrides = in_blocks(overrides, below, flags)
     if isinstance(overrides, Mapping):
         texts = tuple(f"{key}={inline(value)}" for key, value in overrides.items())
-        return Edits(texts, layers(overrides, "overrides"), given)
+        return Edits(texts, layers(overrides, "overrides"), flag_layers)
     read = []
     for text in overrides:
         where = f"-o {text}"
@@ -119,11 +119,11 @@ def read_edits(
         except ValueError as error:
             fix = "write for example -o sac_config.learning_rate=1e-3"
             problems.append(Problem(f"cannot read the override `{text}`", where, str(error), fix))
-    return Edits(tuple(overrides), tuple(read), given)
+    return Edits(tuple(overrides), tuple(read), flag_layers)
 
 
 def layers(values: Mapping[str, object], source: str) -> tuple[Node, ...]:
-    """Return dotted path → value as one layer for each."""
+    """Return a layer for each value, from dotted path → value."""
     return tuple(
         from_value_at(tuple(dotted.split(".")), value, f"{source} ({dotted})")
         for dotted, value in values.items()
@@ -131,15 +131,15 @@ def layers(values: Mapping[str, object], source: str) -> tuple[Node, ...]:
 
 
 def lay(*lowest_first: Node) -> Node:
-    """Return one tree of layers."""
+    """Merge layers to one tree; later ones win."""
     return reduce(merge, lowest_first, Node({}))
 
 
 def in_blocks(overrides: Overrides, below: Node, flags: Mapping[str, object]) -> Overrides:
     """Return the overrides with the block of each key that was written without it.
 
-    So ``learning_rate`` is ``sac_config.learning_rate``, with PPO ``ppo_config.learning_rate``.
-    What fits no block, or several, stays as it is.
+    So ``learning_rate`` becomes ``sac_config.learning_rate``, with PPO ``ppo_config.learning_rate``.
+    A key of no block, or of several, stays as it is.
     """
     algorithm = flags.get("algorithm") or _algorithm(overrides) or below.value_at("algorithm")
     algorithm = algorithm or Config.model_fields["algorithm"].default
@@ -155,7 +155,7 @@ def in_blocks(overrides: Overrides, below: Node, flags: Mapping[str, object]) ->
 
 
 def _algorithm(overrides: Overrides) -> object:
-    """Return the algorithm that overrides choose, the last one; None without one that can be read."""
+    """Return the algorithm that the last such override chooses; None if none does, or it cannot be read."""
     if isinstance(overrides, Mapping):
         return overrides.get("algorithm")
     with contextlib.suppress(ValueError):
@@ -185,29 +185,29 @@ def validate(tree: Node, seed: int | None, problems: list[Problem], *, runnable:
     for_memory: dict[str, object] = {}
     distributions: dict[str, Distribution] = {}
 
-    def with_draws(own: Node, prefix: str) -> Node:
-        own, taken = under_memory(own, run_seed, prefix)
+    def with_draws(subtree: Node, prefix: str) -> Node:
+        subtree, taken = lay_memory(subtree, run_seed, prefix)
         for_memory.update(taken)
-        if any(RANDOM in block.children for block in own.children.values()):
-            own, values, sources = draw(own, run_seed, prefix, problems)
+        if any(RANDOM in block.children for block in subtree.children.values()):
+            subtree, values, sources = draw(subtree, run_seed, prefix, problems)
             drawn.update(values)
             distributions.update(sources)
-        return own
+        return subtree
 
     trees = {"": with_draws(whole, "")}
     config = build(trees[""], problems, runnable=runnable)
     behaviours: dict[str, Config] = {}
     for name, part in parts.items():
-        own = merge(whole.only(*BEHAVIOUR_KEYS), part)
-        own = own if seed is None else _with_seed(own, seed)
-        own = with_draws(own, f"ma_config.{name}.")
-        trees[name] = merge(trees[""].without(*BEHAVIOUR_KEYS), own)
+        subtree = merge(whole.only(*BEHAVIOUR_KEYS), part)
+        subtree = subtree if seed is None else _with_seed(subtree, seed)
+        subtree = with_draws(subtree, f"ma_config.{name}.")
+        trees[name] = merge(trees[""].without(*BEHAVIOUR_KEYS), subtree)
         behaviours[name] = build(trees[name], problems)
     return Validated(
         config=config,
         behaviours=behaviours,
         tree=tree,
-        parts=trees,
+        trees=trees,
         drawn=drawn,
         for_memory=for_memory,
         distributions=distributions,
@@ -217,21 +217,21 @@ def validate(tree: Node, seed: int | None, problems: list[Problem], *, runnable:
 def build(tree: Node, problems: list[Problem], *, runnable: str | None = None) -> Config:
     """Validate ``tree``, which has no merge keys. Faults go to ``problems``; a refused key has its default.
 
-    runnable: also refuse what names no environment; this is the place to write it
+    runnable: place to name an environment, for the message if there is none; None to accept that
     """
     values, refused = cast("dict[str, Any]", to_value(tree)), list[KeyPath]()
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
-        config, refused = without_wrong(error, values, tree, problems)
+        config, refused = without_faults(error, values, tree, problems)
     problems += [
-        contradiction(paths, found, tree)
-        for paths, found in contradictions_in(config)
+        contradiction(paths, clash, tree)
+        for paths, clash in contradictions_in(config)
         # a refused key has a default that nobody wrote
         if not any(path[: len(bad)] == bad for path in paths for bad in refused)
     ]
     if runnable is not None:
-        problems += without_environment(tree, refused, runnable)
+        problems += missing_environment(tree, refused, runnable)
     return config
 
 
@@ -256,7 +256,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _with_seed(tree: Node, seed: int | None) -> Node:
-    """Set the seed to the given one, or to a fresh one where none is configured."""
+    """Set the seed of a tree to ``seed``, or to a fresh one if that is None and none is configured."""
     if seed is None and tree.value_at(*SEED_PATH) is not None:
         return tree
     block = tree.find(SEED_PATH[:1])
@@ -268,7 +268,7 @@ def _with_seed(tree: Node, seed: int | None) -> Node:
 
 
 def _behaviours(tree: Node, problems: list[Problem]) -> dict[str, Node]:
-    """Return the parts of ``ma_config`` by behaviour, with only the keys that a behaviour may have."""
+    """Return the entries of ``ma_config`` by behaviour, with only the keys that a behaviour may have."""
     node = tree.find(("ma_config",)) or Node(None)
     _check_mapping("ma_config", node, problems)
     parts: dict[str, Node] = {}
@@ -276,8 +276,8 @@ def _behaviours(tree: Node, problems: list[Problem]) -> dict[str, Node]:
         _check_mapping(f"ma_config.{name}", part, problems)
         for key, child in part.without(*BEHAVIOUR_KEYS).children.items():
             what = f"`ma_config.{name}.{key}` cannot be set for one behaviour"
-            own = ", ".join(BEHAVIOUR_KEYS)
-            why = f"a behaviour can set {own}; everything else applies to the whole run"
+            allowed = ", ".join(BEHAVIOUR_KEYS)
+            why = f"a behaviour can set {allowed}; everything else applies to the whole run"
             fix = "remove it, or set it at the top level of the section"
             problems.append(Problem(what, child.where, why, fix))
         parts[name] = as_section(part.only(*BEHAVIOUR_KEYS), name, problems)

@@ -25,8 +25,8 @@ from algorithm.core.fields import facts_of
 class Effect(NamedTuple):
     """Effect of another value on a resumed run.
 
-    refused: the run cannot have it, and ``note`` is the reason; else it counts from the resume on
-    note: further consequences
+    refused: the run cannot be resumed with it; else it applies from the resume on
+    note: reason of a refusal, or further consequences
     """
 
     refused: bool
@@ -35,13 +35,13 @@ class Effect(NamedTuple):
     @override
     def __str__(self) -> str:
         """Return the effect in words."""
-        said = "refused" if self.refused else "applied"
-        return f"{said}: {self.note}" if self.note else said
+        verb = "refused" if self.refused else "applied"
+        return f"{verb}: {self.note}" if self.note else verb
 
 
 @dataclass(frozen=True)
 class Change:
-    """A key with another value; the path of a behaviour's begins with ``ma_config.<behaviour>.``."""
+    """A key with another value; that of a behaviour has a path below ``ma_config.<behaviour>.``."""
 
     path: str
     before: object
@@ -50,22 +50,26 @@ class Change:
 
 
 def changes(old: LoadedConfig, new: LoadedConfig) -> list[Change]:
-    """Return every key with another value: in the order of the listing, then those of single behaviours.
+    """Return the changed keys: first common ones in the order of the listing, then those of behaviours.
 
-    old: what the run was trained with so far; new: what it is to be resumed with
+    old: configuration that the run was trained with; new: configuration to resume it with
     """
     common = list(_compared(old.config, new.config, Config.model_fields))
-    found = list(common)
+    all_changes = list(common)
     for name in dict.fromkeys((*old.behaviours, *new.behaviours)):
-        own = _compared(old.for_behaviour(name), new.for_behaviour(name), BEHAVIOUR_KEYS)
-        found += [replace(one, path=f"ma_config.{name}.{one.path}") for one in own if one not in common]
-    return found
+        of_behaviour = _compared(old.for_behaviour(name), new.for_behaviour(name), BEHAVIOUR_KEYS)
+        all_changes += [
+            replace(change, path=f"ma_config.{name}.{change.path}")
+            for change in of_behaviour
+            if change not in common
+        ]
+    return all_changes
 
 
 def refuse(changed: Sequence[Change]) -> None:
-    """Raise ConfigError with every change that is refused; return if there is none.
+    """Raise ConfigError with every change that is refused; do nothing if there is none.
 
-    With another algorithm nothing fits, and that is said alone.
+    Another algorithm is reported alone, since it makes all other changes pointless.
     """
     others = [change for change in changed if change.path.rpartition(".")[2] == "algorithm"]
     problems = [
@@ -84,7 +88,7 @@ def refuse(changed: Sequence[Change]) -> None:
 
 
 def table(changed: Sequence[Change]) -> list[tuple[str, str]]:
-    """Return rows to print: the key; its values before and now, and the effect."""
+    """Return the changes as rows of a table: key; its values before and now, and the effect."""
     return [(c.path, f"{_shown(c.before)} → {_shown(c.after)}, {c.effect}") for c in changed]
 
 
@@ -104,7 +108,7 @@ def _compared(old: Config, new: Config, chosen: Collection[str]) -> Iterator[Cha
         if path[0] not in chosen or before == after:
             continue
         if path[1:] and misplaced(new.algorithm, path[0], path[1]):
-            continue  # the key says nothing
+            continue  # the key has no effect
         effect = effect_of(field, old, new, name)
         if effect is not None:
             yield Change(name, before, after, effect)

@@ -133,17 +133,17 @@ class Config(BehaviourConfig):
 
     @property
     def worth_compiling(self) -> bool:
-        """True if so many updates are planned that it pays to compile them first."""
+        """Whether so many updates are planned that compiling them first saves time."""
         return planned_updates(self.sac_config, self.base_config.max_step) >= WORTH
 
     def wrappers_for(self, purpose: Literal["train", "evaluate"]) -> tuple[NamedEntry, ...]:
         """Return the wrappers of the environments of one purpose, innermost first."""
-        own = self.eval_config.wrappers if purpose == "evaluate" else None
-        return self.base_config.wrappers if own is None else own
+        eval_wrappers = self.eval_config.wrappers if purpose == "evaluate" else None
+        return self.base_config.wrappers if eval_wrappers is None else eval_wrappers
 
     @override
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield what evaluations of a Unity player cannot have, and what the algorithm's keys contradict."""
+        """Yield contradictions between blocks: evaluations with a Unity player, and the algorithm's keys."""
         kind = self.base_config.kind
         yield from contradicting(
             (
@@ -200,19 +200,19 @@ def field_at(path: KeyPath) -> FieldInfo | None:
 
 
 def contradictions_in(block: Block, path: KeyPath = ()) -> Iterator[tuple[list[KeyPath], Contradiction]]:
-    """Yield those of a block and of the blocks within, each with the paths of its keys.
+    """Yield the contradictions of a block and of the blocks within, each with the paths of its keys.
 
-    Blocks that nobody has set are left out: defaults never contradict each other.
+    Blocks at their defaults are left out: defaults never contradict each other.
     """
     for name in type(block).model_fields:
         if name in block.model_fields_set and isinstance(inner := getattr(block, name), Block):
             yield from contradictions_in(inner, (*path, name))
-    for found in block.contradictions():
-        yield [(*path, *key.split(".")) for key in found.keys], found
+    for clash in block.contradictions():
+        yield [(*path, *key.split(".")) for key in clash.keys], clash
 
 
 def value_at(config: Config, path: KeyPath) -> object:
-    """Return the value of a key."""
+    """Return the value at a path in a configuration."""
     value: object = config
     for name in path:
         value = getattr(value, name)
@@ -225,7 +225,7 @@ MERGE_KEYS = {
     "random_params": "Values to draw at the start of a run: {key: {in: [...]}}, {key: {std: s}}, "
     "{key: {std: s, truncated: [lo, hi]}} or {key: {truncated: [lo, hi]}}.",
 }
-"""Keys that are used up while merging."""
+"""Keys of a section that control merging, and are not part of a configuration."""
 
 DISTRIBUTED_DEFAULTS: Mapping[str, object] = {
     ".".join(path): facts_of(field).distributed_default

@@ -39,7 +39,7 @@ _ENCODER = "seq_encoder"
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen section and its file, with all sections of that.
+    """The chosen section, its file, and all sections of the file.
 
     file: None for an environment without a folder, of which no file was chosen
     """
@@ -50,16 +50,17 @@ class Choice:
 
     @property
     def place(self) -> str:
-        """The section and its file, for a person."""
+        """The section and its file, for messages."""
         return f"{shown(self.file) if self.file else 'command line'}, section {self.section}"
 
 
 class PresetLayer(NamedTuple):
-    """A shipped section below one configuration: a preset, or one by the spaces.
+    """A shipped section as a layer below a configuration: a preset, or a section by the spaces.
 
-    behaviours: that have this configuration; none of a preset, which is for all
-    taken:      its values by dotted path; overridden: paths that the task decides itself
-    why_not:    why it is left out as a whole; empty where it lies there
+    behaviours: behaviours with this configuration; none for a preset, which is for all
+    taken:      values of the section that apply, by dotted path
+    overridden: paths of its values that the task sets itself
+    why_not:    reason why it is left out as a whole; empty if it applies
     """
 
     behaviours: tuple[str, ...]
@@ -79,14 +80,14 @@ def shipped() -> Node:
 
 
 def text_of(section: str) -> str:
-    """Return a shipped section as it stands in the file, with its comments."""
-    found = re.search(rf"^{section}:\n(?: +.*\n)+", FILE.read_text("utf-8"), re.MULTILINE)
-    assert found, f"there is no section {section}"
-    return found[0]
+    """Return the text of a shipped section in the file, with its comments."""
+    match = re.search(rf"^{section}:\n(?: +.*\n)+", FILE.read_text("utf-8"), re.MULTILINE)
+    assert match, f"there is no section {section}"
+    return match[0]
 
 
 def read_sections(file: Path, problems: list[Problem]) -> Node | None:
-    """Read the sections of a file by name; one that holds keys of a section alone is a default section."""
+    """Read the sections of a file by name; a file of plain keys is one section, ``default``."""
     read = read_yaml(file, problems)
     if read and read.value and read.value.keys() <= {*Config.model_fields, *MERGE_KEYS}:
         return Node({DEFAULT_SECTION: read}, read.where)
@@ -96,8 +97,8 @@ def read_sections(file: Path, problems: list[Problem]) -> Node | None:
 def choose(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Choice | None:
     """Find the choice of ``--config``: a section of config.yaml, a file of the folder, or ``FILE:SECTION``.
 
-    Where nothing has the name a section that ships with the framework may. An environment without a folder
-    has no sections of its own. None where nothing could be read.
+    If none of these exists, a section that ships with the framework is chosen. An environment without a
+    folder has no sections of its own. Return None if nothing could be read.
     """
     main_file = folder.path / CONFIG_FILE if folder.env_name is None else None
     main = read_sections(main_file, problems) if main_file else Node({DEFAULT_SECTION: Node({})})
@@ -120,11 +121,11 @@ def choose(folder: EnvFolder, config: str | None, problems: list[Problem]) -> Ch
 def layered(choice: Choice, problems: list[Problem]) -> tuple[Node, tuple[str, ...]]:
     """Merge the file's ``default`` section, what the chosen one inherits, the chosen one, in this order.
 
-    Returns the tree, and the names of the shipped sections among them.
+    Return the tree, and the names of the shipped sections among them.
     """
-    own = choice.sections.children
-    sections = {**shipped().children, **own}
-    names = [DEFAULT_SECTION] if DEFAULT_SECTION in own else []
+    own_sections = choice.sections.children
+    sections = {**shipped().children, **own_sections}
+    names = [DEFAULT_SECTION] if DEFAULT_SECTION in own_sections else []
     names = [
         each
         for name in dict.fromkeys((*names, choice.section))
@@ -133,19 +134,19 @@ def layered(choice: Choice, problems: list[Problem]) -> tuple[Node, tuple[str, .
     tree = Node({}, shown(choice.file) if choice.file else "the defaults")
     for name in names:
         tree = merge(tree, as_section(sections[name], name, problems).without("inherited"))
-    return tree, tuple(name for name in dict.fromkeys(names) if name not in own)
+    return tree, tuple(name for name in dict.fromkeys(names) if name not in own_sections)
 
 
-def foreign(config: Config, behaviours: Mapping[str, Config], tree: Node) -> dict[str, Problem]:
-    """Return the keys of other families than the chosen one: dotted path → what is wrong with it.
+def misplaced_keys(config: Config, behaviours: Mapping[str, Config], tree: Node) -> dict[str, Problem]:
+    """Return the keys that belong to other algorithms than the chosen one: dotted path → fault.
 
-    tree: what was set for this run: the chosen section or overrides, not what they inherit
+    tree: keys set for this run, by the chosen section or overrides, without inherited ones
     """
-    found = dict(_misplaced(config.algorithm, tree, ""))
-    for name, own in behaviours.items():
+    faults = dict(_misplaced(config.algorithm, tree, ""))
+    for name, behaviour_config in behaviours.items():
         part = tree.find(("ma_config", name))
-        found |= _misplaced(own.algorithm, part, f"ma_config.{name}.") if part else {}
-    return found
+        faults |= _misplaced(behaviour_config.algorithm, part, f"ma_config.{name}.") if part else {}
+    return faults
 
 
 def _misplaced(algorithm: str, tree: Node, prefix: str) -> Iterator[tuple[str, Problem]]:
@@ -159,10 +160,10 @@ def _misplaced(algorithm: str, tree: Node, prefix: str) -> Iterator[tuple[str, P
             }
         for key, node in nodes.items():
             is_known = block == "nn_config" or field_at((block, key))  # others have been reported as unknown
-            found = misplaced(algorithm, block, key) if is_known else None
-            if found is not None:
+            reason_and_fix = misplaced(algorithm, block, key) if is_known else None
+            if reason_and_fix is not None:
                 path = f"{prefix}{block}.{key}"
-                yield path, Problem(f"`{path}` has no effect", node.where, *found)
+                yield path, Problem(f"`{path}` has no effect", node.where, *reason_and_fix)
 
 
 def as_section(node: Node, name: str, problems: list[Problem]) -> Node:
@@ -181,11 +182,11 @@ def _filled(key: str, node: Node) -> Node:
     return Node({}, node.where) if is_empty else node
 
 
-def under_memory(tree: Node, seed: object, prefix: str) -> tuple[Node, dict[str, object]]:
-    """Lay the section ``memory`` below the tree, if that chooses a ``seq_encoder``.
+def lay_memory(tree: Node, seed: object, prefix: str) -> tuple[Node, dict[str, object]]:
+    """Lay the section ``memory`` below a tree that chooses a ``seq_encoder``.
 
-    seed, prefix: of the draws, for the seq_encoder may be drawn
-    Returns the tree, and dotted path → value of the keys that nothing else had set.
+    seed, prefix: for the draws of :func:`.draw`, since the seq_encoder may be drawn
+    Return the tree, and dotted path → value of the keys that the section sets.
     """
     params = (tree.find((COMMON_BLOCK, RANDOM)) or Node({})).children
     encoder = tree.value_at(COMMON_BLOCK, _ENCODER)
@@ -194,21 +195,24 @@ def under_memory(tree: Node, seed: object, prefix: str) -> tuple[Node, dict[str,
         encoder = draw(Node({COMMON_BLOCK: alone}), seed, prefix, [])[0].value_at(COMMON_BLOCK, _ENCODER)
     if encoder is None:
         return tree, {}
-    tree, memory = _above(MEMORY, tree)
+    tree, memory = _lay_shipped(MEMORY, tree)
     drawn = {f"{COMMON_BLOCK}.{key}" for key in params}
     return tree, {prefix + path: value for path, value in memory.taken.items() if path not in drawn}
 
 
-def under_preset(tree: Node) -> tuple[Node, PresetLayer | None]:
-    """Lay the section that ``base_config.preset`` names below the tree; a wrong name is refused later."""
+def lay_preset(tree: Node) -> tuple[Node, PresetLayer | None]:
+    """Lay the section that ``base_config.preset`` names below a tree; return both.
+
+    No layer for a preset that is not a section; a wrong name is refused later.
+    """
     name = tree.value_at("base_config", "preset")
     if not isinstance(name, str) or name in (SEED, RAW, MEMORY) or name not in shipped().children:
         return tree, None
-    return _above(name, tree)
+    return _lay_shipped(name, tree)
 
 
-def _above(name: str, tree: Node) -> tuple[Node, PresetLayer]:
-    """Return the tree above a shipped section, and what that sets."""
+def _lay_shipped(name: str, tree: Node) -> tuple[Node, PresetLayer]:
+    """Lay a shipped section below a tree; return the tree and the layer."""
     below = shipped().children[name]
     values = {".".join(path): leaf.value for path, leaf in below.leaves()}
     kept = tuple(".".join(path) for path, _ in below.leaves() if tree.find(path) is not None)
@@ -219,7 +223,7 @@ def _above(name: str, tree: Node) -> tuple[Node, PresetLayer]:
 def _ancestry(
     sections: dict[str, Node], name: str, trail: tuple[str, ...], problems: list[Problem]
 ) -> Iterator[str]:
-    """Yield all that a section inherits, and the section."""
+    """Yield the names of all sections that a section inherits, then its own."""
     inherited = sections[name].find(("inherited",)) or Node(None)
     for parent in _parents(inherited, problems):
         if parent in (*trail, name):

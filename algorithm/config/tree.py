@@ -23,7 +23,7 @@ class Node:
 
     @property
     def is_mapping(self) -> bool:
-        """True for a mapping, an empty one too."""
+        """Whether the value is a mapping, also an empty one."""
         return isinstance(self.value, dict)
 
     @property
@@ -32,11 +32,11 @@ class Node:
         return self.value if isinstance(self.value, dict) else {}
 
     def without(self, *keys: str) -> Node:
-        """Return the same mapping, less ``keys``."""
+        """Return the mapping without ``keys``."""
         return Node({k: v for k, v in self.children.items() if k not in keys}, self.where)
 
     def only(self, *keys: str) -> Node:
-        """Return the same mapping with no other keys than these."""
+        """Return the mapping with ``keys`` only."""
         return Node({k: v for k, v in self.children.items() if k in keys}, self.where)
 
     def find(self, path: KeyPath) -> Node | None:
@@ -58,7 +58,7 @@ class Node:
         return True
 
     def value_at(self, *path: str) -> Any:  # noqa: ANN401 - whatever was written
-        """Return the bare value at ``path``; None where nothing is."""
+        """Return the bare value at ``path``; None if there is none."""
         node = self.find(path)
         return to_value(node) if node else None
 

@@ -1,4 +1,4 @@
-"""Faults of a tree that is no `Config`, in plain words."""
+"""Messages for the faults of a tree that pydantic refuses as a `Config`."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _ENVIRONMENT = {
 }
 
 
-def without_wrong(
+def without_faults(
     error: ValidationError, values: dict[str, Any], tree: Node, problems: list[Problem]
 ) -> tuple[Config, list[KeyPath]]:
-    """Return the configuration without what pydantic has refused, of which each has a problem.
+    """Return the configuration without the values that pydantic refuses, and add a problem for each.
 
-    values: of the tree, from which it is taken
-    Returns as well the keys and blocks that were meant to have another value than their default.
+    values: the tree's, from which refused ones are removed
+    Return also the paths of the keys and blocks that now have their default.
     """
     wrong = _first_errors(error)
     problems += [_problem(path, item, tree) for path, item in wrong.items()]
@@ -84,14 +84,14 @@ def _properties(model: type[Block]) -> dict[str, Any]:
 
 def _first_errors(error: ValidationError) -> dict[KeyPath, ErrorDetails]:
     """Return path of a key or block → its first error."""
-    found: dict[KeyPath, ErrorDetails] = {}
+    first: dict[KeyPath, ErrorDetails] = {}
     for item in error.errors():
         path = tuple(map(str, item["loc"]))
         if item["type"] not in (_UNKNOWN, _NO_BLOCK):
             while field_at(path) is None:  # pydantic goes on into unions and lists
                 path = path[:-1]
-        found.setdefault(path, item)
-    return found
+        first.setdefault(path, item)
+    return first
 
 
 def _problem(path: KeyPath, item: ErrorDetails, tree: Node) -> Problem:
@@ -123,7 +123,7 @@ def _suggestion(path: KeyPath) -> str:
 
 
 def _meant_keys(path: KeyPath) -> list[KeyPath]:
-    """Return the keys that an unknown one may stand for: of its name, else near to it, here or elsewhere."""
+    """Return the keys that an unknown one may mean: of its name in other blocks, or of a similar name."""
     key, inside = path[-1], path[:-1]
     every = [known for known, _ in fields()]
     named = [known for known in every if known[-1] == key] + [(key,)] * (key in Config.model_fields)
@@ -137,7 +137,7 @@ def _meant_keys(path: KeyPath) -> list[KeyPath]:
 
 
 def _known_in(inside: KeyPath) -> list[str]:
-    """Return the names that may stand in a block, or at the top level of a section."""
+    """Return the names that are valid in a block, or at the top level of a section."""
     return [*_block_at(inside).model_fields, *(() if inside else ("ma_config", "inherited"))]
 
 
@@ -158,7 +158,7 @@ def _wrong_value(path: KeyPath, item: ErrorDetails, node: Node) -> Problem:
 
 
 def _meant_choice(value: object, field: FieldInfo) -> str:
-    """Return ``did you mean …?`` where text stands for one of a few values, else nothing."""
+    """Return ``did you mean …?`` if a text is similar to a valid choice, else nothing."""
     kinds = (field.annotation, *get_args(field.annotation))
     choices = {
         choice.lower(): choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)
@@ -169,16 +169,16 @@ def _meant_choice(value: object, field: FieldInfo) -> str:
     return f"did you mean `{choices[close[0]]}`? " if close and isinstance(value, str) else ""
 
 
-def contradiction(paths: Sequence[KeyPath], found: Contradiction, tree: Node) -> Problem:
-    """Return the problem, with the place of every written value."""
+def contradiction(paths: Sequence[KeyPath], clash: Contradiction, tree: Node) -> Problem:
+    """Return the problem of a contradiction, with the place of every written value."""
     written = [node.where for path in paths if (node := tree.find(path)) is not None]
     names = " and ".join(f"`{'.'.join(path)}`" for path in paths)
     what = "contradict each other" if len(paths) > 1 else "cannot be used"
-    return Problem(f"{names} {what}", " and ".join(written), found.why, found.fix)
+    return Problem(f"{names} {what}", " and ".join(written), clash.why, clash.fix)
 
 
-def without_environment(tree: Node, refused: Sequence[KeyPath], place: str) -> Iterator[Problem]:
-    """Yield the fault of a tree that names no environment. place: to write it at."""
+def missing_environment(tree: Node, refused: Sequence[KeyPath], place: str) -> Iterator[Problem]:
+    """Yield the fault if a tree names no environment. place: file and section to name it in."""
     required = [path for path, field in fields() if facts_of(field).required and tree.find(path) is None]
     missing = [path for path in required if not any(path[: len(bad)] == bad for bad in refused)]
     if not missing:

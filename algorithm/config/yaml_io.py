@@ -45,7 +45,7 @@ def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader of a tree; ``name`` stands for the file in its places, faults go to ``problems``."""
+    """Loader of a tree. name: of the file, for the places of values; faults go to ``problems``."""
 
     yaml_implicit_resolvers = _resolvers()
 
@@ -56,7 +56,7 @@ class _Loader(yaml.SafeLoader):
         self._built = 0  # an alias counts as often as it is used
 
     def tree(self) -> Node:
-        """Return the whole text; nothing but comments is an empty mapping."""
+        """Return the text as a tree; an empty mapping if it has only comments."""
         node = self.get_single_node()
         return Node({}, f"{self._name}:1") if node is None else self._build(node, self._where(node))
 
@@ -74,7 +74,7 @@ class _Loader(yaml.SafeLoader):
 
     def _children(self, node: nodes.MappingNode) -> dict[str, Node]:
         merged: dict[str, Node] = {}
-        own: dict[str, Node] = {}
+        children: dict[str, Node] = {}
         for key_node, value_node in node.value:
             where = f"{self._name}:{key_node.start_mark.line + 1}"  # not that of an anchor elsewhere
             if key_node.tag == _MERGE:
@@ -83,10 +83,10 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key_node, nodes.ScalarNode):
                 raise _refusal("a key must be a plain name", key_node)
             key = str(key_node.value)
-            if key in own:
-                self._problems.append(_duplicate(key, own[key].where, where))
-            own[key] = self._build(value_node, where)
-        return {**merged, **own}
+            if key in children:
+                self._problems.append(_duplicate(key, children[key].where, where))
+            children[key] = self._build(value_node, where)
+        return {**merged, **children}
 
     def _merge_key(self, node: nodes.Node) -> dict[str, Node]:
         """Return the children of the mappings that ``<<`` names; of several, the first wins."""
@@ -104,7 +104,7 @@ class _Loader(yaml.SafeLoader):
 def _data(node: nodes.Node) -> nodes.Node:
     """Return the data of an object that PyYAML has written: entries of a mapping, value of an enumeration.
 
-    Its class is not looked for: no tag is executed.
+    Its class is not imported: no tag is executed.
     """
     if isinstance(node, nodes.MappingNode):
         parts = [value for key, value in node.value if key.value == "dictitems"]
@@ -114,7 +114,7 @@ def _data(node: nodes.Node) -> nodes.Node:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Dumper that quotes exactly what `_Loader` would read as something else."""
+    """Dumper that quotes exactly the texts that `_Loader` would read as another type."""
 
     yaml_implicit_resolvers = _resolvers()
 
@@ -143,7 +143,7 @@ def read_yaml(path: Path, problems: list[Problem]) -> Node | None:
 
 
 def parse_tree(text: str, name: str, problems: list[Problem]) -> Node | None:
-    """Parse text like `read_yaml`; ``name`` stands for the file in messages."""
+    """Parse text like `read_yaml`. name: of the file, for messages."""
     try:
         tree = _Loader(text, name, problems).tree()
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -157,7 +157,7 @@ def parse_tree(text: str, name: str, problems: list[Problem]) -> Node | None:
 
 
 def parse_value(text: str) -> Any:  # noqa: ANN401 - whatever the text spells
-    """Parse one value as it would stand in a file: ``3e-4``, ``[1, 2]``, ``{a: 1}``, ``null``, text.
+    """Parse one value in the syntax of a file: ``3e-4``, ``[1, 2]``, ``{a: 1}``, ``null``, text.
 
     Raises ValueError with a one-line reason if the text is no YAML.
     """
@@ -179,7 +179,7 @@ def write_yaml(value: object) -> str:
 
 
 def inline(value: object) -> str:
-    """Return the value on one line, as it would stand behind a colon."""
+    """Return the value as YAML on one line."""
     text = str(_dumped(plain(value), default_flow_style=True, width=10**6))
     return text.removesuffix("\n").removesuffix("\n...")
 

@@ -26,10 +26,10 @@ from algorithm.env.config import EnvConfig
 from algorithm.env.kinds import KINDS, EnvKind, kind_of
 
 InitPart = Literal["rep", "policy", "q", "v", "temperature", "normaliser", "extensions"]
-"""Parts of an agent that another run's can take the place of."""
+"""Components of an agent that can be loaded from another run."""
 
 MAX_ENVS = 2**16
-"""Largest number of sub-environments; each takes memory before its spaces are read."""
+"""Largest number of sub-environments: each takes memory before its spaces are read."""
 AUTO, PLAIN = "auto", "plain"
 """Values of ``base_config.preset`` that name no section."""
 
@@ -53,7 +53,7 @@ Preset = Literal[
 
 
 def no_wrappers(kind: EnvKind) -> tuple[str, str]:
-    """Return why environments of a kind have no wrappers, and what to do."""
+    """Return reason and advice for wrappers on a kind of environments that cannot have them."""
     if kind.player:
         why = "wrappers are for Gymnasium environments, and a Unity player is not one"
         return why, "leave the wrappers out, and change the scene or the networks"
@@ -204,22 +204,22 @@ class BaseConfig(EnvConfig):
 
     @property
     def kind(self) -> EnvKind:
-        """The kind of its simulators; of a plug-in nothing is imported."""
+        """The kind of the environment; a plug-in is not imported for it."""
         return KINDS.get(self.env_type) or kind_of(self.env_type)
 
     @property
     def in_editor(self) -> bool:
-        """True for a single player in an editor, beside which there is no other environment."""
+        """Whether the environment is the Unity Editor, of which there is only one."""
         return self.kind.player and self.unity_args.editor
 
     @property
     def chosen_preset(self) -> str | None:
-        """The preset that somebody has named; None for ``auto`` and ``plain``."""
+        """The preset that the task names; None for ``auto`` and ``plain``."""
         return None if self.preset in (AUTO, PLAIN) else self.preset
 
     @override
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield workers without an environment, and keys that Unity's players cannot follow."""
+        """Yield workers without environments, and keys that Unity's players do not support."""
         alone = not self.kind.gymnasium
         editor = self.in_editor
         return contradicting(

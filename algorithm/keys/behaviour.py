@@ -1,4 +1,4 @@
-"""A behaviour's configuration, as agents see it."""
+"""A behaviour's configuration, as far as agents read it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BehaviourConfig(Block):
-    """A behaviour's configuration, as far as a family reads it; a family has a block of its own besides."""
+    """Blocks of a behaviour's configuration that every algorithm reads; each has its own block besides."""
 
     if TYPE_CHECKING:  # `algorithm.config.schema.Config` declares the keys, in the order of the listing
         algorithm: str
@@ -33,7 +33,7 @@ class BehaviourConfig(Block):
 
 
 def idle(config: BehaviourConfig) -> list[str]:
-    """Return a line for each key, whatever the family, that is set and has no effect."""
+    """Return a line for each key that is set and has no effect, whatever the algorithm."""
     shown, run = config.demonstrations, config.run
     used = config.reward_signals.gail.strength or config.behavioral_cloning.strength or shown.learned_from
     falls = run.learning_rate_schedule != "constant"

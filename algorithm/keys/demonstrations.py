@@ -10,13 +10,13 @@ from pydantic import BeforeValidator, Field, Strict
 from algorithm.core.fields import AnyConfig, Block, Finite, Limit, Whole, option, to_number
 
 ENDINGS = (".npz", ".demo")
-"""Endings of the files that recordings are read from and written to."""
+"""Endings of files with recordings."""
 
 MINARI = "minari:"
-"""Beginning of the name of a data set of Minari, where files may be named, too."""
+"""Prefix of a Minari data set's id, in keys that also take files."""
 
 MINARI_ID = re.compile(r"([-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")
-"""The ids that Minari takes."""
+"""Form of a valid id of Minari."""
 
 _OTHER_EPISODES = "fixed: the episodes would differ from those trained on"
 
@@ -30,7 +30,7 @@ _FileNames = Annotated[tuple[str, ...], Strict(False)]
 
 
 def dataset_id(text: str) -> str:
-    """Return the id of ``minari:ID``. Raises ValueError for one that Minari would not take."""
+    """Return the id in ``minari:ID``. Raises ValueError for one that Minari would refuse."""
     name = text.removeprefix(MINARI)
     if not MINARI_ID.fullmatch(name):
         raise ValueError(f"{name!r:.200} is not a Minari id such as own/pendulum-v0")
@@ -103,15 +103,15 @@ class DemoConfig(Block):
 
     @property
     def mixed(self) -> bool:
-        """Whether batches have, at some time, demonstrated windows beside others."""
+        """Whether batches mix demonstrated windows with others, at some time of the training."""
         return bool(self.share or self.share_end)
 
     @property
     def without_random(self) -> bool:
-        """A start without random actions: offline, or with those of the first policy."""
+        """Whether training starts without random actions: offline, or with actions of the first policy."""
         return self.offline or self.warm_up_policy > 0
 
     @property
     def learned_from(self) -> bool:
-        """Whether updates are on them, in part or wholly."""
+        """Whether updates use demonstrations, in part or wholly."""
         return self.mixed or self.pretrain > 0 or self.offline

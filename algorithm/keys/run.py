@@ -17,7 +17,7 @@ OTHER_ROUNDING = "free: rounding may change, so the run is not bit-exact"
 
 
 def _switch(value: object) -> object:
-    """Return ``on`` and ``off`` for what YAML makes of them."""
+    """Convert a boolean to ``on`` or ``off``, which YAML reads as booleans."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
@@ -30,7 +30,7 @@ def _new_context(old: AnyConfig, new: AnyConfig) -> str:
 
 
 def _new_gamma(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of another ``gamma``, which may become, or cease to be, that of a signal."""
+    """Return the effect of another ``gamma``, which may become equal to a signal's, or differ from it."""
     if sharing(old) != sharing(new):
         return "fixed: reward signals would share critics or values that are separate now"
     return "free: the critics must learn values for another horizon"
@@ -45,14 +45,14 @@ def _new_inputs(old: AnyConfig, new: AnyConfig) -> str:
 
 def _new_extensions(old: AnyConfig, new: AnyConfig) -> str:
     """Return the effect of other ``extensions``; the same ones may have other arguments."""
-    before, now = ([name for entry in one.run.extensions for name in entry] for one in (old, new))
+    before, now = ([name for entry in config.run.extensions for name in entry] for config in (old, new))
     if before != now:
         return "fixed: their networks and optimizer would differ from the trained ones"
     return "free: they are made with these arguments; networks of another size do not fit the checkpoint"
 
 
 class RunConfig(Block):
-    """Keys of a run, and of its extensions: what each family has, or refuses."""
+    """Keys that all algorithms have, those of extensions among them; an algorithm may refuse some."""
 
     nn: str | None = option(
         "nn",

@@ -22,7 +22,7 @@ _UNTRAINED = "fixed: what it trains is not in the checkpoint, or would be lost"
 
 
 def _on_as_before(read: Callable[[AnyConfig], float]) -> Callable[[AnyConfig, AnyConfig], str]:
-    """Return the rule of a strength: free, but for switching on or off what is trained with it."""
+    """Return the resume rule of a strength: free, unless it turns on or off the training of networks."""
 
     def rule(old: AnyConfig, new: AnyConfig) -> str:
         return "free" if (read(old) > 0) == (read(new) > 0) else _UNTRAINED
@@ -81,7 +81,7 @@ def _gamma() -> Any:  # noqa: ANN401 - as option
 
 
 def _ends() -> Any:  # noqa: ANN401 - as option
-    """Declare what the end of a task means to a signal."""
+    """Declare whether a signal's value ends with the task."""
     return option(
         True,
         "Returns end at terminal states. false: bootstrap there too, so the end of an episode costs nothing.",
@@ -113,7 +113,7 @@ class RndSignal(Block):
 
 
 class GailSignal(Block):
-    """Reward for what looks demonstrated, by a discriminator (arXiv 1606.03476)."""
+    """Reward for behaviour like demonstrations, by a discriminator (arXiv 1606.03476)."""
 
     strength: Finite = option(
         0.0,
@@ -177,7 +177,10 @@ class BehavioralCloning(Block):
 
 
 def sharing(config: AnyConfig) -> list[int]:
-    """Return which of the agent and the signals that are on share a horizon: the first of it, by number."""
+    """Return a number for the horizon of the agent and of each signal that is on; equal ones share critics.
+
+    Number k means the horizon of entry k: 0 is the agent, then follow the signals.
+    """
     signals, agent = config.reward_signals, config.run.gamma
     is_on = (
         (signals.curiosity, config.run.curiosity is not None),

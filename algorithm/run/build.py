@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from algorithm.agents.base import Agent
-from algorithm.config.loader import dump_config, overlaid
+from algorithm.config.loader import all_changes, dump_config
 from algorithm.core.extras import extra
 from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
@@ -170,7 +170,7 @@ def _write_inputs(
     objects = inputs.given.as_json if inputs.given else None
     begun = start_of(inputs.arguments, context.env_file, context.plugins(specs), objects, inputs.device)
     if start:
-        overrides = overlaid(loaded.overrides, inputs.flags)
+        overrides = all_changes(loaded.overrides, inputs.flags)
         run.note_resumed(begun, step=start.saved.step, overrides=overrides)
     else:
         run.write_overrides(loaded.overrides)

@@ -73,7 +73,7 @@ def test_the_name_is_enough(here, monkeypatch, name, label):
 def test_a_task_of_deepmind_control_has_every_name_that_is_in_use(here, names, task):
     for name in names.split():
         folder = find_env(name)
-        assert (folder.label, folder.env_name, folder.given["base_config.env_type"]) == (
+        assert (folder.label, folder.env_name, folder.keys_of_name["base_config.env_type"]) == (
             f"dm.{task}",
             f"dm.{task}",
             "DM_CONTROL",

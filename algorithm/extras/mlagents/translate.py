@@ -10,7 +10,7 @@ from typing import Any
 
 from algorithm.config.errors import ConfigError, Problem, suggest
 from algorithm.config.resolve import validate
-from algorithm.config.sections import foreign
+from algorithm.config.sections import misplaced_keys
 from algorithm.config.tree import KeyPath, Node, merge, to_value
 from algorithm.config.yaml_io import inline, read_yaml
 from algorithm.core.fields import to_whole
@@ -80,7 +80,7 @@ def _check(section: OurSection, problems: list[Problem]) -> None:
     """Load a section as a task's; faults carry the places of ML-Agents' file."""
     tree = section.tree()
     valid = validate(tree, 0, problems, runnable=None)
-    problems += foreign(valid.config, valid.behaviours, tree).values()
+    problems += misplaced_keys(valid.config, valid.behaviours, tree).values()
 
 
 @dataclass
