@@ -237,7 +237,7 @@ def _ours(
 def wait_for(run: Path) -> None:
     """Wait for a run whose process outlived what began it. Raises WorkerError for one on another machine."""
     told = False
-    while (holder := holder_of(run / "run.lock")) is not None and holder.lives:
+    while (holder := holder_of(run / "run.lock")) is not None and holder.is_running:
         if holder.is_elsewhere:
             raise WorkerError(f"{run} is trained by {holder}")
         if not told:

@@ -36,7 +36,7 @@ from algorithm.run.experience.collector import Iteration
 from algorithm.run.experience.faults import Faults
 from algorithm.run.signals import StopRequest
 from algorithm.store.files import write_json
-from algorithm.store.offers import can_be_watched
+from algorithm.store.follow_up_commands import can_be_watched
 from algorithm.store.rundir import RunDir
 
 

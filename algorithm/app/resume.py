@@ -28,9 +28,9 @@ from algorithm.run.state import Start, fitting
 from algorithm.store.checkpoints.checkpoint import Checkpoint
 from algorithm.store.checkpoints.folders import checkpoint_steps
 from algorithm.store.checkpoints.manager import find_checkpoint, intact_checkpoints
+from algorithm.store.follow_up_commands import resume_command
 from algorithm.store.logs.upload import require_upload
 from algorithm.store.names import Ckpt
-from algorithm.store.offers import going_on
 from algorithm.store.rundir import RunDir
 
 
@@ -155,7 +155,7 @@ def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evalua
         "nothing is left to do",
         where=run.shown(saved.path),
         why=", and ".join(why for why, _ in ends.values()),
-        fix=f"{going_on(run, *further, variable=flag_or_argument('', 'run'))}    (train longer)",
+        fix=f"{resume_command(run, *further, variable=flag_or_argument('', 'run'))}    (train longer)",
     )
 
 
@@ -164,7 +164,7 @@ def _never_saved(run: RunDir) -> StorageError:
         "there is nothing to resume from",
         where=run.shown(run.checkpoints),
         why=f"the run ended before its first checkpoint ({COMMON_BLOCK}.save_model_per_step)",
-        fix=f"start a new run:\n{run.beginning(run.free_name)}",
+        fix=f"start a new run:\n{run.new_run_command(run.free_name)}",
     )
 
 

@@ -35,8 +35,8 @@ from algorithm.run.counters import Counters
 from algorithm.run.evaluation.evaluate import Performance, episode_limit
 from algorithm.run.runtime import EnvInfo
 from algorithm.run.trainer import Outcome
+from algorithm.store.follow_up_commands import playing_commands, resume_command, tensorboard_command
 from algorithm.store.logs.metrics import read_metrics
-from algorithm.store.offers import curves_of, going_on, playing_commands
 from algorithm.store.rundir import RunDir
 
 
@@ -143,7 +143,7 @@ def show_finish(
 
 def _curves(run: RunDir) -> str:
     """Return the command that shows the curves; where its package is missing, what installs it behind it."""
-    command = curves_of(run)
+    command = tensorboard_command(run)
     return command if find_spec("tensorboard") else f"{command}  # first {install_command('tensorboard')}"
 
 
@@ -151,7 +151,9 @@ def _longer(run: RunDir, outcome: Outcome, variable: str) -> str:
     """Return the command that goes on with the run, twice as far after its end."""
     if variable == "agent.run":
         return "agent.learn(1_000)"
-    return going_on(run, *[flag for _, flags in outcome.ends.values() for flag in flags], variable=variable)
+    return resume_command(
+        run, *[flag for _, flags in outcome.ends.values() for flag in flags], variable=variable
+    )
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:

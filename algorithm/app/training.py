@@ -112,7 +112,7 @@ def new_run(
     try:
         yield run
     except BaseException:
-        run.take_back()
+        run.remove_failed_start()
         raise
 
 

@@ -32,10 +32,10 @@ from algorithm.run.state import TrainState, seed_globally
 from algorithm.run.trainer import NoProfile, RunParts
 from algorithm.run.training_context import TrainingContext
 from algorithm.run.user_code import nn_file
-from algorithm.store.checkpoints.manager import CheckpointManager, passed_over
+from algorithm.store.checkpoints.manager import CheckpointManager, skip_warning
 from algorithm.store.checkpoints.manifest import DamagedError
 from algorithm.store.logs.metrics import MetricsLogger
-from algorithm.store.provenance import made_with, start_of
+from algorithm.store.provenance import describe_start, made_with
 
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
 
@@ -130,7 +130,7 @@ def _agents(context: TrainingContext, source: Runtime) -> dict[str, Agent]:
         except DamagedError as error:
             if start.older is None or (foreign is not None and foreign.replay is not None):
                 raise  # an older checkpoint would change nothing about a replay from elsewhere
-            context.console.warn(passed_over(error))
+            context.console.warn(skip_warning(error))
             context.start = replace(start, saved=next(start.older))
         else:
             return agents
@@ -152,7 +152,7 @@ def _training(context: TrainingContext, source: Runtime, agents: dict[str, Agent
         notices += other_limits(source.env.specs, read_json(run.manifest).get("spaces") or {})
     if context.foreign is not None:
         notices += begin_with_networks(agents, context.foreign, saved)
-    if saved and own_env is not None and run.has_other(own_env):
+    if saved and own_env is not None and run.env_file_changed(own_env):
         notices.append(f"the environment's file {own_env.name} has been changed since")
     return training
 
@@ -168,7 +168,7 @@ def _write_inputs(
         if isinstance(file, Path) and context.networks != run.path:  # not those of a plug-in
             run.copy_nn(file, f"{config.run.nn}.py")
     objects = inputs.given.as_json if inputs.given else None
-    begun = start_of(inputs.arguments, context.env_file, context.plugins(specs), objects, inputs.device)
+    begun = describe_start(inputs.arguments, context.env_file, context.plugins(specs), objects, inputs.device)
     if start:
         overrides = all_changes(loaded.overrides, inputs.flags)
         run.note_resumed(begun, step=start.saved.step, overrides=overrides)

@@ -14,7 +14,7 @@ from algorithm.core.data import Episode, State
 from algorithm.core.wording import counted
 from algorithm.run.evaluation.evaluate import Performance
 from algorithm.run.evaluation.statistics import mean_infos
-from algorithm.store.offers import PAST_PATIENCE, PAST_SUCCESS
+from algorithm.store.follow_up_commands import PAST_PATIENCE, PAST_SUCCESS
 
 SHOWN_RETURNS = 20
 

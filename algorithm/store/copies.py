@@ -1,4 +1,4 @@
-"""Copies of whole runs."""
+"""Copies of whole runs, for sharing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from algorithm.store.rundir import RunDir
 def copy_run(run: RunDir, folder: Path, *, replace: bool, notice: Callable[[str], None]) -> None:
     """Copy a run to a folder, less its lock.
 
-    replace: the folder may hold a run, which stays whole until the copy is
-    Raises UsageError for anything else that is there, a folder within the run or around it, and a run that is
-    being trained; StorageError if copying fails.
+    replace: the folder may hold a run, which stays until the copy is complete
+    Raises UsageError if the folder holds anything else, lies within the run or around it, or if a run there
+    is being trained; StorageError if copying fails.
     """
     whole, target = run.path.resolve(), folder.resolve()
     if replace and target == whole:

@@ -23,7 +23,7 @@ _DRAFT = ".tmp"
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, with those above it, that survives a power cut. Raises OSError."""
+    """Make a folder, and those above it, so that they survive a power cut. Raises OSError."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -31,7 +31,7 @@ def make_folder(folder: Path) -> None:
 
 
 def put(file: BinaryIO, data: bytes | memoryview) -> None:
-    """Write all of ``data``. Whatever is written in pieces, or durably, goes through here."""
+    """Write all of ``data``. All writing in pieces, or with fsync, goes through this function."""
     file.write(data)
 
 
@@ -72,14 +72,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what :func:`write_bytes` has left there in processes that were killed."""
+    """Remove the drafts of :func:`write_bytes` that killed processes have left in a folder."""
     for draft in folder.glob(f".*{_DRAFT}"):
         with contextlib.suppress(OSError):
             draft.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
-    """``write_bytes`` of UTF-8 text."""
+    """Replace ``path`` atomically by UTF-8 text. Raises StorageError."""
     write_bytes(path, text.encode())
 
 
@@ -117,9 +117,9 @@ class GrowingFile:
         self._torn_at: int | None = None
 
     def append(self, record: bytes) -> None:
-        """Write ``record`` behind the others; the operating system has it then.
+        """Append ``record`` and hand it to the operating system.
 
-        Raises OSError. What had been written of the record is cut off again by the next call.
+        Raises OSError. The next call cuts off a piece of the record that had been written.
         """
         with open(_appending(self.path), "ab", buffering=0) as file:
             if self._torn_at is not None:
@@ -146,7 +146,7 @@ def _appending(path: Path) -> int:
 
 
 def refuse_taken(path: Path, *, replace: bool) -> None:
-    """Raise UsageError if an export must not be written there."""
+    """Raise UsageError if an export must not be written to ``path``."""
     fix = "choose another name, or move it away"
     if path.is_dir():
         why = "it is a folder"

@@ -1,4 +1,4 @@
-"""``--list``: the tasks and plug-ins there are, or the sections and runs of one task."""
+"""``--list``: all tasks and installed plug-ins, or the sections and runs of one task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Table = tuple[str, Sequence[tuple[str, str]]]
 
 
 def listing(env: str, models: Path, *, width: int = sys.maxsize) -> str:
-    """Return a page for a person. Raises ConfigError for an unknown task.
+    """Return a page of text. Raises ConfigError for an unknown task.
 
     env: the task; empty: all of them · models: folder of all runs · width: of a terminal
     """
@@ -36,7 +36,7 @@ def listing(env: str, models: Path, *, width: int = sys.maxsize) -> str:
 
 
 def _all_tasks() -> list[_Table]:
-    """Return each task with what its file begins with, and the plug-ins of installed packages."""
+    """Return a table of tasks, with the first line of each file, and one of installed plug-ins."""
     rows = []
     for name, file in known_tasks().items():
         first = _text(file).partition("\n")[0]
@@ -46,13 +46,15 @@ def _all_tasks() -> list[_Table]:
 
 
 def _task(env: str, models: Path) -> list[_Table]:
-    """Return a task's sections, with what stands behind their names, and its runs with their results."""
+    """Return a table of a task's sections, with the comments behind their names, and one of its runs."""
     folder, pages = find_env(env), list[_Table]()
     if folder.env_name is None:
         file = folder.path / CONFIG_FILE
-        read, found = read_sections(file, []), _SECTION.finditer(_text(file))
+        read, headings = read_sections(file, []), _SECTION.finditer(_text(file))
         rows = [
-            (each["name"], each["text"] or "") for each in found if not read or each["name"] in read.children
+            (each["name"], each["text"] or "")
+            for each in headings
+            if not read or each["name"] in read.children
         ]
         pages.append(("sections", rows or [("none", "the file is one section")]))
     names = run_names(folder.label, models=models)
@@ -65,7 +67,7 @@ def _task(env: str, models: Path) -> list[_Table]:
 
 
 def _result(run: RunDir) -> str:
-    """Return how far a run has come, and its evaluations."""
+    """Return the steps of a run and its last and best evaluation, as text."""
     if not run.result.is_file():
         return "not finished"
     try:
@@ -74,12 +76,12 @@ def _result(run: RunDir) -> str:
         return "its result.json cannot be read"
 
 
-def _scores(said: Any) -> Iterator[str]:  # noqa: ANN401 - what a file holds
-    yield f"{said['steps']:,} steps"
+def _scores(result: Any) -> Iterator[str]:  # noqa: ANN401 - what a file holds
+    yield f"{result['steps']:,} steps"
     for key, title in (("last_eval", "last"), ("best_eval", "best")):
-        if found := said.get(key):
-            half = found["ci95"]  # null for a single episode
-            yield f"{title} {plus_minus(found['mean'], float('nan') if half is None else half)}"
+        if evaluation := result.get(key):
+            half = evaluation["ci95"]  # null for a single episode
+            yield f"{title} {plus_minus(evaluation['mean'], float('nan') if half is None else half)}"
 
 
 def _text(file: Path) -> str:

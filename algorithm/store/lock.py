@@ -42,7 +42,7 @@ _LONGEST = 4 * 2**20  # bytes of run.lock; a command may be as long as the syste
 
 
 class Holder(BaseModel):
-    """The process that ``run.lock`` names; ``started`` in seconds since 1970."""
+    """The process that ``run.lock`` names. started: seconds since 1970."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -64,7 +64,7 @@ class Holder(BaseModel):
 
     @classmethod
     def read(cls, text: str | bytes) -> Holder | None:
-        """Parse :attr:`text`; None for anything else."""
+        """Parse the content of ``run.lock``, see :attr:`text`; None for any other text."""
         try:
             return cls.model_validate(parse_json(text))
         except ValueError:
@@ -77,14 +77,14 @@ class Holder(BaseModel):
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if it ran on another machine, where its state cannot be read."""
+        """Whether the process is of another machine, where its state cannot be read."""
         return self.host != socket.gethostname()
 
     @property
-    def lives(self) -> bool:
-        """True if that process still runs, or if that cannot be decided.
+    def is_running(self) -> bool:
+        """Whether the process still runs; true if that is unknown.
 
-        Its number may have been given to another process since, which has another start time.
+        Another process may have got its number since, but has another start time.
         """
         if self.is_elsewhere:
             return True
@@ -100,12 +100,12 @@ class Holder(BaseModel):
 
     @property
     def since(self) -> str:
-        """Start time, in local time."""
+        """Start time as text, in local time."""
         return datetime.fromtimestamp(self.started).strftime("%Y-%m-%d %H:%M:%S")
 
     @override
     def __str__(self) -> str:
-        """One printable line."""
+        """Return the process on one printable line."""
         text = f"process {self.pid} on {self.host}, since {self.since}: {self.command}"
         return "".join(sign if sign.isprintable() else "?" for sign in text)
 
@@ -113,8 +113,8 @@ class Holder(BaseModel):
 class RunLock:
     """Exclusive access to a run while the context is open.
 
-    ``run.lock`` of a process that is gone is stale: it is replaced, with one notice. So is one that cannot be
-    parsed. One of another machine counts as held, because its process cannot be checked from here.
+    ``run.lock`` of a process that has ended is stale: it is replaced, with one notice. So is one that cannot
+    be parsed. One of another machine counts as held, because its process cannot be checked from here.
 
     path:   ``run.lock``; the kernel lock is a file beside it, see :func:`lock_files`
     notice: called with a message when a stale lock is replaced
@@ -164,7 +164,7 @@ class RunLock:
         self.release()
 
     def release(self) -> None:
-        """Give up the run. May be called twice, and from any thread."""
+        """Release the lock. May be called twice, and from any thread."""
         lock, self._lock = self._lock, None
         if lock is None:
             return
@@ -181,12 +181,12 @@ class RunLock:
         """Raise StorageError if the folder was moved or replaced, or locked by another process."""
         folder = self._path.parent
         try:
-            found = _read(self._path)
-            if found == self._text:  # the folder's inode is not compared: some network file systems change it
+            text = _read(self._path)
+            if text == self._text:  # the folder's inode is not compared: some network file systems change it
                 return
-            if found is None and folder.stat().st_ino == self._folder:  # only run.lock was removed
+            if text is None and folder.stat().st_ino == self._folder:  # only run.lock was removed
                 return
-            why = "another folder is in its place" if found is None else "another process has taken it"
+            why = "another folder is in its place" if text is None else "another process has taken it"
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
         raise StorageError(
@@ -197,16 +197,16 @@ class RunLock:
         )
 
     def _take(self, lock: BaseFileLock) -> str | None:
-        """Write ``run.lock`` while ``lock`` is held; returns the stale text that it replaces.
+        """Write ``run.lock`` while ``lock`` is held; return the stale text that it replaces.
 
-        A process named there that still runs is refused even so: kernel locks may not reach from another
-        machine to this one, and a file of a kernel lock may have been removed.
+        Raises UsageError if the process that it named still runs: a kernel lock may not be visible on other
+        machines, and its file may have been removed.
         """
         try:
-            found = _read(self._path)
-            holder = Holder.read(found or "")
-            mine = found == self._text  # of a run of this process that could not remove it, and has ended
-            if holder is not None and not mine and holder.lives:
+            text = _read(self._path)
+            holder = Holder.read(text or "")
+            mine = text == self._text  # of a run of this process that could not remove it, and has ended
+            if holder is not None and not mine and holder.is_running:
                 raise _refusal(self._path, holder, [self._path])
             write_bytes(self._path, self._text.encode())
         except BaseException:
@@ -214,11 +214,11 @@ class RunLock:
                 remove_held(Path(lock.lock_file))
             lock.release()
             raise
-        return found
+        return text
 
 
 def lock_files(path: Path) -> tuple[Path, Path, Path]:
-    """``run.lock``, the file of the kernel lock, and the marker on file systems without kernel locks."""
+    """Return ``run.lock``, the file of the kernel lock, and the marker where there are no such locks."""
     return path, path.with_suffix(".flock"), path.with_suffix(".softlock")
 
 
@@ -245,15 +245,15 @@ def _read(path: Path) -> str | None:
 
 
 def holder_of(path: Path) -> Holder | None:
-    """Return the process that a ``run.lock`` names, if it still runs or that cannot be decided."""
+    """Return the process that a ``run.lock`` names; None if it has ended, or there is none."""
     holder = None
     with contextlib.suppress(OSError, ValueError):
         holder = Holder.read(_read(path) or "")
-    return holder if holder is not None and holder.lives else None
+    return holder if holder is not None and holder.is_running else None
 
 
 def _refusal(path: Path, holder: Holder | None, left: Sequence[Path]) -> UsageError:
-    """Return the error for a run that is locked. left: files that a process which is gone may have left."""
+    """Return the error for a run that is locked. left: files that a dead process may have left behind."""
     if holder and not holder.is_elsewhere:
         fix = f"wait for it, or end it:\nkill {holder.pid}"
     else:

@@ -1,4 +1,4 @@
-"""Names of runs, environments and behaviours, as they become folders, and the folder of all runs."""
+"""Names of runs, environments and behaviours as names of folders, and the folder of all runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODELS = Path("models")
 """Folder of all runs, below the current directory, unless ``--directory`` names another."""
 
 Ckpt = int | Literal["latest", "best"]
-"""Choice of a checkpoint: environment steps, the last one, or the one with the best evaluation."""
+"""Choice of a checkpoint: that of a step, the last one, or the one with the best evaluation."""
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _FORBIDDEN = frozenset('/\\{}<>:"|?*')
@@ -31,13 +31,13 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories of control, format, surrogate and private-use characters, and of separators of lines."""
 
 POPULATION = "population.yaml"
-"""File that makes a folder that of a population."""
+"""File in the folder of a population, by which it is recognised."""
 
 LINEAGE = "lineage.jsonl"
-"""File of a population with a generation behind it."""
+"""File of a population that has finished a generation."""
 
 STUDY = "study.json"
-"""File that makes a folder that of a study. The runs of its trials lie below it, named ``STUDY/TRIAL``."""
+"""File in the folder of a study, by which it is recognised. Runs of its trials are named ``STUDY/TRIAL``."""
 
 
 def behaviour_level(behaviour: str) -> str:
@@ -65,7 +65,7 @@ def behaviour_file(behaviour: str, file: str) -> str:
 
 
 def expand_name(template: str, parent: Path) -> str:
-    """Replace ``{time}`` and ``{hostname}``; with ``{time}`` the result is not yet taken in ``parent``.
+    """Replace ``{time}`` and ``{hostname}`` in the name of a run; ``{time}`` gives a name free in ``parent``.
 
     {time} is YYYYmmddHHMMSS, local time, with -2, -3, … behind it when that second is taken.
     Raises UsageError for another placeholder, or when the result is no folder name.
@@ -76,10 +76,10 @@ def expand_name(template: str, parent: Path) -> str:
 
 
 def is_taken(path: Path) -> bool:
-    """Return whether the folder of a run exists; a start that failed leaves at most the players' logs."""
+    """Return whether a path is taken: by anything but a folder with players' logs of a failed start."""
     if not path.is_dir():
         return path.exists()
-    with contextlib.suppress(FileNotFoundError):  # another start has just taken it back
+    with contextlib.suppress(FileNotFoundError):  # another start has just removed it
         return {entry.name for entry in path.iterdir()} != {"players"}
     return False
 
@@ -106,64 +106,64 @@ def check_name(name: str) -> None:
 
 
 def is_run_name(name: str) -> bool:
-    """Return whether it is a folder name, or two of them: those of a study and of a trial's run."""
+    """Return whether ``name`` is a folder name, or ``STUDY/TRIAL`` of two folder names."""
     return all(map(is_name, name.split("/", 1)))
 
 
 def env_folder(env: str, models: Path) -> Path:
-    """Return the folder of the runs of ``env``. Raises UsageError for a label that cannot be one."""
+    """Return the folder of the runs of ``env``. Raises UsageError for a label that cannot be a folder."""
     for part in env.split("/"):
         check_name(part)
     return models.absolute() / env
 
 
 def run_names(env: str, *, models: Path = MODELS) -> list[str]:
-    """Names of the runs of ``env``, the one started last first. A run is a folder with a ``config.yaml``.
+    """Return the names of the runs of ``env``, newest first. A run is a folder with a ``config.yaml``.
 
-    A folder whose name no run can have is none: it was put there, and its name might steer a terminal.
+    A folder whose name no run can have is left out: its name might contain codes that steer a terminal.
     """
     return _names_with("config.yaml", env, models)
 
 
 def names_beside(env: str, name: str, *, models: Path = MODELS) -> list[str]:
-    """Return the names of the runs among which ``name`` is one: those of ``env``, or of its study."""
+    """Return the names of the runs beside ``name``: those of ``env``, or of the study that it belongs to."""
     study, slash, _ = name.rpartition("/")
-    return [f"{study}{slash}{one}" for one in run_names(f"{env}{slash}{study}", models=models)]
+    return [f"{study}{slash}{run_name}" for run_name in run_names(f"{env}{slash}{study}", models=models)]
 
 
 def report_names(env: str, *, models: Path = MODELS) -> list[str]:
-    """Return the names of the runs of ``env``, its studies, and populations with a generation behind them."""
+    """Return the names of the runs of ``env``, its studies, and populations that finished a generation."""
     others = [name for file in (STUDY, LINEAGE) for name in _names_with(file, env, models)]
     return [*run_names(env, models=models), *others]
 
 
 def study_names(env: str, *, models: Path = MODELS) -> list[str]:
-    """Return the names of the studies of ``env``, the one with the newest end or start first."""
+    """Return the names of the studies of ``env``, the last one changed first."""
     return _names_with(STUDY, env, models)
 
 
 def _names_with(file: str, env: str, models: Path) -> list[str]:
-    """Return the folders of ``env`` that hold such a file, the one with the newest first."""
+    """Return the folders of ``env`` that hold a file of this name, the newest file first."""
     started: dict[str, int] = {}
-    for found in env_folder(env, models).glob(f"*/{file}"):
-        if not is_name(found.parent.name):
+    for marker in env_folder(env, models).glob(f"*/{file}"):
+        if not is_name(marker.parent.name):
             continue
         with contextlib.suppress(OSError):  # removed since the listing
-            started[found.parent.name] = found.stat().st_mtime_ns
+            started[marker.parent.name] = marker.stat().st_mtime_ns
     return sorted(started, key=lambda name: (started[name], name), reverse=True)
 
 
 def directory_flags(models: Path) -> list[str]:
-    """Return the words that name the folder of all runs on a command line; none for the usual one."""
+    """Return the flags that name the folder of all runs on a command line; none for the default one."""
     return [] if _is_usual(models) else ["--directory", shown(models.absolute())]
 
 
 def check_directory(models: Path) -> None:
-    """Raise UsageError for a path of ``--directory`` that no folder can have, or where a file stands.
+    """Raise UsageError for a ``--directory`` that no folder can have as its path, or that is a file.
 
-    Whether it can be written is found out where a run is made.
+    Whether it is writable shows when a run is made.
     """
-    if _is_usual(models):  # RunDir.create says what is wrong with it
+    if _is_usual(models):  # RunDir.create reports its faults
         return
     text = str(models)
     hidden = visible(text) != text or "\n" in text or "\t" in text

@@ -41,22 +41,24 @@ def library_versions() -> dict[str, str | None]:
 def made_with(
     task: Path, apart: Collection[str] = (), plugins: Collection[Plugin] = ()
 ) -> dict[str, str | None]:
-    """Return versions and code, which decide the results beside configuration and seed.
+    """Return versions of libraries and checksums of code, which affect results beside configuration and seed.
 
-    task:  its folder; what it imports may lie beside its ``config.yaml``
-    apart: files in it that are compared elsewhere
-    plugins: that are used, and loaded
-    Code is given by its SHA-256: the program's, the task's, and that of each plug-in's package.
+    task:    folder of the task; its modules may lie beside its ``config.yaml``
+    apart:   files in it that are compared elsewhere
+    plugins: plug-ins that are used, and loaded
+    Code is represented by its SHA-256: the program's, the task's, and that of each plug-in's package.
     """
     versions = library_versions()
-    own = [file for file in task.glob("*.py") if file.name not in apart and (task / "config.yaml").is_file()]
+    task_files = [
+        file for file in task.glob("*.py") if file.name not in apart and (task / "config.yaml").is_file()
+    ]
     return {
         "Python": platform.python_version(),
         **{name: versions[name] for name in ("torch", "numpy", "gymnasium")},
         "the program's code": _digest(chain(*((SOURCE / name).rglob("*.py") for name in _OURS)), SOURCE),
-        "the code in the task's folder": _digest(own, task),
-        **{f"the package {one.package}": one.version for one in plugins if one.package},
-        **{f"the code of {one.top}": _digest(*one.sources()) for one in plugins},
+        "the code in the task's folder": _digest(task_files, task),
+        **{f"the package {plugin.package}": plugin.version for plugin in plugins if plugin.package},
+        **{f"the code of {plugin.top}": _digest(*plugin.sources()) for plugin in plugins},
     }
 
 
@@ -105,17 +107,20 @@ def git_state(source: Path = SOURCE) -> dict[str, object] | None:
         return None
 
 
-def start_of(
+def describe_start(
     arguments: Sequence[str],
     env_file: Path | None = None,
     plugins: Iterable[Plugin] = (),
-    given: Mapping[str, str] | None = None,
+    env_objects: Mapping[str, str] | None = None,
     device: str = "auto",
 ) -> dict[str, object]:
-    """Describe the start of a process, for the manifest.
+    """Return facts about the start of a training, for the manifest.
 
-    arguments: ``sys.argv``; env_file: of an environment of the task's own; plugins: that it uses
-    given: environments that were handed in as objects, by purpose; device: that was asked for
+    arguments:   ``sys.argv``
+    env_file:    file with the task's own environment
+    plugins:     plug-ins that are used
+    env_objects: purpose -> description of an environment that was passed as an object
+    device:      device that the user has chosen
     """
     return {
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -126,6 +131,6 @@ def start_of(
         "git": git_state(),
         "host": host(),
         "env_file": file_state(env_file) if env_file else None,
-        "plugins": {one.name: one.origin for one in plugins},
-        **({"env_objects": dict(given)} if given else {}),
+        "plugins": {plugin.name: plugin.origin for plugin in plugins},
+        **({"env_objects": dict(env_objects)} if env_objects else {}),
     }

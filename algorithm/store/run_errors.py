@@ -1,4 +1,4 @@
-"""Errors about a run's folder: there is none, its name is taken, it cannot be written."""
+"""Errors about a run's folder: it is missing, its name is taken, it cannot be written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from algorithm.store.run_paths import RunPaths
 
 
 def no_run_matches(env: str, pattern: str, *, models: Path = MODELS, argument: str = "") -> UsageError:
-    """Return the error for a pattern of names that fits none of the runs there are."""
+    """Return the error for a pattern that matches the name of no run."""
     known = run_names(env, models=models)
     why, fix = _instead(known, argument or env, models, "--report")
     return UsageError(
@@ -41,7 +41,7 @@ def not_writable(error: OSError, path: Path) -> StorageError:
 def unknown_run(
     what: str, env: str, name: str, models: Path, argument: str, flag: str = "-n"
 ) -> StorageError:
-    """Return the error for a name that no run has, with the runs there are."""
+    """Return the error for a name that no run has, with the names of existing runs."""
     known = names_beside(env, name, models=models)
     why, fix = _instead(known, argument or env, models, flag)
     close = difflib.get_close_matches(name, known, n=1)
@@ -51,7 +51,7 @@ def unknown_run(
 
 
 def _instead(known: Sequence[str], argument: str, models: Path, flag: str) -> tuple[str, str]:
-    """Return the runs there are, and advice where another one was asked for."""
+    """Return the names of existing runs as a reason, and advice to choose one of them."""
     if not known:
         train = shlex.join([*program(), argument, *directory_flags(models)])
         return "nothing was saved there", f"train first: {train}"
@@ -61,14 +61,14 @@ def _instead(known: Sequence[str], argument: str, models: Path, flag: str) -> tu
 
 
 def taken_name(run: RunPaths) -> UsageError:
-    """Return the error for a name that something else has, with what can be done with that."""
-    beside, free = {one.name for one in run.path.parent.iterdir()}, run.free_name
+    """Return the error for a name that is taken, with commands for the run or study that has it."""
+    beside, free = {entry.name for entry in run.path.parent.iterdir()}, run.free_name
     what, why = f"a run named {run.name!r} exists already", "training again there would mix two runs"
     resume, play = run.training_command("-n", run.name, "--resume"), run.command("-n", run.name, "--run")
     fix = f"{resume}    (continue it)\n{play}    (use what it learned)\n"
-    other = run.beginning(free)
+    other = run.new_run_command(free)
     if (run.path / POPULATION).exists():
-        members = sum(bool(re.fullmatch(rf"{re.escape(run.name)}_\d+", one)) for one in beside)
+        members = sum(bool(re.fullmatch(rf"{re.escape(run.name)}_\d+", entry)) for entry in beside)
         what, why = (
             f"a population named {run.name!r} exists already",
             "a run, a population or a study needs its own name",
@@ -91,12 +91,12 @@ def taken_name(run: RunPaths) -> UsageError:
 
 
 def _no_run(run: RunPaths, free: str) -> UsageError:
-    """Return the error for a folder without a configuration. What may be at work or in use stays there.
+    """Return the error for a folder without a configuration, which is kept: a process may be using it.
 
-    free: a name for another run
+    free: a free name, for the command of another run
     """
     what = f"there is something else with the name {run.name!r}"
-    fix = f"{run.beginning(free)}    (train another one)"
+    fix = f"{run.new_run_command(free)}    (train another one)"
     saved = [file.parent for file in sorted(run.checkpoints.glob("step_*/manifest.json"))]
     if holder := holder_of(run.lock):
         what, why = f"a run named {run.name!r} is already active", str(holder)
@@ -105,7 +105,7 @@ def _no_run(run: RunPaths, free: str) -> UsageError:
         newest = shown(saved[-1])
         fix = (
             "restore a copy of that file to continue it, or start from its "
-            f"networks:\n{run.beginning(free, init_from=newest)}\n{fix}"
+            f"networks:\n{run.new_run_command(free, init_from=newest)}\n{fix}"
         )
     else:
         why = "it is not a run, since it has no config.yaml: a run is starting, or its start was cut off"

@@ -19,7 +19,7 @@ class _Below:
         self._name = name
 
     def __get__(self, run: RunPaths, owner: type[RunPaths] | None = None) -> Path:
-        """Return its path."""
+        """Return the path of the file or folder of a run."""
         return run.path / self._name
 
 
@@ -30,7 +30,7 @@ class RunPaths:
     env:      the environment's label, such as ``gym/pendulum``.
     name:     the run's own name, placeholders already replaced.
     path:     the folder.
-    argument: what the user types for the environment, for the commands shown to him.
+    argument: the environment as the user types it, for commands in messages.
     """
 
     env: str
@@ -63,7 +63,7 @@ class RunPaths:
     """All metrics as a table, one row a summary; written with every checkpoint and at the end."""
 
     metrics_jsonl = _Below("metrics.jsonl")
-    """The same, one JSON object a line, written at once."""
+    """All metrics, one JSON object a line, each written at once."""
 
     log = _Below("log")
     """Folder of TensorBoard's event files."""
@@ -111,27 +111,27 @@ class RunPaths:
 
     @property
     def of_object(self) -> bool:
-        """True if its environment was an object of Python code, for which commands have no name."""
+        """Whether the environment was passed as a Python object, which has no name for a command."""
         return self.env.startswith(OBJECT_RUNS)
 
     @property
     def in_python(self) -> str:
-        """The run in Python, with an environment that was an object as ``env``."""
+        """Python expression for the run; ``env`` stands for an environment that was passed as an object."""
         return f"asac.Run({self.shown(self.path)!r}{', env=env' * self.of_object})"
 
-    def beginning(self, name: str, **flags: str) -> str:
-        """Return what begins another run of that name: a command, or arguments in Python."""
+    def new_run_command(self, name: str, **flags: str) -> str:
+        """Return the command, or the Python arguments, for a new run of that name in the same environment."""
         if self.of_object:
             return ", ".join(f"{key}={value!r}" for key, value in {"name": name, **flags}.items())
         words = [word for key, value in flags.items() for word in (f"--{key}", value)]
         return self.training_command("-n", name, *words)
 
     def training_command(self, *flags: str) -> str:
-        """Return the same for what trains in this folder, which for some runs is a learner."""
+        """Return a command as :meth:`command`, for the program that trains here: for some runs a learner."""
         return self.command(*flags, role="learner" if self.endpoint.exists() else "")
 
     @property
     def free_name(self) -> str:
-        """A name like its own, for another run."""
+        """A free name for another run, similar to this run's."""
         names = (f"{self.name}_{n}" for n in itertools.count(2))
         return next(name for name in names if not (self.models / self.env / name).exists())

@@ -34,9 +34,9 @@ _DEEPEST = Path("x" * 200, "x" * 200)
 
 @dataclass
 class _Start:
-    """Progress of a start in the folder that it made."""
+    """Files of a start, so that a failed one can be undone."""
 
-    began: bool = False  # the folder counts as a run, and nothing is taken back any more
+    began: bool = False  # the folder counts as a run, and is not removed any more
     copied: list[Path] = field(default_factory=list)
 
 
@@ -48,7 +48,7 @@ class RunDir(RunPaths):
 
     @classmethod
     def create(cls, env: str, template: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
-        """Make the folder of a new run, no two processes the same one. Raises UsageError, StorageError."""
+        """Make the folder of a new run, which no other process can get. Raises UsageError, StorageError."""
         check_directory(models)
         parent = env_folder(env, models)
         for name in candidates(template):
@@ -85,9 +85,9 @@ class RunDir(RunPaths):
     def open(
         cls, env: str, name: str, *, models: Path = MODELS, argument: str = "", flag: str = "-n"
     ) -> RunDir:
-        """Return the folder of an existing run; ``flag`` has named it.
+        """Return the folder of an existing run. flag: by which the user has named it.
 
-        Raises StorageError, with the runs there are, without one.
+        Raises StorageError, with the names of existing runs, if there is none of that name.
         """
         if not is_run_name(name):
             check_name(name)
@@ -106,12 +106,12 @@ class RunDir(RunPaths):
             raise unknown_run(f"there is no run of {env} yet", env, "", models, argument)
         return cls.open(env, known[0], models=models, argument=argument)
 
-    def take_back(self) -> None:
-        """Remove what a start that failed has left in the folder it made, and folders that are empty then.
+    def remove_failed_start(self) -> None:
+        """Remove the files of a failed start from the folder that it made, and folders that are empty then.
 
-        Only files that a start writes, by their names, and none after :meth:`write_config`: what was trained
-        stays, whatever has become of its configuration since. The logs of a Unity player that did not start
-        stay, too, for its error names them.
+        Only files that a start writes, by their names, and none after :meth:`write_config`: trained runs
+        stay, whatever happened to their configuration since. The logs of a Unity player that did not start
+        stay, too, since its error names them.
         """
         if self._start.began:
             return
@@ -128,7 +128,7 @@ class RunDir(RunPaths):
                 folder.rmdir()
 
     def check_writable(self) -> None:
-        """Raise StorageError unless files can be made in the folder, however deep."""
+        """Raise StorageError unless files can be made in the folder, also those with the longest paths."""
         try:
             with tempfile.TemporaryFile(dir=self.path):
                 (self.path / _DEEPEST).exists()  # which fails where the path is too long
@@ -136,12 +136,12 @@ class RunDir(RunPaths):
             raise not_writable(error, self.path) from error
 
     def write_config(self, text: str) -> None:
-        """Keep the effective configuration; from then on the folder counts as a run."""
+        """Write the effective configuration; from then on the folder counts as a run."""
         write_text(self.config, text)
         self._start.began = True
 
     def write_overrides(self, overrides: Sequence[str]) -> None:
-        """Keep what the command line changed, one a line."""
+        """Write the overrides of the command line, one a line."""
         write_text(self.overrides, "".join(f"{line}\n" for line in overrides))
 
     def write_manifest(
@@ -153,10 +153,13 @@ class RunDir(RunPaths):
         spaces: Mapping[str, object] | None = None,
         init_from: Mapping[str, object] | None = None,
     ) -> None:
-        """Keep what is needed to repeat the run, and to show it.
+        """Write the facts with which the run can be repeated and shown.
 
-        begun: of :func:`~algorithm.store.provenance.start_of`; seeds: by what they seed; render_modes: of the
-        environment; spaces: of each behaviour, as JSON; init_from: checkpoint whose networks it begins with
+        begun:     from :func:`~algorithm.store.provenance.describe_start`
+        seeds:     purpose -> seed
+        render_modes: of the environment
+        spaces:    of each behaviour, as JSON
+        init_from: checkpoint whose networks the run begins with
         """
         manifest = {
             "env": self.env,
@@ -170,7 +173,7 @@ class RunDir(RunPaths):
         write_json(self.manifest, manifest)
 
     def note_resumed(self, begun: Mapping[str, object], *, step: int, overrides: Sequence[str]) -> None:
-        """Add to the manifest that the run goes on from ``step``, and to the overrides what is new.
+        """Add a resume from ``step`` to the manifest, and new overrides to theirs.
 
         begun: as in :meth:`write_manifest`
         """
@@ -180,21 +183,21 @@ class RunDir(RunPaths):
             before = read_lines(self.overrides) if self.overrides.exists() else []
             self.write_overrides([*before, *overrides])
 
-    def has_other(self, env_file: Path) -> bool:
-        """Return whether the environment's file has changed since the run was begun, or last resumed."""
+    def env_file_changed(self, env_file: Path) -> bool:
+        """Return whether the environment's file has changed since the run began, or was last resumed."""
         manifest, resumed = self._begun_and_resumed()
         known = (resumed[-1] if resumed else manifest).get("env_file")
         return isinstance(known, Mapping) and known.get("sha256") != file_state(env_file)["sha256"]
 
     @property
     def device(self) -> str:
-        """The device that was named last, when the run was begun or resumed; ``auto`` if none ever was."""
+        """The last device that the user named when the run began or was resumed; ``auto`` if none."""
         manifest, resumed = self._begun_and_resumed()
-        named = (str(one.get("device", "auto")) for one in (*reversed(resumed), manifest))
+        named = (str(begun.get("device", "auto")) for begun in (*reversed(resumed), manifest))
         return next((name for name in named if name != "auto"), "auto")
 
     def _begun_and_resumed(self) -> tuple[dict[str, object], list[dict[str, object]]]:
-        """Read the manifest, and its entries for each time the run was resumed. Raises StorageError."""
+        """Read the manifest; return it and its entries for each resume. Raises StorageError."""
         manifest = read_json(self.manifest)
         resumed = manifest.get("resumed", [])
         if not isinstance(resumed, list) or not all(isinstance(each, dict) for each in resumed):
@@ -207,7 +210,7 @@ class RunDir(RunPaths):
         return manifest, resumed
 
     def copy_nn(self, source: Path, name: str) -> None:
-        """Keep the user's networks as they are now. name: as in the task's folder, below which they lie."""
+        """Copy the user's file of networks. name: path of the copy, as below the task's folder."""
         try:
             source_bytes = source.read_bytes()
         except OSError as error:
@@ -222,8 +225,8 @@ class RunDir(RunPaths):
 
     @property
     def init_from(self) -> object:
-        """Checkpoint of another run whose networks it has begun with; None without one."""
-        with contextlib.suppress(StorageError):  # a damaged manifest is told where it is needed
+        """Checkpoint of another run whose networks this run began with; None without one."""
+        with contextlib.suppress(StorageError):  # a damaged manifest is reported where it is needed
             return read_json(self.manifest).get("init_from")
         return None
 
@@ -232,5 +235,5 @@ class RunDir(RunPaths):
         write_json(self.result, cast("Mapping[str, object]", finite_or_null(result)))
 
     def read_result(self) -> dict[str, object]:
-        """Read what ``write_result`` wrote. Raises StorageError."""
+        """Read ``result.json``. Raises StorageError."""
         return read_json(self.result)

@@ -12,8 +12,8 @@ from algorithm.config.locate import find_env
 from algorithm.config.schema import NetConfig
 from algorithm.config.yaml_io import write_yaml
 from algorithm.core.errors import COMMON_BLOCK
+from algorithm.store.follow_up_commands import PAST_SUCCESS
 from algorithm.store.lock import RunLock
-from algorithm.store.offers import PAST_SUCCESS
 from ds.cluster.command import connected, say
 from ds.cluster.plan import ClusterPlan, CommandRoles, make_secrets
 from ds.cluster.process import Crew, RestartRule

@@ -13,7 +13,7 @@ from algorithm.app.cli.parsing import parse_args
 from algorithm.app.command import guarded
 from algorithm.app.console.live import LiveConsole
 from algorithm.core.errors import EnvError, visible
-from algorithm.store.offers import playing_commands
+from algorithm.store.follow_up_commands import playing_commands
 from algorithm.store.rundir import RunDir
 from main import main
 from tests.console.test_console import Terminal, plain

@@ -72,7 +72,7 @@ def readers(folder: Path):
     opened, warned = RunDir.open("task", "a"), list[str]()
     yield lambda: write_report(opened)
     yield lambda: load_config_file(folder / "config.yaml")
-    yield lambda: opened.has_other(Path(__file__))
+    yield lambda: opened.env_file_changed(Path(__file__))
     yield lambda: opened.note_resumed({}, step=1, overrides=["a.b=1"])
     yield lambda: opened.read_result()
     yield lambda: RunLock(folder / "run.lock", notice=warned.append).__enter__().release()

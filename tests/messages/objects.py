@@ -27,7 +27,7 @@ from algorithm.env.registry import missing_object
 from algorithm.run.callbacks import Training, _checked
 from algorithm.run.counters import Counters
 from algorithm.run.signals import StopRequest
-from algorithm.store.offers import going_on, playing_commands
+from algorithm.store.follow_up_commands import playing_commands, resume_command
 from algorithm.store.rundir import RunDir
 from tests.extras.onnx.policies import agent_of
 from tests.toys_objects import Handle, Several, Shared, Walk
@@ -85,8 +85,8 @@ def messages() -> Iterator[tuple[str, str]]:
     run = RunDir("object/Walk", "a", Path("models/object/Walk/a").absolute(), "object/Walk")
     further = ("--max_step=200", "--max_iter=8", "-o", "base_config.stop_at_return=null")
     commands = [
-        going_on(run, *further[:1]),
-        going_on(run, *further),
+        resume_command(run, *further[:1]),
+        resume_command(run, *further),
         *playing_commands(run, ["rgb_array"]).values(),
     ]
     yield "commands", "\n".join(commands)

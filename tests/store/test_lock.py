@@ -169,13 +169,13 @@ def test_who_of_this_machine_lives(path):
     with subprocess.Popen(["sleep", "60"]) as process:
         started = psutil.Process(process.pid).create_time()
         holder = changed(Holder.me(), pid=process.pid, started=started)
-        assert holder.lives and not changed(holder, started=1e9).lives
+        assert holder.is_running and not changed(holder, started=1e9).is_running
         path.write_text(holder.text)  # and the file of its kernel lock was removed
         assert f"kill {process.pid}" in refused(path) and path.read_text() == holder.text
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert not holder.lives
-    assert not holder.lives and changed(holder, host="elsewhere").lives
+        assert not holder.is_running
+    assert not holder.is_running and changed(holder, host="elsewhere").is_running
 
 
 def forged(**changes: object) -> str:

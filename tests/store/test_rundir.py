@@ -24,7 +24,7 @@ from algorithm.store.names import (
     expand_name,
     run_names,
 )
-from algorithm.store.provenance import start_of
+from algorithm.store.provenance import describe_start
 from algorithm.store.rundir import RunDir
 
 
@@ -46,7 +46,7 @@ def test_a_new_run_lies_below_models_and_what_is_written_can_be_read(here):
     assert run.command("--run", "-n", "a b") == "python main.py '../my tasks/mine' --run -n 'a b'"
     run.write_overrides(["sac_config.seed=1", "a.b=2"])
     assert run.overrides.read_text() == "sac_config.seed=1\na.b=2\n"
-    run.write_manifest(start_of(["main.py", "e"]), seeds={"run": 7})
+    run.write_manifest(describe_start(["main.py", "e"]), seeds={"run": 7})
     manifest = read_json(run.manifest)
     assert manifest["arguments"] == ["main.py", "e"] and manifest["seeds"] == {"run": 7}
     run.write_result({"last_eval": {"mean": float("nan"), "ci95": float("inf"), "returns": (1.0,)}})
@@ -76,7 +76,7 @@ def test_commands_work_from_where_the_user_is(here, monkeypatch, typed, shown):
 def test_another_folder_of_all_runs_is_in_every_command(here):
     other = {"models": Path("all runs")}
     (here / "all runs").mkdir()
-    RunDir.create("gym/pendulum", "first", **other).take_back()
+    RunDir.create("gym/pendulum", "first", **other).remove_failed_start()
     assert list(here.iterdir()) == [here / "all runs"], "the user's own folder stays"
     run = RunDir.create("gym/pendulum", "first", **other)
     run.write_config("{}")
@@ -135,15 +135,15 @@ def test_a_failed_start_removes_what_it_made_by_name_and_nothing_else(here):
     networks.write_text("")
     run.copy_nn(networks, "sub/nn.py")
     run.write_overrides(["a.b=1"])
-    run.write_manifest(start_of(["main.py", "e"]), seeds={"run": 7})
+    run.write_manifest(describe_start(["main.py", "e"]), seeds={"run": 7})
     (run.path / "notes.txt").write_text("somebody else's")
-    run.take_back()
+    run.remove_failed_start()
     assert [path.name for path in run.path.iterdir()] == ["notes.txt"]
     (run.path / "notes.txt").unlink()
-    run.take_back()
+    run.remove_failed_start()
     assert not (here / "models").exists()
     kept = made("kept")
-    kept.take_back()
+    kept.remove_failed_start()
     assert kept.config.exists(), "it had begun"
 
 
@@ -151,7 +151,7 @@ def test_the_log_of_a_player_that_did_not_start_stays_and_takes_no_name(here):
     run = RunDir.create("a/c", "x")
     run.players.mkdir()
     (run.players / "train-0.log").write_text("why")
-    run.take_back()
+    run.remove_failed_start()
     assert (run.players / "train-0.log").exists()
     RunDir.check_free("a/c", "x")
 

@@ -258,7 +258,7 @@ def holder_of(lock: Path) -> Holder | None:
 
 def state_of(holder: Holder) -> str:
     """Return what the process of a lock says of a run or a population."""
-    return f"still running, {holder}" if holder.lives else "killed"
+    return f"still running, {holder}" if holder.is_running else "killed"
 
 
 def lookup(value: object, *path: str) -> object:

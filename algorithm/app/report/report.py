@@ -20,7 +20,13 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted, duration, info_rows, plus_minus, short
 from algorithm.env.parameters.config import lessons_by_name
 from algorithm.run.evaluation.statistics import INTERVAL
-from algorithm.store.offers import PAST_PATIENCE, PAST_SUCCESS, curves_of, going_on, playing_commands
+from algorithm.store.follow_up_commands import (
+    PAST_PATIENCE,
+    PAST_SUCCESS,
+    playing_commands,
+    resume_command,
+    tensorboard_command,
+)
 from algorithm.store.rundir import RunDir
 
 PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "Film an episode"}
@@ -189,9 +195,9 @@ def command_list(facts: Facts) -> list[tuple[str, str]]:
     again = ("Train it again with the same seed, under a new name", _same_training(facts))
     return [
         *([] if run.of_object else [again]),
-        ("Continue it", going_on(run, *_further(facts))),
+        ("Continue it", resume_command(run, *_further(facts))),
         *((PURPOSES[purpose], command) for purpose, command in playing.items()),
-        ("All curves", curves_of(run)),
+        ("All curves", tensorboard_command(run)),
     ]
 
 

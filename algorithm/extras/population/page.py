@@ -27,8 +27,8 @@ from algorithm.core.wording import counted, listed
 from algorithm.extras.population.drift import drifts
 from algorithm.extras.standings.experiments import Experiment, behaviours_of
 from algorithm.run.evaluation.statistics import INTERVAL
+from algorithm.store.follow_up_commands import playing_commands
 from algorithm.store.names import LINEAGE, is_name
-from algorithm.store.offers import playing_commands
 from algorithm.store.rundir import RunDir
 
 _MOST_MARKS = 50

@@ -34,7 +34,7 @@ from algorithm.run.signals import StopRequest
 from algorithm.store.files import finite_or_null, write_json, write_text
 from algorithm.store.lock import RunLock
 from algorithm.store.names import STUDY, directory_flags, env_folder, expand_name, study_names
-from algorithm.store.provenance import start_of
+from algorithm.store.provenance import describe_start
 from algorithm.store.rundir import RunDir
 
 SECTION = "tuned.yaml"
@@ -73,7 +73,7 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
         "algorithm": loaded.config.algorithm,
         "given": to_value(given.without("tune_config")),
         "tune": loaded.config.tune_config.model_dump(mode="json"),
-        **start_of(sys.argv, device=options.device),
+        **describe_start(sys.argv, device=options.device),
     }
     write_text(folder.path / SNAPSHOT, write_yaml(_snapshot(loaded)))
     write_json(folder.path / STUDY, facts)

@@ -152,7 +152,7 @@ class StudyRun:
         holder = None
         with suppress(OSError, ValueError):
             holder = Holder.read(read_text(self.run.lock))
-        return holder is not None and not holder.is_elsewhere and holder.lives
+        return holder is not None and not holder.is_elsewhere and holder.is_running
 
     def _start(self) -> subprocess.Popen[bytes]:
         plan, run = self._plan, self.run

@@ -52,14 +52,14 @@ from algorithm.store.files import json_text, make_folder, write_durably
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The content of one checkpoint.
+    """The content of a checkpoint that is to be written.
 
     step:    environment steps taken
-    tensors: file stem (``model``, ``<behaviour>/model``, ``run``) → names → values; views and shared memory
-        are fine, and numbers and booleans of any dtype
+    tensors: file stem (``model``, ``<behaviour>/model``, ``run``) → names → values of any numeric dtype;
+        views and shared memory are allowed
     state:   strict JSON with string keys
     replays: level ("" or ``<behaviour>``) → replay
-    trained: file stem → those of its tensors that an optimiser trains; said in the file's header
+    trained: file stem → names of its tensors that an optimiser trains; written to the file's header
     """
 
     step: int
@@ -71,7 +71,7 @@ class Snapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """The content of a checkpoint without its replays, on the CPU.
+    """The content of a checkpoint that was read, without its replays, on the CPU.
 
     path:    its folder.
     step:    environment steps taken.
@@ -87,7 +87,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class SaveCost:
-    """Cost and place of a checkpoint. replay_bytes: the part of ``bytes_written`` that went into segments."""
+    """Cost and path of a checkpoint. replay_bytes: share of ``bytes_written`` for segments of replays."""
 
     seconds: float
     bytes_written: int
@@ -96,10 +96,10 @@ class SaveCost:
 
 
 def save_checkpoint(root: Path, replays: Path, snapshot: Snapshot) -> SaveCost:
-    """Write a checkpoint; one of the same step is there until the new one is.
+    """Write a checkpoint; an older one of the same step stays until the new one is complete.
 
     root, replays: folders of the checkpoints and of the replays' segments
-    Raises StorageError, with nothing changed; ValueError or TypeError for what cannot be written.
+    Raises StorageError, with nothing changed; ValueError or TypeError for a content that cannot be written.
     """
     started = time.perf_counter()
     _check_keys(snapshot.state, "state")
@@ -132,7 +132,7 @@ def save_checkpoint(root: Path, replays: Path, snapshot: Snapshot) -> SaveCost:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint, every byte verified. Raises StorageError, naming the file and what is wrong."""
+    """Read a checkpoint, every byte verified. Raises StorageError with the file and its fault."""
     manifest = read_manifest(path)
     tensors = {}
     for name, entry in manifest.files.items():
@@ -157,11 +157,11 @@ def check_replay(path: Path, replays: Path) -> None:
 
 
 def load_replay(path: Path, replays: Path, level: str, replay: ReplayBuffer) -> bool:
-    """Let ``replay`` go on from the one that the checkpoint ``path`` holds, every byte verified.
+    """Load a replay from the checkpoint ``path``, every byte verified, so that ``replay`` continues it.
 
     replays: folder of the segments
-    level:   that of the behaviour, or empty
-    Returns False, with nothing changed, if the checkpoint has no replay. Raises StorageError for damage, and
+    level:   folder level of the behaviour, or empty
+    Return False, with nothing changed, if the checkpoint has no replay. Raises StorageError for damage, and
     ValueError for a replay that does not fit (see :meth:`ReplayBuffer.load_state`).
     """
     manifest = read_manifest(path)
@@ -211,7 +211,7 @@ def _check_keys(value: object, where: str) -> None:
 def _write_draft(
     draft: Path, step: int, files: Mapping[str, bytes], replays: Mapping[str, WrittenReplay]
 ) -> int:
-    """Everything but the segments; returns how many bytes."""
+    """Write all files of a checkpoint but the segments; return the number of bytes."""
     if draft.exists():
         shutil.rmtree(draft)
     listed = {name: Entry.of(data) for name, data in files.items()}

@@ -1,4 +1,4 @@
-"""Folders of checkpoints in that of a run: which there are, what can be removed."""
+"""Folders of checkpoints in that of a run: listing and removal."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _DAMAGED = ".damaged"
 
 
 def checkpoint_of(root: Path, step: int) -> Path:
-    """Return the folder that the checkpoint of ``step`` has, or would have."""
-    found = _folders(root).get(step)
-    return found[-1] if found else root / f"step_{step:09d}"
+    """Return the folder of the checkpoint of ``step``, or the one that a first checkpoint would get."""
+    folders = _folders(root).get(step)
+    return folders[-1] if folders else root / f"step_{step:09d}"
 
 
 def checkpoint_steps(root: Path) -> list[int]:
@@ -32,14 +32,14 @@ def checkpoint_steps(root: Path) -> list[int]:
 
 
 def remove_replaced(root: Path) -> None:
-    """Remove checkpoints of which there is a newer one of the same step. Raises StorageError."""
+    """Remove checkpoints that a newer one of the same step replaces. Raises StorageError."""
     for folders in _folders(root).values():
         for path in folders[:-1]:
             remove_checkpoint(path)
 
 
 def remove_drafts(root: Path) -> None:
-    """Remove what a killed process left half-written. Only for the one process that writes here."""
+    """Remove half-written checkpoints of a killed process. Only for the one process that writes here."""
     for draft in root.glob(f"{DRAFT}*"):
         shutil.rmtree(draft, ignore_errors=True)
     for folder in (root, *root.glob("step_*")):
@@ -47,10 +47,10 @@ def remove_drafts(root: Path) -> None:
 
 
 def remove_segments(root: Path, replays: Path) -> list[Path]:
-    """Remove the segments that no checkpoint in ``root`` needs; returns those that would not go.
+    """Remove the segments that no checkpoint in ``root`` needs; return those that could not be removed.
 
-    Nothing may be being written. A checkpoint whose manifest is damaged needs none: it cannot be loaded.
-    Raises StorageError, with nothing removed, for a manifest that could not be read, but may be later.
+    No checkpoint may be being written. One with a damaged manifest needs no segments: it cannot be loaded.
+    Raises StorageError, with nothing removed, if a manifest cannot be read for now.
     """
     needed = set()
     for folders in _folders(root).values():
@@ -66,16 +66,16 @@ def remove_segments(root: Path, replays: Path) -> list[Path]:
 
 
 def _folders(root: Path) -> dict[int, list[Path]]:
-    """Step → folders of its checkpoints. The last one counts: it is complete, as all are, and newer."""
-    found: dict[int, list[tuple[int, Path]]] = {}
+    """Return step → folders of its checkpoints, all complete; the last one is the newest and counts."""
+    numbered: dict[int, list[tuple[int, Path]]] = {}
     for path in root.iterdir() if root.is_dir() else ():
         if match := NAME.fullmatch(path.name):
-            found.setdefault(int(match[1]), []).append((int(match[2] or 1), path))
-    return {step: [path for _, path in sorted(paths)] for step, paths in found.items()}
+            numbered.setdefault(int(match[1]), []).append((int(match[2] or 1), path))
+    return {step: [path for _, path in sorted(paths)] for step, paths in numbered.items()}
 
 
 def free_name(root: Path, step: int) -> Path:
-    """Return a new folder for a checkpoint of ``step``; one move cannot replace a folder by another."""
+    """Return a free path for a checkpoint of ``step``: no rename can replace an existing folder."""
     last = checkpoint_of(root, step)
     if not last.exists():
         return last
@@ -84,8 +84,8 @@ def free_name(root: Path, step: int) -> Path:
     return root / f"step_{match[1]}_{int(match[2] or 1) + 1}"
 
 
-def give_up_replay(path: Path) -> None:
-    """Let a checkpoint keep its replay no longer; it stays valid without. Raises StorageError."""
+def drop_replay(path: Path) -> None:
+    """Remove the replay from a checkpoint, which stays valid without it. Raises StorageError."""
     manifest = read_manifest(path)
     if manifest.replay is not None:
         write_bytes(path / MANIFEST, replace(manifest, replay=None, segments={}).text.encode())

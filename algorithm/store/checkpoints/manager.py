@@ -21,7 +21,7 @@ from algorithm.store.checkpoints.checkpoint import (
 from algorithm.store.checkpoints.folders import (
     checkpoint_of,
     checkpoint_steps,
-    give_up_replay,
+    drop_replay,
     remove_checkpoint,
     remove_drafts,
     remove_replaced,
@@ -37,18 +37,18 @@ Replays = Literal["always", "last", "never"]
 
 
 class CheckpointManager:
-    """Saves the checkpoints of a run and removes those that need not stay.
+    """The checkpoints of a run: it saves them, and removes those that are not to be kept.
 
     The order is: the checkpoint, the file that names it, the removal of others, the removal of segments that
-    none needs any more. After a kill anywhere ``latest.json`` and ``best.json`` name complete checkpoints.
+    none needs any more. After a kill at any time ``latest.json`` and ``best.json`` name complete checkpoints.
 
     root:       folder of the checkpoints, written by no other process
     replays:    folder of the segments that they share, written by no other process
-    keep:       how many of the newest stay, at least 1
-    best:       whether the one with the best evaluation stays as well
-    milestones: the first checkpoint at or after each of these steps stays for ever
-    replay:     which of them keep the replay
-    warn:       called for what cannot be removed, and for what a resumed run leaves behind
+    keep:       number of newest checkpoints that are kept, at least 1
+    best:       whether the one with the best evaluation is kept as well
+    milestones: the first checkpoint at or after each of these steps is kept for ever
+    replay:     which checkpoints keep the replay
+    warn:       called for files that cannot be removed, and for checkpoints that a resumed run drops
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class CheckpointManager:
         return None if self._saved_step is None else checkpoint_of(self._root, self._saved_step)
 
     def has(self, step: int) -> bool:
-        """Return whether the checkpoint of ``step`` was the last one saved."""
+        """Return whether the checkpoint saved last is that of ``step``."""
         return step == self._saved_step
 
     def save(self, snapshot: Snapshot) -> SaveCost:
-        """Save a checkpoint of a step later than all before, or once more that of the last step.
+        """Save a checkpoint of a later step than all before, or again that of the last step.
 
-        Raises StorageError; everything is then as it was, and the next attempt writes what this one did not.
+        Raises StorageError, with nothing changed; the next attempt writes everything.
         """
         chosen = replace(snapshot, replays={}) if self._replay == "never" else snapshot
         cost = save_checkpoint(self._root, self._replays, chosen)
@@ -98,7 +98,7 @@ class CheckpointManager:
         return cost
 
     def is_best(self, score: float) -> bool:
-        """Return whether this is better than all before: never for NaN or where no best one is kept."""
+        """Return whether a score is better than all before; never for NaN, or if no best one is kept."""
         return score > self._best_score
 
     def mark_best(self, score: float) -> None:
@@ -110,10 +110,10 @@ class CheckpointManager:
         self._tidy()
 
     def resume(self, step: int) -> None:
-        """Go on behind ``step``; called once, before anything is saved. Raises StorageError.
+        """Continue from the checkpoint of ``step``; call it once, before any save. Raises StorageError.
 
-        ``best.json`` counts if it names a checkpoint up to there. Later checkpoints are removed, or, if they
-        are damaged, get a name that no reader takes. Half-written leftovers of a killed process are removed.
+        ``best.json`` counts if its checkpoint is not later. Later checkpoints are removed, or renamed if they
+        are damaged, so that no reader takes them. Half-written files of a killed process are removed.
         """
         remove_drafts(self._root)
         self._try(remove_replaced, self._root)
@@ -126,7 +126,7 @@ class CheckpointManager:
         self._remove_segments()
 
     def _tidy(self) -> None:
-        """Remove what need not stay."""
+        """Remove the checkpoints and replays that are not to be kept."""
         steps = checkpoint_steps(self._root)
         stay = {*steps[-self._keep :], self._best_step, *self._first_behind_milestones(steps)}
         for step in steps:
@@ -136,12 +136,12 @@ class CheckpointManager:
         remove_drafts(self._root)
         if self._replay == "last":
             for step in checkpoint_steps(self._root)[:-1]:
-                self._try(give_up_replay, checkpoint_of(self._root, step))
+                self._try(drop_replay, checkpoint_of(self._root, step))
         self._remove_segments()
 
     def _first_behind_milestones(self, steps: list[int]) -> set[int]:
         behind = ([step for step in steps if step >= milestone] for milestone in self._milestones)
-        return {found[0] for found in behind if found}
+        return {later[0] for later in behind if later}
 
     def _remove_segments(self) -> None:
         try:
@@ -198,13 +198,13 @@ class CheckpointManager:
 def find_checkpoint(
     root: Path, which: Ckpt | None = None, *, warn: Callable[[str], None], flag: str = "--ckpt "
 ) -> Checkpoint:
-    """Read a checkpoint, every byte verified.
+    """Find and read a checkpoint, every byte verified.
 
     which: a step; ``latest`` or ``best``, the one named by that file; or None, the newest one
         that is intact, whatever those files name.
-    warn:  called for every damaged checkpoint passed over. One that was asked for is never passed over.
-    flag:  what names a step, in an advice
-    Raises StorageError, with the steps there are, if there is none.
+    warn:  called for every damaged checkpoint that is skipped, which happens only for None.
+    flag:  flag or argument that names a step, for the advice
+    Raises StorageError, with the steps of all checkpoints, if there is no such one.
     """
     if which is None:
         return next(intact_checkpoints(root, warn=warn))
@@ -212,17 +212,17 @@ def find_checkpoint(
 
 
 def intact_checkpoints(root: Path, *, warn: Callable[[str], None]) -> Iterator[Checkpoint]:
-    """Yield the checkpoints that can be read, newest first, each read on demand; without their replays.
+    """Yield the intact checkpoints, newest first, without their replays; each is read when it is needed.
 
     warn: called for every damaged one.
-    Raises StorageError, with the steps there are, where none is left.
+    Raises StorageError, with the steps of all checkpoints, after the last one.
     """
     steps = checkpoint_steps(root)
     for step in reversed(steps):
         try:
             saved = load_checkpoint(checkpoint_of(root, step))
         except StorageError as error:
-            warn(passed_over(error))
+            warn(skip_warning(error))
         else:
             yield saved
     if steps:
@@ -235,13 +235,13 @@ def intact_checkpoints(root: Path, *, warn: Callable[[str], None]) -> Iterator[C
     raise _missing("there is no checkpoint", root, [], flag="")
 
 
-def passed_over(error: StorageError) -> str:
-    """Return the warning that a damaged checkpoint is passed over."""
+def skip_warning(error: StorageError) -> str:
+    """Return the warning that a damaged checkpoint is skipped."""
     return f"{_wrong(error)} · trying the one before"
 
 
 def _point_to(root: Path, pointer: str, step: int, **more: float) -> None:
-    """Let ``<pointer>.json`` name the checkpoint of ``step``, which is there. Raises StorageError."""
+    """Write ``<pointer>.json``, which names the checkpoint of ``step``. Raises StorageError."""
     write_json(root / f"{pointer}.json", {"step": step, "folder": checkpoint_of(root, step).name, **more})
 
 

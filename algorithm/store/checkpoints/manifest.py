@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint, and readers of the files it lists, which must be exactly what was written.
+"""The manifest of a checkpoint, and readers of its files, which must be exactly as they were written.
 
 A name that leads out of its folder, a symbolic link, a device, another size, another SHA-256: each is damage.
 The size is compared before anything is read; nothing that is read is ever executed.
@@ -43,19 +43,19 @@ _BLOCK = 2**20
 
 @dataclass(frozen=True)
 class Entry:
-    """A file as it was written."""
+    """Size and checksum of a file as it was written."""
 
     nbytes: int
     sha256: str
 
     @classmethod
     def of(cls, data: bytes) -> Entry:
-        """Describe a file that holds ``data``."""
+        """Return size and checksum of a file with the content ``data``."""
         return cls(len(data), hashlib.sha256(data).hexdigest())
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Entry:
-        """Parse JSON. Raises KeyError, TypeError, ValueError."""
+        """Parse :attr:`listed`. Raises KeyError, TypeError, ValueError."""
         nbytes, sha256 = value["bytes"], value["sha256"]
         if type(nbytes) is not int or nbytes < 0 or not isinstance(sha256, str):
             raise TypeError(f"{value!r:.80} is not a size and SHA-256")
@@ -63,7 +63,7 @@ class Entry:
 
     @property
     def listed(self) -> dict[str, object]:
-        """For JSON."""
+        """The entry as JSON."""
         return {"bytes": self.nbytes, "sha256": self.sha256}
 
 
@@ -83,7 +83,7 @@ class Manifest:
 
     @property
     def text(self) -> str:
-        """As JSON. The last entry is the SHA-256 of the text without it."""
+        """The manifest as JSON text. The last entry is the SHA-256 of the text without it."""
         content = {"schema": SCHEMA, "step": self.step, "files": _listed(self.files), "replay": None}
         if self.replay is not None:
             content["replay"] = {"index": self.replay.listed, "segments": _listed(self.segments)}
@@ -92,7 +92,7 @@ class Manifest:
 
 
 def is_step(value: object) -> bool:
-    """Return whether a value that was read is a step that the name of a checkpoint can hold."""
+    """Return whether a value from a file is a valid step of a checkpoint."""
     return type(value) is int and 0 <= value < 10**15
 
 
@@ -140,10 +140,10 @@ def parsed(file: Path, data: bytes) -> Any:  # noqa: ANN401 -- JSON
 def listed_blocks(
     folder: Path, name: str, entry: Entry, sizes: Iterable[int] = itertools.repeat(_BLOCK)
 ) -> Iterator[bytes]:
-    """Yield the content of the file ``name``, from a manifest, below ``folder``, in blocks of those sizes.
+    """Yield the content of a manifest's file ``name`` below ``folder``, in blocks of the given sizes.
 
-    It is used up to its end: the last step raises StorageError if the SHA-256 is another one, the first one
-    unless it is a plain file of that size, behind no link.
+    The first step raises StorageError unless it is a plain file of the right size, behind no link; the last
+    one if the SHA-256 is wrong, so the caller must iterate to the end.
     """
     path, parts, digest = folder / name, PurePosixPath(name).parts, hashlib.sha256()
     try:
@@ -151,9 +151,9 @@ def listed_blocks(
             if place.is_symlink():
                 raise damaged(place, "it is a symbolic link")
         with open_plain(path, LARGEST) as file:
-            found = os.fstat(file.fileno()).st_size
-            if found != entry.nbytes:
-                raise ValueError(f"it has {found} bytes, {entry.nbytes} were written")
+            size = os.fstat(file.fileno()).st_size
+            if size != entry.nbytes:
+                raise ValueError(f"it has {size} bytes, {entry.nbytes} were written")
             for block in itertools.takewhile(len, map(file.read, sizes)):
                 digest.update(block)
                 yield block
@@ -171,22 +171,22 @@ def read_listed(folder: Path, name: str, entry: Entry) -> bytes:
 
 
 def check_listed(folder: Path, name: str, entry: Entry) -> None:
-    """Raise StorageError unless a listed file is as it was written; it need not fit into memory."""
+    """Raise StorageError unless a listed file is as it was written; it is read in blocks."""
     for _ in listed_blocks(folder, name, entry):
         pass
 
 
 class DamagedError(StorageError):
-    """A file of a checkpoint is missing, cannot be read, or is not what was written."""
+    """A file of a checkpoint that is missing, cannot be read, or is not as it was written."""
 
 
 def damaged(where: Path, why: str) -> DamagedError:
-    """Return the error for a file of a checkpoint that is not what was written."""
+    """Return the error for a file of a checkpoint that is not as it was written."""
     return DamagedError("a checkpoint is damaged", where=where, why=why, fix="use the one of another step")
 
 
 def is_damage(error: StorageError) -> bool:
-    """Return whether a file is gone or changed; False if it could not be read, which may pass."""
+    """Return whether a file is missing or changed; False for a failed read, which may be temporary."""
     cause = error.__cause__
     return not isinstance(cause, OSError) or isinstance(cause, FileNotFoundError | NotADirectoryError)
 

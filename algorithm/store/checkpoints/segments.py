@@ -34,18 +34,18 @@ PATTERN = "seg_*.npy"
 """Pattern of all files written here."""
 
 MAX_PARTS = 1000
-"""Number of segments of one replay from which it is rewritten as one."""
+"""Number of segments of one replay from which on it is rewritten as one."""
 
 _KINDS = ("<f8", "<f4", "<i8")  # dtypes of the arrays beside the rows
 
 
 @dataclass(frozen=True)
 class WrittenReplay:
-    """One replay as a checkpoint has written it.
+    """The files of a replay in a checkpoint.
 
-    parts:   all files of its rows, those of earlier checkpoints too
-    arrays:  name → file, shape, dtype and entry of the others
-    bytes_written: into files that are new
+    parts:   segments with its rows, those of earlier checkpoints too
+    arrays:  name → file, shape, dtype and entry of each other array
+    bytes_written: bytes in files that are new
     """
 
     parts: tuple[SegmentFile, ...]
@@ -55,7 +55,7 @@ class WrittenReplay:
 
     @property
     def segments(self) -> dict[str, Entry]:
-        """Every file it consists of, by name."""
+        """All its files, by name."""
         rows = {part.file.name: Entry(part.nbytes, part.sha256) for part in self.parts}
         return rows | {file.name: entry for file, _, entry in self.arrays.values()}
 
@@ -71,7 +71,7 @@ class WrittenReplay:
 
 
 def write_replay(folder: Path, step: int, replay: ReplayBuffer) -> WrittenReplay:
-    """Write what of ``replay`` does not stand in ``folder`` yet; complete and synced. Raises OSError.
+    """Write the rows of a replay that are new or changed to ``folder``, complete and synced. Raises OSError.
 
     The caller calls :meth:`ReplayBuffer.mark_saved` once the checkpoint of ``step`` is complete.
     """
@@ -119,7 +119,7 @@ def read_array(
 ) -> ArrayChunks:
     """Read a listed ``.npy`` file of known dtype and shape, and hash it on the way.
 
-    The chunks raise StorageError, the last one at its end, if the file is not what was written.
+    Reading the chunks raises StorageError if the file is not as it was written; the last one at its end.
     """
     return ArrayChunks(dtype, shape, _chunks(folder, name, entry, dtype, shape))
 
@@ -127,14 +127,14 @@ def read_array(
 def read_replay(
     replays: Path, level: str, index: Mapping[str, Any], segments: Mapping[str, Entry], replay: ReplayBuffer
 ) -> None:
-    """Let ``replay`` go on from files.
+    """Load a replay from its files.
 
     replays:  folder of all replays
-    level:    this one's below it, or empty
+    level:    folder level of this replay below it, or empty
     index:    :attr:`WrittenReplay.index`
     segments: the files that a checkpoint lists, by name below ``replays``
-    Raises StorageError for damage, ValueError (from :meth:`ReplayBuffer.load_state`) for what does not fit,
-    LookupError or TypeError for an index that is none.
+    Raises StorageError for damage, ValueError (from :meth:`ReplayBuffer.load_state`) for a replay that does
+    not fit, LookupError or TypeError for an invalid index.
     """
     parts = []
     for row in index["rows"]:
@@ -156,7 +156,7 @@ def read_replay(
 
 
 def try_to_remove(file: Path) -> bool:
-    """Remove a file; whether it is gone."""
+    """Remove a file; return whether it is gone."""
     try:
         file.unlink(missing_ok=True)
     except OSError:

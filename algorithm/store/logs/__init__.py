@@ -1,1 +1,1 @@
-"""Metrics, on a disk that may be full for a while."""
+"""Logs of metrics, which survive a disk that is full for a while."""

@@ -35,7 +35,7 @@ class LoggedPicture(NamedTuple):
 
     @classmethod
     def of(cls, pixels: NDArray[np.uint8]) -> LoggedPicture:
-        """pixels [H, W, C]."""
+        """Return an image, from pixels [H, W, C], as PNG."""
         from PIL import Image
 
         png = io.BytesIO()
@@ -44,7 +44,7 @@ class LoggedPicture(NamedTuple):
         return cls(height, width, colours, png.getvalue())
 
     def as_json(self) -> list[int | str]:
-        """For a state; :meth:`from_json` takes it back."""
+        """Return the picture as JSON, for a state; :meth:`from_json` parses it."""
         return [*self[:3], base64.b64encode(self.png).decode("ascii")]
 
     @classmethod
@@ -55,12 +55,12 @@ class LoggedPicture(NamedTuple):
 
 
 def event_file(folder: Path, purge: int | None = None) -> RecordFile:
-    """Return a new event file of a folder, made with the first record.
+    """Return a new event file in a folder, which is created with the first record.
 
-    The package's own writer is not used: it brings gRPC and protobuf, its thread ends at the first error, and
-    it is unknown then what has been written. A row is one record, so it is whole or not there.
+    The package's own writer is not used: it requires gRPC and protobuf, its thread ends at the first error,
+    and it is unknown then which records were written. A row is one record, so it is whole or missing.
 
-    purge: a resumed run's: TensorBoard forgets what earlier files say of this step and later ones
+    purge: step of a resumed run: TensorBoard drops the points of earlier files from this step on
     """
     stamps = [path.name.split(".")[3] for path in folder.glob(EVENT_FILES)]  # read in their order
     stamp = max([int(time.time()), *(int(before) + 1 for before in stamps if before.isdigit())])
@@ -82,7 +82,7 @@ def event_of(step: int, row: Mapping[str, float | LoggedPicture]) -> bytes:
         elif math.isfinite(value):
             single = ctypes.c_float(value).value  # beyond its range infinity
             values.append(tag + _key(2, _FLOAT) + struct.pack("<f", single))
-    return _record(step, _bytes(_SUMMARY, b"".join(_bytes(1, one) for one in values))) if values else b""
+    return _record(step, _bytes(_SUMMARY, b"".join(_bytes(1, value) for value in values))) if values else b""
 
 
 _DOUBLE, _BYTES, _FLOAT = 1, 2, 5
@@ -93,7 +93,7 @@ _SESSION_START = 1
 
 
 def _record(step: int, content: bytes) -> bytes:
-    """Return an event with a field as a record: its length, the event, and a checksum behind each."""
+    """Return an event with a content as a record: length, event, and a checksum behind each."""
     event = _key(1, _DOUBLE) + struct.pack("<d", time.time()) + (_number(2, step) if step else b"") + content
     length = struct.pack("<Q", len(event))
     return length + _checksum(length) + event + _checksum(event)
@@ -132,7 +132,7 @@ _TABLE = tuple(_table())
 
 
 def _checksum(data: bytes) -> bytes:
-    """Return CRC-32C, rotated and shifted as TFRecord has it."""
+    """Return the CRC-32C of data, rotated and shifted as in TFRecord files."""
     value = 0xFFFFFFFF
     for byte in data:
         value = _TABLE[(value ^ byte) & 0xFF] ^ value >> 8

@@ -20,7 +20,16 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.store.files import write_text
 from algorithm.store.logs.events import EVENT_FILES, LoggedPicture, event_file, event_of
 from algorithm.store.logs.registry import check_known
-from algorithm.store.logs.rows import MOST, RecordFile, Row, csv_table, cut_back, json_line, naming, parse_row
+from algorithm.store.logs.rows import (
+    MOST,
+    RecordFile,
+    Row,
+    csv_table,
+    cut_back,
+    json_line,
+    metrics_errors,
+    parse_row,
+)
 from algorithm.store.logs.upload import Upload
 from algorithm.store.names import behaviour_level
 
@@ -40,10 +49,10 @@ class MetricsLogger:
 
     log: folder for TensorBoard's event files, one level deeper per named behaviour.
     csv, jsonl: files that must not exist yet; a named behaviour's columns are ``<behaviour>/<metric>``.
-    warn: called when rows cannot be written, and when they could be after all.
-    state: of another logger with the same files, to go on from there: what it wrote later is dropped, in
+    warn: called when rows cannot be written, and when they could be written later.
+    state: of another logger with the same files, to continue from: rows written after it are dropped, in
         TensorBoard by a purge.
-    upload: of the rows, beyond this machine
+    upload: receiver of the rows on another machine
     Raises StorageError if the files cannot be created, or be cut back to ``state``.
     """
 
@@ -70,11 +79,11 @@ class MetricsLogger:
         self._purge: int | None = None
         self._table_error: StorageError | None = None
         self._failing = False
-        with naming(log):
+        with metrics_errors(log):
             log.mkdir(exist_ok=True)
         if state is None:
             for file in (csv, jsonl):
-                with naming(file):
+                with metrics_errors(file):
                     file.open("xb").close()
         else:
             self._take_over(state)
@@ -83,7 +92,7 @@ class MetricsLogger:
             upload.start(None if state is None else state.get("wandb"), _rows_of(jsonl))
 
     def is_closed(self, step: int) -> bool:
-        """Return whether nothing can be written for ``step`` any more."""
+        """Return whether the row of ``step`` is committed, so that nothing can be added to it."""
         return step <= self._closed_step
 
     def write(self, step: int, values: Mapping[str, float], *, behaviour: str = DEFAULT_BEHAVIOUR) -> None:
@@ -127,9 +136,9 @@ class MetricsLogger:
         self._report_failure()
 
     def state(self) -> dict[str, object]:
-        """State of another logger that goes on from here, as strict JSON; flushes committed rows to the disk.
+        """Flush committed rows to disk; return the state to continue from, as strict JSON.
 
-        Rows that still wait for the disk are not in it.
+        Rows that still wait for the disk are not part of it.
         """
         for file in self._files:
             file.sync()
@@ -147,7 +156,7 @@ class MetricsLogger:
         }
 
     def close(self) -> None:
-        """Commit the row and make a last attempt for those that wait; may be called twice."""
+        """Commit the row, and try once more to write rows that wait; may be called twice."""
         self.flush()
         self._write_table()
         self._report_failure()
@@ -168,8 +177,8 @@ class MetricsLogger:
             self._upload.write(self._step, row)
         everything: Mapping[tuple[str, str], float | LoggedPicture] = {**self._pending, **self._pictures}
         for behaviour in dict.fromkeys(behaviour for behaviour, _ in self._pending):
-            own = {name: value for (whose, name), value in everything.items() if whose == behaviour}
-            self._events_of(self._log / behaviour_level(behaviour)).write(event_of(self._step, own))
+            of_behaviour = {name: value for (whose, name), value in everything.items() if whose == behaviour}
+            self._events_of(self._log / behaviour_level(behaviour)).write(event_of(self._step, of_behaviour))
         self._pending = {}
         self._pictures = {}
 
@@ -191,7 +200,7 @@ class MetricsLogger:
         return self._events[folder]
 
     def _take_over(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, with all files cut back to it."""
+        """Continue from a state, and cut all files back to it."""
         self._closed_step = state["closed_step"]
         self._step = state["step"]
         self._purge = self._closed_step + 1
@@ -208,8 +217,8 @@ class MetricsLogger:
 
     def _report_failure(self) -> None:
         """Warn when writing begins to fail, and when it works again."""
-        found = (*(file.error for file in self._files), self._table_error)
-        error = next((error for error in found if error is not None), None)
+        errors = (*(file.error for file in self._files), self._table_error)
+        error = next((error for error in errors if error is not None), None)
         if error and not self._failing:
             self._warn(f"{error.line} · training continues, the rows wait in memory")
         if self._failing and not error:
@@ -218,7 +227,7 @@ class MetricsLogger:
 
 
 def read_metrics(path: Path) -> dict[str, list[float]]:
-    """Columns of a ``metrics.jsonl``, ``step`` among them; NaN where a row has no value.
+    """Return the columns of a ``metrics.jsonl``, ``step`` among them; NaN where a row has no value.
 
     A last line without its end, from a killed run, is left out. Raises StorageError.
     """
@@ -242,21 +251,21 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
 
 
 def _rows_of(jsonl: Path) -> Iterator[tuple[int, Row]]:
-    """Yield the rows of a ``metrics.jsonl``, which is not read before the first one is asked for."""
+    """Yield the rows of a ``metrics.jsonl``, which is opened with the first one."""
     columns = read_metrics(jsonl)
     for step, *values in zip(*columns.values(), strict=True):
         yield int(step), dict(zip(list(columns)[1:], values, strict=True))
 
 
 def write_table(csv: Path, jsonl: Path) -> None:
-    """Replace the table by the rows of ``jsonl``. Raises StorageError, with the table unchanged."""
+    """Replace the table ``csv`` by the rows of ``jsonl``. Raises StorageError, with the table unchanged."""
     text = csv_table(read_metrics(jsonl))
-    with naming(csv):
+    with metrics_errors(csv):
         write_text(csv, text)
 
 
 class Rate:
-    """Events per second over the last ``window_s`` seconds of a clock."""
+    """Rate of events per second over the last ``window_s`` seconds of a clock."""
 
     def __init__(self, window_s: float = 20.0, *, clock: Callable[[], float]) -> None:
         self._window_s = window_s

@@ -1,4 +1,4 @@
-"""Names of all metrics, with their meaning: that of ``docs/metrics.md``, as a test sees to."""
+"""Names of all metrics with their meanings, which a test compares with ``docs/metrics.md``."""
 
 from __future__ import annotations
 
@@ -54,23 +54,23 @@ _OF_ALL: Mapping[str, str] = {
 }
 
 METRICS: Mapping[str, str] = {**_OF_EPISODES, **families.metrics(), **_OF_ALL}
-"""Metric name -> meaning, of everything that a run may log, but for what a simulator records itself."""
+"""Metric name -> meaning, for all metrics but those with a prefix in :data:`RECORDED`."""
 
 LESSONS = "lesson/"
-"""First part of the names of the numbers of lessons."""
+"""Prefix of the metrics with the numbers of lessons."""
 
 ROLLOUT_INFOS, EVAL_INFOS = "rollout/info/", "eval/info/"
-"""First parts of the names of numbers from the infos of environments."""
+"""Prefixes of metrics from the infos of environments."""
 
 CALLBACKS = "callback/"
-"""First part of the names of what callbacks log."""
+"""Prefix of the metrics that callbacks log."""
 
 RECORDED = ("unity/", LESSONS, "param/", PLUGIN_METRICS, ROLLOUT_INFOS, EVAL_INFOS, CALLBACKS)
-"""First parts of the names of what others record: simulators, parameters, plug-ins, callbacks."""
+"""Prefixes of metrics with free names: from simulators, parameters, plug-ins, infos and callbacks."""
 
 
 def check_known(name: str) -> None:
-    """Raise ValueError for a name that no metric has."""
+    """Raise ValueError for an unknown name of a metric."""
     if name in METRICS or name.startswith(RECORDED):
         return
     close = difflib.get_close_matches(name, METRICS, n=1)

@@ -24,12 +24,12 @@ Row = Mapping[str, float]
 
 
 class RecordFile:
-    """A file of whole records. Those that a full disk does not take wait in memory for the next attempt.
+    """A file of whole records. Records that a full disk refuses wait in memory for the next attempt.
 
-    begun: the file is there and is never made anew; else it is made with the first record, its folder too,
-           but not those above: a run that was moved away is not begun again
-    head:  in front of the first record
-    error: that of the last attempt; None if it succeeded
+    begun: the file exists and is never created again; else it is created with the first record, in a new
+           folder if need be, but without the folders above: a run that was moved away is not begun again
+    head:  bytes in front of the first record
+    error: error of the last attempt; None if it succeeded
     """
 
     def __init__(self, path: Path, *, begun: bool, head: bytes = b"") -> None:
@@ -46,17 +46,17 @@ class RecordFile:
         return len(self._waiting)
 
     def write(self, record: bytes) -> None:
-        """Write the record after all that wait."""
+        """Write a record, after all records that wait."""
         self._waiting.append(self._head + record)
         self._head = b""
         self.retry()
 
     def retry(self) -> None:
-        """Write what waits, as far as possible."""
+        """Write the records that wait, as far as possible."""
         self._attempt(self._write_waiting)
 
     def sync(self) -> None:
-        """Write what waits, and flush it to the disk."""
+        """Write the records that wait, and flush the file to the disk."""
         self.retry()
         if self.error is None:
             self._attempt(self._file.sync)
@@ -73,7 +73,7 @@ class RecordFile:
     def _attempt(self, act: Callable[[], None]) -> None:
         self.error = None
         try:
-            with naming(self.path):
+            with metrics_errors(self.path):
                 act()
         except StorageError as error:
             self.error = error
@@ -97,15 +97,15 @@ def parse_row(line: str) -> dict[str, float]:
 
 
 def read_points(path: Path, metric: str) -> list[tuple[int, float]]:
-    """Return step and value of every row that has a metric: its mean over behaviours, NaN if one has none.
+    """Return (step, value) of every row with a metric: its mean over behaviours, NaN if one has no number.
 
-    For files that are being written: one that is not there yet has no rows, and a torn line is left out.
+    Suits files that are being written: a missing one has no rows, and a torn line is left out.
     """
     try:
         lines = read_text(path, MOST).splitlines()
     except (OSError, ValueError):
         return []
-    found = []
+    points = []
     for line in lines:
         if f'{metric}"' not in line:
             continue
@@ -115,15 +115,15 @@ def read_points(path: Path, metric: str) -> list[tuple[int, float]]:
             continue
         values = [value for name, value in row.items() if name == metric or name.endswith(f"/{metric}")]
         if values:
-            found.append((int(row["step"]), math.fsum(values) / len(values)))
-    return found
+            points.append((int(row["step"]), math.fsum(values) / len(values)))
+    return points
 
 
 def cut_back(path: Path, last: int, warn: Callable[[str], None]) -> None:
     """Cut a ``metrics.jsonl`` back to its rows up to the step ``last``. Raises StorageError.
 
     Rows that cannot be parsed are dropped as well, with a warning; a last line without its end was torn by a
-    kill. A file that is gone begins anew, with a warning.
+    kill. A missing file begins anew, with a warning.
     """
     try:
         lines = read_bytes(path, MOST).decode("utf-8", "replace").split("\n")[:-1]
@@ -162,8 +162,8 @@ def csv_table(columns: Mapping[str, Sequence[float]]) -> str:
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Turn errors of the operating system into StorageErrors about metrics at ``path``."""
+def metrics_errors(path: Path) -> Iterator[None]:
+    """Convert errors of the operating system in the block to StorageErrors about metrics at ``path``."""
     try:
         yield
     except OSError as error:

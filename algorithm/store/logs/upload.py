@@ -1,4 +1,4 @@
-"""Uploads of a run's rows, beyond this machine; the extra ``wandb`` makes them."""
+"""Uploads of a run's metrics to another machine; the extra ``wandb`` makes them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from algorithm.store.logs.rows import Row
 
 
 class Upload(Protocol):
-    """Rows on their way to others. What fails costs a warning, never the run."""
+    """Upload of rows of metrics. A failure causes a warning, and never ends the run."""
 
     def start(self, state: Mapping[str, Any] | None, rows: Iterable[tuple[int, Row]]) -> None:
-        """Begin, or go on from a state; send the rows so far that are missing there."""
+        """Begin, or continue from a state; send the rows so far that the other side lacks."""
 
     def write(self, step: int, row: Row) -> None:
         """Send a row."""
 
     def state(self) -> dict[str, object]:
-        """State of an upload that goes on."""
+        """Return the state from which a later upload can continue."""
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining rows, and end the upload."""
 
 
 def require_upload(config: WandbConfig) -> None:
-    """Raise UsageError if the configuration names a project and nothing can send rows to it."""
+    """Raise UsageError if the configuration names a project, and W&B is not installed."""
     if config.project is not None:
         extra("require_wandb")(config)

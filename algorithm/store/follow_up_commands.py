@@ -1,4 +1,4 @@
-"""Commands that go on with a run, evaluate, watch and film it, where they work. Imports no torch."""
+"""Commands to show after a run: resume, evaluate, watch, film, curves. Imports no torch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from algorithm.store.rundir import RunDir
 
 PAST_SUCCESS = ("-o", "base_config.stop_at_return=null")
-"""Flags with which a training goes on that success has ended."""
+"""Flags to resume a training that ``stop_at_return`` has ended."""
 
 
 PAST_PATIENCE = ("-o", "base_config.stop_without_improvement=-1")
-"""The same for one that has ended since evaluations became no better."""
+"""Flags to resume a training that ``stop_without_improvement`` has ended."""
 
 
 def playing_commands(
@@ -23,12 +23,12 @@ def playing_commands(
     episodes: int = 10,
     variable: str = "",
 ) -> dict[str, str]:
-    """Return purpose -> command: evaluate, watch and film the run's best networks.
+    """Return purpose -> command, for the run's best networks: evaluate, and watch and film where possible.
 
     render_modes: of the environment
-    display:      a window can be opened
-    episodes:     of the evaluation
-    variable:     of the run in Python, for calls instead of commands; an object's run has calls alone
+    display:      whether a window can be opened
+    episodes:     number for the evaluation
+    variable:     name of the run in Python, for calls instead of commands; runs of objects always have calls
     """
     if variable or run.of_object:
         return {"evaluate": f"{variable or run.in_python}.evaluate({episodes})"}
@@ -41,25 +41,29 @@ def playing_commands(
     return {purpose: run.command("-n", run.name, flag, *best) for purpose, flag in flags.items()}
 
 
-def curves_of(run: RunDir) -> str:
-    """Return the command that shows curves by the names of their runs, beside those of the same task."""
+def tensorboard_command(run: RunDir) -> str:
+    """Return the command that shows the curves of the run, and of all others of its task."""
     return shlex.join(["tensorboard", "--logdir", run.shown(run.path.parent)])
 
 
-def going_on(run: RunDir, *flags: str, variable: str = "") -> str:
-    """Return the command that goes on with a run; flags: beyond the end that it had; variable: as above."""
+def resume_command(run: RunDir, *flags: str, variable: str = "") -> str:
+    """Return the command that resumes a run.
+
+    flags:    that move the end which the run has reached
+    variable: as for :func:`playing_commands`
+    """
     if variable or run.of_object:
         return f"{variable or run.in_python}.resume({_arguments(flags)})"
     return run.training_command("-n", run.name, "--resume", *flags)
 
 
 def can_be_watched(render_modes: Sequence[str], *, display: bool) -> bool:
-    """Return whether ``--watch`` would open a window."""
+    """Return whether ``--watch`` can show the environment. display: a window can be opened."""
     return display and "human" in render_modes
 
 
 def _arguments(flags: Sequence[str]) -> str:
-    """Return flags, and keys behind ``-o``, as arguments of ``resume`` in Python."""
+    """Convert flags, and keys behind ``-o``, to arguments of ``resume`` in Python."""
     pairs = [flag.removeprefix("--").split("=") for flag in flags if "=" in flag]
     steps = [f"max_step={value}" for key, value in pairs if key == "max_step"]
     others = {key: value for key, value in pairs if key != "max_step"}
