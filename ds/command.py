@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from algorithm.app.cli.completion import complete
 from algorithm.app.cli.ds import DistributedOptions, distributed_parser, parse_distributed
-from algorithm.app.command import Command, guarded, interruptible_imports, prepare_process, say
+from algorithm.app.command import Command, guarded, interruptible_imports, prepare_process, print_line
 from algorithm.core.extras import needs
 from algorithm.env.pool.process_exit import exit_process
 from algorithm.store.names import check_directory, run_names
@@ -46,7 +46,7 @@ def _command(options: DistributedOptions) -> Command:
     from algorithm.config.locate import find_env
 
     label = find_env(options.train.env).label
-    say(options.train, f"{label}, {options.role}: loading torch")
+    print_line(options.train, f"{label}, {options.role}: loading torch")
     with interruptible_imports():
         if options.role == "actor":
             from ds.actor import act as begin

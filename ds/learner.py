@@ -194,7 +194,7 @@ class RemoteRuntime(Runtime):
         self._publisher.publish_if_due()
         for line in self._actors.news():
             self._faults.console.message(line)
-        self._faults.of_actors(*self._actors.take_faults())
+        self._faults.add_actor_counts(*self._actors.take_faults())
 
     def _make_terms(self) -> Terms:
         loaded = self._loaded

@@ -22,7 +22,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import asac
 from algorithm.app.command import main
-from algorithm.app.given import played_in
+from algorithm.app.env_arguments import env_to_play
 from algorithm.env.objects import EnvObject
 from algorithm.env.toys.exploration import ToyBits
 from algorithm.extras.check.context import CheckLimits
@@ -284,7 +284,7 @@ def test_a_vector_environment_with_goals_trains_without_hindsight():
 
 def test_a_task_that_is_played_in_by_name_brings_no_wrappers():
     """A run wraps it in its own."""
-    assert "RepeatAction" not in str(played_in("gym/mountain_car").evaluate())
+    assert "RepeatAction" not in str(env_to_play("gym/mountain_car").evaluate())
 
 
 # ---- an agent to hold

@@ -1,4 +1,4 @@
-"""An agent to hold: it learns again and again, acts, is evaluated and saved."""
+"""The agent of ``import asac``, an object that learns, acts, is evaluated and saved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from typing_extensions import Self, override
 
 from algorithm.app.cli.flag_types import is_export, is_graph
-from algorithm.app.given import AlgorithmName, Device, EnvLike, as_object, check_order, with_keys
+from algorithm.app.env_arguments import AlgorithmName, Device, EnvLike, check_order, env_for_run, with_keys
 from algorithm.app.policy import PolicyState, TrainedPolicy
 from algorithm.app.run import Run
 from algorithm.app.start import TrainingPlan
@@ -26,10 +26,10 @@ from algorithm.run.signals import OnSignal
 from algorithm.store.checkpoints.folders import checkpoint_steps
 from algorithm.store.names import MODELS, Ckpt
 
-_NEVER = {"base_config.stop_at_return": None}  # learn says how many steps there are, not success
+_NEVER = {"base_config.stop_at_return": None}  # the argument of learn decides the steps, not success
 
 
-class HeldAgent:
+class Agent:
     """An agent and its environment. Each call of learn continues the training.
 
     algorithm: "SAC", "TD3", "PPO", "A2C", "A3C", "ACKTR", "ACER" or module:NAME; None: of the configuration
@@ -69,11 +69,11 @@ class HeldAgent:
         **keys: object,
     ) -> None:
         check_order(algorithm, env)
-        task, given = TrainingPlan.named(env, eval_env)
+        task, env_object = TrainingPlan.named(env, eval_env)
         flags = {"algorithm": algorithm, "base_config.preset": preset, "base_config.name": name}
         plan = TrainingPlan(
             task=task,
-            given=given,
+            env_object=env_object,
             config=config,
             overrides=with_keys(overrides, keys),
             flags=flags,
@@ -84,7 +84,7 @@ class HeldAgent:
             quiet=quiet,
         )
         self._plan: TrainingPlan | None = replace(plan, seed=plan.load().seed)
-        self._given = given
+        self._env_object = env_object
         self._device = device
         self._quiet = quiet
         self._run: Run | None = None
@@ -104,7 +104,7 @@ class HeldAgent:
         overrides: Overrides | None = None,
         **keys: object,
     ) -> Self:
-        """Load the agent of a run, or what agent.save has written.
+        """Load the agent of a run, or one that agent.save has written.
 
         path:      folder of a run, which can learn on; or an export, which can only act and be evaluated
         env:       environment to learn in; needed if it was an object; default: the run's own
@@ -125,9 +125,9 @@ class HeldAgent:
         agent._plan = agent._policy = None
         agent._device = device
         agent._quiet = quiet
-        agent._given = as_object(env, eval_env)
-        agent._run = Run(path, env=agent._given, trust=trust)
-        agent._run.check_spaces(agent._given)
+        agent._env_object = env_for_run(env, eval_env)
+        agent._run = Run(path, env=agent._env_object, trust=trust)
+        agent._run.check_spaces(agent._env_object)
         agent._changes = with_keys(overrides, keys)
         agent._run.configured(agent._changes)
         return agent
@@ -139,7 +139,7 @@ class HeldAgent:
 
     @property
     def _fresh(self) -> TrainingPlan:
-        """The plan of an agent without a run."""
+        """The training plan of an agent without a run."""
         assert self._plan is not None, "what was loaded has a run"
         return self._plan
 
@@ -200,7 +200,7 @@ class HeldAgent:
             return self
         end = self._run.config.base_config.max_step
         self._run.resume(
-            self._given,
+            self._env_object,
             max_step=until if 0 < end < until else None,
             overrides=changes,
             callbacks=[*all_callbacks(callbacks), Until(until)],
@@ -221,7 +221,7 @@ class HeldAgent:
         on_signal: OnSignal = "raise",
         quiet: bool,
     ) -> None:
-        """Train a new run until a step, 0 for its first checkpoint alone."""
+        """Train a new run until a step; 0 writes only its first checkpoint."""
         end = self._fresh.load().config.base_config.max_step
         made: list[Path] = []
         plan = replace(self._fresh, quiet=quiet)
@@ -235,7 +235,7 @@ class HeldAgent:
             )
         finally:
             if made and checkpoint_steps(made[0] / "checkpoints"):
-                self._run = Run(made[0], env=self._given)
+                self._run = Run(made[0], env=self._env_object)
 
     def predict(
         self,
@@ -275,21 +275,21 @@ class HeldAgent:
         Raises UsageError if it has other observations or actions.
         """
         if self._run is None:
-            task, given = TrainingPlan.named(env, eval_env)
-            self._plan = replace(self._fresh, task=task, given=given)
-            self._given = given
+            task, env_object = TrainingPlan.named(env, eval_env)
+            self._plan = replace(self._fresh, task=task, env_object=env_object)
+            self._env_object = env_object
             return
-        given = as_object(env, eval_env)
-        self._run.check_spaces(given)
-        self._run = Run(self._run.folder, env=given)
-        self._given = given
+        env_object = env_for_run(env, eval_env)
+        self._run.check_spaces(env_object)
+        self._run = Run(self._run.folder, env=env_object)
+        self._env_object = env_object
 
     def save(self, path: str | Path, *, replace: bool = False) -> Path:
         """Save the current agent, and return the path.
 
         path:    FILE.zip for networks and configuration, FILE.onnx for the policy, or a folder for a copy of
                  the whole run, which can learn on after Agent.load
-        replace: overwrite what is there; default: refuse to
+        replace: overwrite existing files; default: refuse to
 
         Raises UsageError if the path exists and is not replaced, StorageError if it cannot be written.
         """

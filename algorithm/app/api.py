@@ -1,4 +1,4 @@
-"""Training and acting from Python: what ``import asac`` offers."""
+"""Training and acting from Python: the functions of ``import asac``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from algorithm.app.given import AlgorithmName, Device, EnvLike, is_name, played_in, with_keys
+from algorithm.app.env_arguments import AlgorithmName, Device, EnvLike, env_to_play, is_name, with_keys
 from algorithm.app.policy import TrainedPolicy, make_gym_env
 from algorithm.app.run import Run
 from algorithm.app.start import TrainingPlan
@@ -52,7 +52,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     overrides: key → value, such as {"base_config.n_envs": 4}, or ["base_config.n_envs=4"]
     preset:    named settings; default: "auto", those that fit the spaces; "plain" is plain SAC
     name:      name of the run; default: the time
-    max_step:  environment steps to train for; default: 100,000, or what the task says
+    max_step:  environment steps to train for; default: 100,000, or the task's number
     seed:      of all random numbers, at least 0; default: a new one
     device:    "auto", "cpu", "cuda" or "cuda:1"; "auto" takes a GPU where it is faster
     directory: folder of all runs; default: models, in the current folder
@@ -69,10 +69,10 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     Raises ConfigError, UsageError, EnvError, StorageError and NumericalError like the command, and
     CallbackError if a callback raises.
     """
-    label, given = TrainingPlan.named(task, eval_env)
+    label, env_object = TrainingPlan.named(task, eval_env)
     plan = TrainingPlan(
         task=label,
-        given=given,
+        env_object=env_object,
         config=config,
         overrides=with_keys(overrides, keys),
         flags={"algorithm": algorithm, "base_config.preset": preset, "base_config.name": name},
@@ -126,9 +126,13 @@ def make_env(task: EnvLike, *, config: str | None = None, overrides: Overrides |
     >>> env = asac.make_env("CartPole-v1")
     >>> obs, info = env.reset(seed=0)
     """
-    label, given = (os.fspath(task), None) if is_name(task) else ((one := played_in(task)).label, one)
-    plan = TrainingPlan(task=label, given=given, config=config, overrides=with_keys(overrides, {}), seed=0)
-    return make_gym_env(plan.load(), "train", given=given)
+    label, env_object = (
+        (os.fspath(task), None) if is_name(task) else ((source := env_to_play(task)).label, source)
+    )
+    plan = TrainingPlan(
+        task=label, env_object=env_object, config=config, overrides=with_keys(overrides, {}), seed=0
+    )
+    return make_gym_env(plan.load(), "train", env_object=env_object)
 
 
 def check(task: EnvLike, *, config: str | None = None, quiet: bool = False) -> bool:
@@ -145,15 +149,17 @@ def check(task: EnvLike, *, config: str | None = None, quiet: bool = False) -> b
     The check runs in a new process, takes up to a minute, and prints what it finds.
     """
     if not is_name(task):
-        plan = TrainingPlan(task=(given := played_in(task)).label, given=given, config=config, seed=0)
-        return not extra("check_object")(plan.load(), given.train, quiet=quiet)
+        plan = TrainingPlan(
+            task=(source := env_to_play(task)).label, env_object=source, config=config, seed=0
+        )
+        return not extra("check_object")(plan.load(), source.train, quiet=quiet)
     flags = ["--check", *([] if config is None else ["-c", config]), *["--quiet"] * quiet]
     paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    words, own = (
+    words, environment = (
         [sys.executable, "-c", _CHECK, os.fspath(task), *flags],
         {"PYTHONPATH": os.pathsep.join(paths)},
     )
-    return subprocess.run(words, env=os.environ | own).returncode == 0
+    return subprocess.run(words, env=os.environ | environment).returncode == 0
 
 
 def from_mlagents(file: str | Path) -> str:

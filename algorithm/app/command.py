@@ -20,10 +20,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from algorithm.app.cli.completion import complete
-from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args, train_parser
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train_flags import config_flags
 from algorithm.core.errors import StorageError, described, visible
 from algorithm.core.extras import extra
 from algorithm.core.system.streams import mend_streams
@@ -36,23 +36,23 @@ if TYPE_CHECKING:  # help and a mistyped flag are shown without pydantic
 
 
 Command = Callable[[], int]
-"""A loaded command, ready to begin; returns the exit code."""
+"""A command whose modules are loaded; calling it returns the exit code."""
 
 
 @dataclass
 class ExitCode:
-    """Exit code of a command."""
+    """Exit code of a command, which :func:`guarded` sets."""
 
     value: int = 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code. Errors meant for a user are shown without traceback."""
+    """Run the command line; return the exit code. Errors meant for the user are shown without traceback."""
     return perform(parse_args(argv))
 
 
 def perform(options: TrainOptions) -> int:
-    """Do what the options ask for; return the exit code."""
+    """Run the command that the options choose; return the exit code."""
     with guarded(debug=options.debug) as code:
         command = _command(options)
         code.value = command()
@@ -61,7 +61,7 @@ def perform(options: TrainOptions) -> int:
 
 @contextmanager
 def guarded(*, debug: bool) -> Iterator[ExitCode]:
-    """Show an error of the block in its form for a person, and set the exit code."""
+    """Print an error of the block as a message for the user, and set the exit code."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to others
     code = ExitCode()
     try:
@@ -75,7 +75,7 @@ def guarded(*, debug: bool) -> Iterator[ExitCode]:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        # A path that nobody has foreseen; other errors of the system may be anything.
+        # A path that no check covers; other errors of the system may be anything.
         if isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC):
             error = StorageError.of(error, what="a file or folder cannot be used", where=error.filename or "")
         known = getattr(error, "exit_code", None)
@@ -90,7 +90,7 @@ def guarded(*, debug: bool) -> Iterator[ExitCode]:
 
 
 def _command(options: TrainOptions) -> Command:
-    """Return what the command line asks for, with configuration and modules loaded."""
+    """Return the command that the options choose, with configuration and modules loaded."""
     check_directory(options.directory)
     if options.tune is not None:
         return _tune(options)
@@ -99,14 +99,14 @@ def _command(options: TrainOptions) -> Command:
     if options.report:
         return partial(_report, options)
     if options.plays or options.shares or options.resume:
-        return _with_run(options)
+        return _of_run(options)
     if options.check or options.dry_run or options.demos:
-        return _look(options)
+        return _preview(options)
     return _train(options)
 
 
 def _print(options: TrainOptions) -> int:
-    """Do what needs neither a task nor a run: a list, a program, a translated file."""
+    """Print output that needs neither a task nor a run: a list, a program, a translated file."""
     if options.from_mlagents is not None:
         show_notices(options)
         written: int = extra("write_translation")(options)
@@ -122,21 +122,21 @@ def _print(options: TrainOptions) -> int:
 
 
 def _report(options: TrainOptions) -> int:
-    """Write a page, which needs no configuration."""
+    """Write a report page, which needs no configuration."""
     show_notices(options)
-    folder = _found(options)
+    folder = _env_folder(options)
     with interruptible_imports():
         from algorithm.app.report.command import report
 
     return report(options, folder)
 
 
-def _with_run(options: TrainOptions) -> Command:
-    """Return what is done with a run that is there."""
+def _of_run(options: TrainOptions) -> Command:
+    """Return the command for an existing run: share, play or resume it."""
     if options.shares:  # all else has a console of its own
         show_notices(options)
-    folder = _found(options)
-    say(options, f"{folder.label}: loading torch")
+    folder = _env_folder(options)
+    print_line(options, f"{folder.label}: loading torch")
     with interruptible_imports():
         if options.plays:
             from algorithm.app.play import play as begin
@@ -149,17 +149,17 @@ def _with_run(options: TrainOptions) -> Command:
     return partial(begin, options, folder)
 
 
-def _look(options: TrainOptions) -> Command:
-    """Return a look at what would be trained."""
+def _preview(options: TrainOptions) -> Command:
+    """Return the command that examines a training without starting it: check, dry run, recordings."""
     loaded = _load(options, options.seed)
     title = f"{loaded.env_label}, {loaded.source}"
     if options.check:
         show_notices(options, loaded)
-        say(options, f"{title}: checking the environment")
+        print_line(options, f"{title}: checking the environment")
         with interruptible_imports():
             check: Callable[[TrainOptions, LoadedConfig], int] = extra("check_task")
         return partial(check, options, loaded)
-    say(options, f"{title}: loading torch")
+    print_line(options, f"{title}: loading torch")
     with interruptible_imports():
         if options.demos:
             from algorithm.app.preview.demos import show_demos as show
@@ -171,7 +171,7 @@ def _look(options: TrainOptions) -> Command:
 
 def _train(options: TrainOptions) -> Command:
     loaded = _load(options, options.seed)
-    say(options, f"{loaded.env_label}, {loaded.source}: loading torch")
+    print_line(options, f"{loaded.env_label}, {loaded.source}: loading torch")
     with interruptible_imports():
         from algorithm.app.train import train
 
@@ -185,7 +185,7 @@ def _tune(options: TrainOptions) -> Command:
     return partial(tune, options, partial(_load, options, options.seed))
 
 
-def _found(options: TrainOptions) -> EnvFolder:
+def _env_folder(options: TrainOptions) -> EnvFolder:
     from algorithm.config.locate import find_env
 
     return find_env(options.env)
@@ -206,7 +206,7 @@ def _load(options: TrainOptions, seed: int | None) -> LoadedConfig:
 
 @contextmanager
 def interruptible_imports() -> Iterator[None]:
-    """Let SIGINT end the process at once; imports of others may swallow a KeyboardInterrupt."""
+    """End the process at once by SIGINT in the block; libraries may swallow a KeyboardInterrupt."""
 
     def end(number: int, frame: FrameType | None) -> None:
         with suppress(OSError):
@@ -221,42 +221,42 @@ def interruptible_imports() -> Iterator[None]:
 
 
 def show_notices(options: TrainOptions, loaded: LoadedConfig | None = None) -> None:
-    """Print the flags without effect, where no console does."""
+    """Print notices on flags without effect, for commands without a console."""
     for text in notices(options, loaded.config if loaded else None):
         print(f"warning: {visible(text)}", file=sys.stderr)
 
 
-def say(options: TrainOptions, text: str) -> None:
+def print_line(options: TrainOptions, text: str) -> None:
     """Print a line before a run has its console."""
     if not options.quiet:
         print(visible(text), flush=True)
 
 
 def leave_first_folder() -> None:
-    """Take the folder that Python puts in front of the import path off it: the script's, or the current one.
+    """Remove the first folder of the import path, which Python adds: the script's, or the current one.
 
-    The folder of a checkout that is not installed goes to the end, where other processes find it.
+    The folder of a checkout that is not installed is added at the end, where child processes find it.
     """
     if sys.flags.isolated or getattr(sys.flags, "safe_path", False):  # there is none
         return
     package = Path(__file__).resolve().parents[1]
     del sys.path[0]
-    found = importlib.machinery.PathFinder.find_spec(package.name)
-    if found is None:
+    spec = importlib.machinery.PathFinder.find_spec(package.name)
+    if spec is None:
         sys.path.append(str(package.parent))
-    elif not found.origin or Path(found.origin).resolve().parent != package:
+    elif not spec.origin or Path(spec.origin).resolve().parent != package:
         sys.path.insert(0, str(package.parent))  # another version is installed as well
 
 
 def prepare_process() -> None:
-    """Prepare this process to be a program."""
+    """Prepare this process: import path, streams, stack traces at crashes, signals."""
     leave_first_folder()
     mend_streams()
     faulthandler.enable()  # a simulator that crashes in this process takes it along, but prints where
 
 
 def run() -> NoReturn:
-    """Run the program, or say how a command line may go on."""
+    """Run the program, or complete a command line for the shell, and end the process."""
     complete(
         train_parser, {"name": run_names, "init_from": run_names, "report": report_names, "tune": study_names}
     )

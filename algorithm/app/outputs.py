@@ -1,4 +1,4 @@
-"""Results of playing a trained agent: films, recordings, and the returns of its episodes."""
+"""Results of playing a trained agent: videos, recordings, and the returns of its episodes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from algorithm.store.rundir import RunDir
 
 @dataclass(frozen=True)
 class Outputs:
-    """Film and recording that the command line asks for.
+    """The video and the recording of a command line.
 
-    run: whose folder has the films
+    run: run whose folder gets videos
     """
 
     run: RunDir
@@ -43,9 +43,10 @@ class Outputs:
     def of(
         cls, options: TrainOptions, run: RunDir, context: RunContext, env: VecEnv, *, step: int, acting: str
     ) -> Outputs:
-        """Return them, for the networks of ``step``. acting: how its actions are chosen, for a person.
+        """Return the outputs that the options choose, for the networks of ``step``.
 
-        Raises EnvError for an environment without pictures, UsageError for what a target cannot hold.
+        acting: how actions are chosen, in words
+        Raises EnvError for an environment without images, UsageError for episodes that a target cannot hold.
         """
         video = None
         if options.video:
@@ -65,12 +66,12 @@ class Outputs:
 
     @property
     def callback(self) -> EvalCallback:
-        """Callback of the episodes."""
-        return CallbackList(*(one for one in (self.video, self.recording) if one is not None))
+        """Callback that films and records the episodes."""
+        return CallbackList(*(callback for callback in (self.video, self.recording) if callback is not None))
 
     @property
     def rows(self) -> Rows:
-        """Files that were written."""
+        """Rows with the files that were written."""
         rows = []
         if self.video is not None and self.video.saved:
             rows.append(("film", self.run.shown(self.video.path)))
@@ -88,13 +89,13 @@ Scores = dict[str, Performance]
 def scores_of(episodes: Sequence[Episode]) -> Scores:
     """Group episodes by behaviour; a behaviour without any is left out."""
     return {
-        behaviour: performance_of([one for one in episodes if one.behaviour == behaviour])
-        for behaviour in dict.fromkeys(one.behaviour for one in episodes)
+        behaviour: performance_of([episode for episode in episodes if episode.behaviour == behaviour])
+        for behaviour in dict.fromkeys(episode.behaviour for episode in episodes)
     }
 
 
 def scores_json(scores: Scores) -> object:
-    """Return the content of ``evaluation.json``."""
+    """Return scores as the content of ``evaluation.json``."""
     return finite_or_null(
         {
             behaviour: {
@@ -110,10 +111,10 @@ def scores_json(scores: Scores) -> object:
 
 
 def table(scores: Scores, logged: Logged | None) -> Rows:
-    """Format rows for the console, several per behaviour; compare with ``logged`` if given."""
+    """Format scores as rows for the console; compare them with ``logged``, if any."""
     rows = []
     for behaviour, performance in scores.items():
-        own = [
+        behaviour_rows = [
             ("episodes", f"{len(performance.returns)}"),
             ("mean return", performance.interval.text),
             ("min and max", f"{min(performance.returns):.1f} and {max(performance.returns):.1f}"),
@@ -121,9 +122,9 @@ def table(scores: Scores, logged: Logged | None) -> Rows:
             *info_rows(performance.infos),
         ]
         if logged is not None and (verdict := logged.verdict(behaviour, performance)):
-            own.append(("logged", verdict))
+            behaviour_rows.append(("logged", verdict))
         who = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}: "
-        rows += [(f"{who}{name}", value) for name, value in own]
+        rows += [(f"{who}{name}", value) for name, value in behaviour_rows]
     return rows
 
 
@@ -131,10 +132,10 @@ def table(scores: Scores, logged: Logged | None) -> Rows:
 class Logged:
     """Evaluation that a run logged while training, at the step of a checkpoint.
 
-    episodes: of each evaluation while training
-    num_envs: environments of the evaluation to compare
-    repeats:  episodes follow from their seeds
-    alike:    the lessons are those of the evaluations while training
+    episodes: number of each evaluation while training
+    num_envs: number of environments of the evaluation to compare
+    repeats:  whether episodes can be repeated from their seeds
+    alike:    whether the lessons are those of the evaluations while training
     """
 
     run: RunDir
@@ -155,7 +156,7 @@ class Logged:
         return None if math.isnan(mean) else mean
 
     def verdict(self, behaviour: str, performance: Performance) -> str | None:
-        """Compare a performance with the logged one; None where there is none of as many episodes."""
+        """Compare a performance with the logged one; None if that is missing or has other episodes."""
         logged = self.mean(behaviour)
         if logged is None or len(performance.returns) != self.episodes:
             return None

@@ -1,4 +1,4 @@
-"""Parameters of environments for a person: what they are, and the lessons that a command line names."""
+"""Parameters of environments as rows of a table, and the lessons that a command line names."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from algorithm.store.checkpoints.checkpoint import Checkpoint
 
 
 def parameter_rows(parameters: EnvParameters, kind: EnvKind) -> Rows:
-    """Return a row on each parameter: its values or lessons, and how the environment gets it."""
+    """Return a row for each parameter: its values or lessons, and how the environment gets it."""
     return [
-        ("parameter", f"{name} {_values(one)}; {_applied(one, kind)}") for name, one in parameters.items()
+        ("parameter", f"{name} {_values(parameter)}; {_applied(parameter, kind)}")
+        for name, parameter in parameters.items()
     ]
 
 
 def _values(parameter: EnvParameter) -> str:
     if parameter.value is not None:
         return _value(parameter.value)
-    lessons = (f"{one.name} {_value(one.value)}" for one in parameter.curriculum or ())
+    lessons = (f"{lesson.name} {_value(lesson.value)}" for lesson in parameter.curriculum or ())
     return f"lessons {' → '.join(lessons)}"
 
 
@@ -56,11 +57,11 @@ def _applied(parameter: EnvParameter, kind: EnvKind) -> str:
 def named_lessons(
     parameters: EnvParameters, words: Sequence[str], usual: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the lessons of ``--lesson``: those that words name, else the usual ones.
+    """Return parameter -> lesson for ``--lesson``: the lessons that words name, else the usual ones.
 
-    words: ``NAME``, where one curriculum alone has a lesson of that name, or ``PARAMETER=NAME``
+    words: ``NAME``, if only one curriculum has a lesson of that name, or ``PARAMETER=NAME``
     usual: None for the last ones
-    Raises UsageError for a lesson that is not there.
+    Raises UsageError for a lesson that does not exist.
     """
     chosen = {**last_lessons(parameters), **(usual or {})}
     if words and not chosen:
@@ -72,7 +73,11 @@ def named_lessons(
         )
     for word in words:
         name, _, lesson = word.rpartition("=")
-        having = [one for one in chosen if name in ("", one) and lesson in parameters[one].lessons]
+        having = [
+            parameter
+            for parameter in chosen
+            if name in ("", parameter) and lesson in parameters[parameter].lessons
+        ]
         if len(having) != 1:
             raise _unknown(parameters, word, having)
         chosen[having[0]] = lesson
@@ -82,9 +87,10 @@ def named_lessons(
 def played_lessons(
     config: Config, words: Sequence[str], saved: Checkpoint | None = None
 ) -> tuple[dict[str, str], bool]:
-    """Return the lessons to play, and whether the evaluations while training were in the same.
+    """Return parameter -> lesson to play, and whether evaluations while training used the same lessons.
 
-    words: see :func:`named_lessons`; saved: whose networks play, which ``eval_config.lesson`` may ask for
+    words: see :func:`named_lessons`
+    saved: checkpoint that plays, whose lessons count with ``eval_config.lesson: current``
     """
     usual = None if saved is None else lessons_of(config, saved)
     chosen = named_lessons(config.parameters, words, usual)
@@ -92,8 +98,8 @@ def played_lessons(
 
 
 def _unknown(parameters: EnvParameters, word: str, having: Sequence[str]) -> UsageError:
-    known = [f"{name}={lesson}" for name, one in parameters.items() for lesson in one.lessons]
-    close = get_close_matches(word, [*known, *(one.partition("=")[2] for one in known)], n=1)
+    known = [f"{name}={lesson}" for name, text in parameters.items() for lesson in text.lessons]
+    close = get_close_matches(word, [*known, *(text.partition("=")[2] for text in known)], n=1)
     return UsageError(
         f"{word!r} is a lesson of {' and of '.join(having)}" if having else f"there is no lesson {word!r}",
         where=word,

@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from algorithm.agents.base import Agent
-from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train_flags import config_flags
 from algorithm.app.console.output import open_console
 from algorithm.app.outputs import Logged, Outputs, Scores, scores_json, scores_of, table
 from algorithm.app.parameters import played_lessons
@@ -42,7 +42,7 @@ from algorithm.store.rundir import RunDir
 
 @own_modes()
 def play(options: TrainOptions, folder: EnvFolder) -> int:
-    """Play with a trained agent as the command line says; return the exit code.
+    """Play with a trained agent; return the exit code.
 
     ``--run`` plays until ``max_iter``, ``max_step`` or a signal; ``--eval N`` plays N episodes of each
     behaviour with the deterministic policy, ``--video`` alone one. The run is that of ``--name``, which may
@@ -61,7 +61,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         context = RunContext(loaded=loaded, device=options.device, faults=faults, stack=stack)
         playing = _begin(options, folder, played, context, stop)
         if options.run:
-            playing.run_on()
+            playing.play_on()
         else:
             playing.measure(options.eval)
     return stop.exit_code
@@ -70,7 +70,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
 def _begin(
     options: TrainOptions, folder: EnvFolder, played: PlayableRun, context: RunContext, stop: StopRequest
 ) -> _Playing:
-    """Return what is to be played: a checkpoint's agents in their environment, in the lessons wanted."""
+    """Prepare the episodes: the checkpoint's agents, the environment in its lessons, and the outputs."""
     loaded, console = context.loaded, context.console
     saved = played.checkpoint(options.ckpt, warn=console.warn)
     lessons, alike = played_lessons(loaded.config, options.lesson, saved)
@@ -120,11 +120,11 @@ def _warn(options: TrainOptions, loaded: LoadedConfig, console: Console) -> None
 
 
 def _refuse_other_algorithm(run: RunDir, loaded: LoadedConfig, folder: EnvFolder) -> None:
-    """Raise UsageError if overrides name another algorithm than the one that the run was trained with."""
-    own = load_config_file(run.config, env=folder)
+    """Raise UsageError if overrides name another algorithm than that of the trained run."""
+    trained = load_config_file(run.config, env=folder)
     for name in ("", *loaded.behaviours):
         theirs, wanted = (
-            (each.for_behaviour(name) if name else each.config).algorithm for each in (own, loaded)
+            (each.for_behaviour(name) if name else each.config).algorithm for each in (trained, loaded)
         )
         if theirs != wanted:
             raise UsageError(
@@ -152,10 +152,12 @@ def _refuse_contradictions(options: TrainOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Playing:
-    """Episodes that agents play, and what is shown and written of them.
+    """Episodes that agents play, and their outputs.
 
-    step: of the checkpoint; acting: ``sampled`` or ``deterministic``
-    lessons: of each parameter with a curriculum; alike: evaluations while training have the same
+    step:    step of the checkpoint
+    acting:  ``sampled`` or ``deterministic``
+    lessons: parameter with a curriculum -> lesson
+    alike:   whether evaluations while training use the same lessons
     """
 
     loaded: LoadedConfig
@@ -169,7 +171,7 @@ class _Playing:
     lessons: Mapping[str, str]
     alike: bool
 
-    def run_on(self) -> None:
+    def play_on(self) -> None:
         """Play until a limit or a signal."""
         episodes = []
         for number, episode in enumerate(self._endless(), start=1):
@@ -203,10 +205,10 @@ class _Playing:
                 yield from episodes
                 iterations += iteration.ends(episodes)
 
-    def measure(self, wanted: int | None) -> None:
-        """Play as many episodes of each behaviour; None: one, which is only filmed and measures nothing."""
+    def measure(self, number: int | None) -> None:
+        """Play ``number`` episodes of each behaviour and write their scores; None: film one episode only."""
         config, console, run = self.loaded.config, self.console, self.files.run
-        episodes = self._first(wanted or 1)
+        episodes = self._first(number or 1)
         scores = scores_of(episodes)
         if line := cut_off_line(scores.values(), config, self.env.time_limit):
             console.warn(line)
@@ -221,15 +223,15 @@ class _Playing:
         rows = [("checkpoint", f"step {self.step:,}"), *table(scores, logged), *self.files.rows]
         if self.stop.signal is not None:
             rows.append(("ended by", f"{self.stop.reason}, before all episodes were finished"))
-        if scores and wanted is not None:  # a film alone does not replace an evaluation
+        if scores and number is not None:  # a film alone does not replace an evaluation
             rows += self._write(scores)
         commands = []
         if can_be_watched(self.env.render_modes, display=has_display()):
             commands.append(("watch", run.command("-n", run.name, "--watch", f"--ckpt={self.step}")))
         console.finish(rows, commands)
 
-    def _first(self, wanted: int) -> list[Episode]:
-        """Return the first episodes of each behaviour, as many as were finished before a signal."""
+    def _first(self, number: int) -> list[Episode]:
+        """Play and return the first ``number`` episodes of each behaviour; fewer after a signal."""
         episodes: list[Episode] = []
 
         def on_episode(episode: Episode) -> None:
@@ -240,7 +242,7 @@ class _Playing:
             evaluate(
                 self.env,
                 eval_policies(self.agents, "playing", greedy=True),
-                wanted,
+                number,
                 length_limit=episode_limit(self.loaded.config, self.env.time_limit),
                 stop=lambda: bool(self.stop),
                 on_episode=on_episode,
@@ -249,11 +251,11 @@ class _Playing:
         return episodes
 
     def _write(self, scores: Scores) -> Rows:
-        """Write ``evaluation.json`` and return its row; a warning and none where it cannot be written."""
+        """Write ``evaluation.json`` and return its row; after a failure warn, and return none."""
         run = self.files.run
         path = run.path / "evaluation.json"
         try:
-            run.path.mkdir(parents=True, exist_ok=True)  # of an export it is not there yet
+            run.path.mkdir(parents=True, exist_ok=True)  # that of an export does not exist yet
             lessons = {"lessons": dict(self.lessons)} if self.lessons else {}
             write_json(
                 path, {"step": self.step, "acting": self.acting, **lessons, "behaviours": scores_json(scores)}
@@ -266,7 +268,7 @@ class _Playing:
 
 @contextmanager
 def _editor_as_signal(stop: StopRequest) -> Iterator[None]:
-    """End the block as a first signal does when the user stops playing in the Unity Editor."""
+    """End the block like a first signal when the user presses Stop in the Unity Editor."""
     try:
         yield
     except EditorStoppedError as end:

@@ -1,4 +1,4 @@
-"""A run that is to be played, and which one a command line means."""
+"""Runs that can be played, and the choice of one by a command line."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class PlayableRun:
-    """A run in a folder that is to be played; the extra ``sharing`` makes one of an export.
+    """A run in a folder that can be played; the extra ``sharing`` has a subclass for exports.
 
-    run:    its files
-    output: folder for what playing writes
+    run:    files of the run
+    output: folder for videos and evaluations
     """
 
     run: RunDir
@@ -55,25 +55,25 @@ class PlayableRun:
 
     @property
     def source(self) -> str:
-        """Name of its place, for errors."""
+        """Path of the run or export, for errors."""
         return self.run.shown(self.run.path)
 
     @property
     def remedy(self) -> str:
-        """Advice for an environment in which it cannot act."""
+        """Advice for an environment in which the run's agents cannot act."""
         return "use the environment that it was trained with"
 
     @property
     def spaces(self) -> Mapping[str, Any]:
-        """Observations and actions of each behaviour's agents, as JSON; empty where none are noted."""
+        """Observations and actions of each behaviour, as JSON from the manifest; empty if it has none."""
         spaces = read_json(self.run.manifest).get("spaces")
         return spaces if isinstance(spaces, dict) else {}
 
     @contextmanager
     def fitting(self, specs: Mapping[str, AgentSpec], *, warn: Callable[[str], None]) -> Iterator[None]:
-        """Build agents for ``specs`` and load networks in the block.
+        """Check ``specs`` before the block, which builds agents for them and loads networks.
 
-        warn: told what else is different in the environment
+        warn: called for other differences of the environment
         """
         for line in other_limits(specs, self.spaces):
             warn(line)
@@ -87,11 +87,11 @@ class PlayableRun:
         *,
         warn: Callable[[str], None],
     ) -> Mapping[str, Agent]:
-        """Return agents with the networks of a checkpoint. Raises UsageError for an object that does not fit.
+        """Make agents with the networks of a checkpoint. Raises UsageError if an environment does not fit.
 
-        warn: told what else is different in the environment
+        warn: called for other differences of the environment
         """
-        if context.given:
+        if context.env_object:
             self.agree(specs)
         with self.fitting(specs, warn=warn):
             return context.players(specs, self.run.path, saved)
@@ -101,18 +101,23 @@ class PlayableRun:
         self,
         loaded: LoadedConfig,
         device: str,
-        given: EnvObject | None,
+        env_object: EnvObject | None,
         lessons: Mapping[str, str] | None = None,
     ) -> Iterator[RunContext]:
-        """Yield what makes environments and agents, which are closed behind the block; it prints warnings."""
+        """Yield the context that makes environments and agents, and closes them; it prints only warnings."""
         with ExitStack() as stack:
             faults = Faults(stack.enter_context(open_console(quiet=True)))
             yield RunContext(
-                loaded=loaded, device=device, faults=faults, stack=stack, lessons=lessons, given=given
+                loaded=loaded,
+                device=device,
+                faults=faults,
+                stack=stack,
+                lessons=lessons,
+                env_object=env_object,
             )
 
     def agree(self, specs: Mapping[str, AgentSpec]) -> None:
-        """Raise UsageError unless agents see and do in ``specs`` what they were trained with."""
+        """Raise UsageError unless ``specs`` are the observations and actions of the training."""
         present = {name: spec_as_json(spec) for name, spec in specs.items()}
         if not self.spaces or _same(present, self.spaces):
             return
@@ -124,11 +129,11 @@ class PlayableRun:
         )
 
     def masked(self, saved: Checkpoint, behaviour: str) -> bool:
-        """Return whether a behaviour learned with masks of its actions."""
+        """Return whether a behaviour was trained with action masks."""
         return masked_in(saved, behaviour)
 
     def task(self, folder: EnvFolder | None) -> EnvFolder:
-        """Return the folder whose modules may be imported: the task's, without one the run's."""
+        """Return the folder whose modules may be imported: the task's, or without one the run's."""
         return folder or EnvFolder(self.run.path, self.run.env)
 
     def configured(
@@ -136,8 +141,8 @@ class PlayableRun:
     ) -> LoadedConfig:
         """Return the configuration with changes. Raises ConfigError.
 
-        Modules are looked for in the task's folder; of a task that is not here in the run's own, of an export
-        in the current one.
+        Modules are searched in the task's folder; if that is missing in the run's, for an export in the
+        current one.
         """
         folder = None
         with suppress(ConfigError):
@@ -152,17 +157,17 @@ class PlayableRun:
         return find_checkpoint(self.run.checkpoints, which, warn=warn, flag=flag)
 
     def shown(self, saved: Checkpoint) -> str:
-        """Format the checkpoint for a person."""
+        """Return a line on a checkpoint, for the console."""
         return self.run.shown(saved.path)
 
-    def of_this_machine(self, wanted: str) -> RunDir:
-        """Return the folder with all that a training writes. Raises UsageError without what is wanted."""
+    def trained_here(self, purpose: str) -> RunDir:
+        """Return the folder of the training. Raises UsageError for an export, which cannot do ``purpose``."""
         return self.run
 
 
 @contextmanager
 def playable_run(options: TrainOptions, folder: EnvFolder) -> Iterator[PlayableRun]:
-    """Yield what ``-n`` names, a run or an export, which is unpacked for the length of the block."""
+    """Yield the run or export that ``-n`` names; an export is unpacked for the length of the block."""
     if options.names_export:
         with extra("named_export")(options, folder) as played:
             yield played
@@ -179,7 +184,7 @@ def find_run(options: TrainOptions, folder: EnvFolder) -> RunDir:
 
 
 def run_in(folder: Path) -> PlayableRun:
-    """Return the run in a folder. Raises UsageError if there is none."""
+    """Return the run in a folder. Raises UsageError if it has none."""
     path = folder.resolve()
     config = path / "config.yaml"
     if not config.is_file():
@@ -194,18 +199,18 @@ def run_in(folder: Path) -> PlayableRun:
     return PlayableRun(run, run)
 
 
-def noted_specs(spaces: object, manifest: Path) -> dict[str, AgentSpec]:
-    """Return what a run has noted of its agents as `specs_from_json` does. Raises StorageError for damage."""
+def recorded_specs(spaces: object, manifest: Path) -> dict[str, AgentSpec]:
+    """Return the specs in a run's manifest, as `specs_from_json`. Raises StorageError for damage."""
     try:
         return specs_from_json(spaces)
     except ValueError as error:
         raise StorageError("the run's spaces are damaged", where=manifest, why=str(error)) from error
 
 
-def _same(present: Mapping[str, Any], noted: Mapping[str, Any]) -> bool:
-    """Return whether spaces are those that a run has noted, perhaps with more."""
-    return present.keys() == noted.keys() and all(
-        spec.items() <= noted[name].items() for name, spec in present.items()
+def _same(present: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+    """Return whether spaces equal recorded ones; they may have more behaviours."""
+    return present.keys() == recorded.keys() and all(
+        spec.items() <= recorded[name].items() for name, spec in present.items()
     )
 
 

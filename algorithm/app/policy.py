@@ -1,4 +1,4 @@
-"""A trained policy outside of any run, and the environment in whose spaces it acts."""
+"""The policy of ``asac.load``, which acts without a run, and environments for its spaces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import nn
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
-from algorithm.app.playable import PlayableRun, noted_specs
+from algorithm.app.playable import PlayableRun, recorded_specs
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import Array, Float
 from algorithm.core.errors import NumericalError, UsageError
@@ -41,7 +41,7 @@ class PolicyState(Sized):
     carry: Float  # [N, *C]
 
     def replaced(self, other: PolicyState, rows: NDArray[np.bool_]) -> PolicyState:
-        """Return a copy with the rows where the mask, [N], is true from another state."""
+        """Return a copy that takes the rows where ``rows`` [N] is true from another state."""
         wide = rows.reshape(-1, *[1] * (self.carry.ndim - 1))
         actions = np.where(rows[:, None], other.prev_action, self.prev_action)
         return PolicyState(actions, np.where(wide, other.carry, self.carry))
@@ -111,14 +111,14 @@ class TrainedPolicy:
             )
         refuse_non_finite(read)
         state = self._begun(state, len(allowed), episode_start)
-        found = self._policy.act(read, state.prev_action, state.carry, allowed, greedy=deterministic)
-        action = self._adapter.actions.to_env(found.action[0] if single else found.action)
-        return action, PolicyState(found.action, found.carry)
+        output = self._policy.act(read, state.prev_action, state.carry, allowed, greedy=deterministic)
+        action = self._adapter.actions.to_env(output.action[0] if single else output.action)
+        return action, PolicyState(output.action, output.carry)
 
     def _begun(
         self, state: PolicyState | None, n: int, starts: Sequence[bool] | NDArray[np.bool_] | None
     ) -> PolicyState:
-        """Return the state of N agents, a fresh one where episodes begin. Raises UsageError."""
+        """Return the state of N agents, with fresh rows where episodes begin. Raises UsageError."""
         fresh = PolicyState(self._spec.action.padding(n), self._policy.initial_carry(n))
         begins = np.zeros(n, np.bool_) if starts is None else np.atleast_1d(np.asarray(starts, np.bool_))
         state = fresh if state is None else state
@@ -152,46 +152,49 @@ def refuse_non_finite(obs: Mapping[str, Array]) -> None:
 
 
 @others_modes()
-def interface(loaded: LoadedConfig, given: EnvObject | None = None) -> Adapter:
-    """Return what an environment of evaluations shows and takes; it is made once for that, and closed.
+def eval_adapter(loaded: LoadedConfig, env_object: EnvObject | None = None) -> Adapter:
+    """Return the adapter for an environment of evaluations, which is made once for that, and closed.
 
-    given: what was handed in instead of the task
-    Raises UsageError for simulators that show no spaces of Gymnasium's.
+    env_object: environments that were passed instead of the task
+    Raises UsageError for simulators without Gymnasium's spaces.
     """
-    source, base = given.evaluate if given else None, loaded.config.base_config
+    source, base = env_object.evaluate if env_object else None, loaded.config.base_config
     if isinstance(source, ExternalVectorEnv):
         return Adapter(*source.spaces, source.name)
-    if given is None and kind_of(base.env_type).lanes:
+    if env_object is None and kind_of(base.env_type).lanes:
         lanes = make_vec_env(env_request(loaded, "evaluate"))
         lanes.close()
         return cast(LanesVecEnv, lanes).adapter
-    env = make_gym_env(loaded, "evaluate", given=given)
+    env = make_gym_env(loaded, "evaluate", env_object=env_object)
     try:
         return Adapter(env.observation_space, env.action_space, str(env), stack=frame_stack(env))
     finally:
         env.close()
 
 
-def interfaces(loaded: LoadedConfig, played: PlayableRun, given: EnvObject | None) -> Mapping[str, Adapter]:
-    """Return what the agents of each behaviour see and do; of Unity as the run has noted it.
+def eval_adapters(
+    loaded: LoadedConfig, played: PlayableRun, env_object: EnvObject | None
+) -> Mapping[str, Adapter]:
+    """Return the adapter of each behaviour; for Unity by the specs in the run's manifest.
 
-    Raises as :func:`interface`, and StorageError for notes that are damaged.
+    Raises as :func:`eval_adapter`, and StorageError for a damaged manifest.
     """
-    if given is not None or not loaded.config.base_config.kind.player:
-        return {DEFAULT_BEHAVIOUR: interface(loaded, given)}
+    if env_object is not None or not loaded.config.base_config.kind.player:
+        return {DEFAULT_BEHAVIOUR: eval_adapter(loaded, env_object)}
     return {
-        name: _of_unity(spec, name) for name, spec in noted_specs(played.spaces, played.run.manifest).items()
+        name: _of_unity(spec, name)
+        for name, spec in recorded_specs(played.spaces, played.run.manifest).items()
     }
 
 
-def one_of(behaviours: Collection[str], wanted: str | None, run: Path) -> str:
-    """Return the behaviour that is wanted; None is the only one. Raises UsageError."""
-    if wanted is None and len(behaviours) == 1:
+def choose_behaviour(behaviours: Collection[str], name: str | None, run: Path) -> str:
+    """Return the behaviour ``name``; None stands for the only one. Raises UsageError if there is none."""
+    if name is None and len(behaviours) == 1:
         return next(iter(behaviours))
-    if wanted is not None and wanted in behaviours:
-        return wanted
+    if name is not None and name in behaviours:
+        return name
     raise UsageError(
-        "the run has several behaviors" if wanted is None else f"the run has no behavior {wanted!r}",
+        "the run has several behaviors" if name is None else f"the run has no behavior {name!r}",
         where=run,
         why=f"it has {', '.join(map(repr, behaviours))}",
         fix="name one of them with behavior=",
@@ -199,7 +202,7 @@ def one_of(behaviours: Collection[str], wanted: str | None, run: Path) -> str:
 
 
 def _of_unity(spec: AgentSpec, name: str) -> Adapter:
-    """Return conversions of a dictionary of sensors, and to choices, numbers in [-1, 1], or both by name."""
+    """Return an adapter for a dictionary of sensors, and for choices, numbers in [-1, 1], or both by name."""
     sensors = {}
     for sensor, shape, dtype in spec.obs.items():
         low, high = (0, 255) if dtype == "uint8" else (-np.inf, np.inf)
@@ -211,7 +214,7 @@ def _of_unity(spec: AgentSpec, name: str) -> Adapter:
         parts["continuous"] = gym.spaces.Box(-1.0, 1.0, (spec.action.continuous,))
     action = gym.spaces.Dict(parts) if len(parts) > 1 else next(iter(parts.values()))
     adapter = Adapter(gym.spaces.Dict([*sensors.items()]), action, name)
-    adapter.spec = spec  # which knows the axes of images
+    adapter.spec = spec  # which has the axes of images
     return adapter
 
 
@@ -220,13 +223,15 @@ def make_gym_env(
     loaded: LoadedConfig,
     purpose: Purpose,
     lessons: Mapping[str, str] | None = None,
-    given: EnvObject | None = None,
+    env_object: EnvObject | None = None,
 ) -> gym.Env[Any, Any]:
-    """Return an environment of a task in its wrappers.
+    """Make an environment of a task in its wrappers.
 
     lessons: by default the last ones for evaluations, else the first
-    given:   what was handed in instead of the task
+    env_object: environments that were passed instead of the task
     Raises UsageError for other simulators.
     """
-    request = env_request(loaded, purpose, source=given.source(purpose) if given else None, lessons=lessons)
+    request = env_request(
+        loaded, purpose, source=env_object.source(purpose) if env_object else None, lessons=lessons
+    )
     return with_parameters(find_recipe(request).make_gym_env(), request.parameters)

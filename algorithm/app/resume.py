@@ -8,9 +8,9 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from algorithm.agents.networks import pick_device
-from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.train import TrainOptions
-from algorithm.app.playable import find_run, noted_specs
+from algorithm.app.cli.train_flags import config_flags
+from algorithm.app.playable import find_run, recorded_specs
 from algorithm.app.training import Screen, Trained, inputs_of, run_training
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
@@ -24,7 +24,7 @@ from algorithm.run.context import fitted
 from algorithm.run.counters import Counters
 from algorithm.run.inputs import RunInputs
 from algorithm.run.runtime import LocalRuntime, Runtime
-from algorithm.run.state import Start, fitting
+from algorithm.run.state import Start, misfit_errors
 from algorithm.store.checkpoints.checkpoint import Checkpoint
 from algorithm.store.checkpoints.folders import checkpoint_steps
 from algorithm.store.checkpoints.manager import find_checkpoint, intact_checkpoints
@@ -42,41 +42,45 @@ def resume(
     flags: Mapping[str, object] | None = None,
     defaults: Mapping[str, object] = MappingProxyType({}),
 ) -> int:
-    """Continue the newest run of the environment, or that of ``--name``; returns the exit code.
+    """Continue the newest run of the environment, or that of ``--name``; return the exit code.
 
     flags, defaults: see :func:`~algorithm.config.loader.load_config`, by default the flags of ``options``
 
     The run's own configuration counts, with the command line's changes; with ``--config`` the task's does.
     """
     run = find_run(options, folder)
-    own = load_config_file(run.config, env=folder, require_runnable=True)
-    wanted = _wanted(options, folder, run, own, config_flags(options) if flags is None else flags, defaults)
-    return go_on(
+    former = load_config_file(run.config, env=folder, require_runnable=True)
+    wanted = _wanted(
+        options, folder, run, former, config_flags(options) if flags is None else flags, defaults
+    )
+    return continue_run(
         inputs_of(options, wanted, run),
-        own,
+        former,
         ckpt=options.ckpt,
         runtime=runtime,
         screen=Screen.of(options, wanted),
     ).exit_code
 
 
-def go_on(
+def continue_run(
     inputs: RunInputs,
-    own: LoadedConfig,
+    former: LoadedConfig,
     *,
     ckpt: Ckpt | None = None,
     runtime: type[Runtime] = LocalRuntime,
     screen: Screen,
 ) -> Trained:
-    """Continue the run of ``inputs``, whose configuration was ``own`` until now; ckpt: the newest intact one.
+    """Continue the run of ``inputs``.
 
-    Raises UsageError for changes that do not fit the learned state, and where nothing is left to do.
+    former: configuration of the run until now
+    ckpt:   checkpoint to continue from, by default the newest intact one
+    Raises UsageError for changes that do not fit the learned state, and if nothing is left to do.
     """
     run, wanted = inputs.run, inputs.loaded
     _refuse_other_kind(run, is_learner=runtime.remote)
     if inputs.device == "auto":
-        inputs = replace(inputs, device=_noted_device(run))
-    changed = changes(own, wanted)
+        inputs = replace(inputs, device=_last_device(run))
+    changed = changes(former, wanted)
     refuse(changed)
     require_upload(wanted.config.wandb_config)
 
@@ -94,8 +98,8 @@ def go_on(
     return run_training(inputs, start=start, runtime=runtime, screen=screen)
 
 
-def _noted_device(run: RunDir) -> str:
-    """Return the device that was named last, ``auto`` if it is not there."""
+def _last_device(run: RunDir) -> str:
+    """Return the device that the user named last; ``auto`` if this machine does not have it."""
     with suppress(UsageError):
         pick_device(run.device)
         return run.device
@@ -103,7 +107,7 @@ def _noted_device(run: RunDir) -> str:
 
 
 def _refuse_other_kind(run: RunDir, *, is_learner: bool) -> None:
-    """Refuse a run of the other kind: states of one process and of a learner differ within an episode."""
+    """Raise UsageError for a learner's run in one process, and the reverse: their states differ."""
     if run.endpoint.exists() == is_learner:
         return
     by = "a learner and its actors" if run.endpoint.exists() else "one process"
@@ -119,16 +123,16 @@ def _wanted(
     options: TrainOptions,
     folder: EnvFolder,
     run: RunDir,
-    own: LoadedConfig,
+    former: LoadedConfig,
     flags: Mapping[str, object],
     defaults: Mapping[str, object],
 ) -> LoadedConfig:
-    flags = {**flags, "base_config.name": own.config.base_config.name}
+    flags = {**flags, "base_config.name": former.config.base_config.name}
     if options.config is None:
         return load_config_file(
             run.config, options.overrides, flags, options.seed, env=folder, require_runnable=True
         )
-    seed = own.seed if options.seed is None else options.seed
+    seed = former.seed if options.seed is None else options.seed
     loaded = load_config(
         options.env,
         options.config,
@@ -138,12 +142,12 @@ def _wanted(
         defaults=defaults,
         require_runnable=True,
     )
-    return fitted(loaded, noted_specs(read_json(run.manifest).get("spaces"), run.manifest))
+    return fitted(loaded, recorded_specs(read_json(run.manifest).get("spaces"), run.manifest))
 
 
 def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evaluations: int | None) -> None:
     counted = Counters(())
-    with fitting(saved.path):
+    with misfit_errors(saved.path):
         counted.load_state(State(meta=saved.state["run"]["counters"]))
     ends = counted.ends(wanted.config.base_config, evaluations)
     if not _has_ended(run, saved.step):
@@ -169,9 +173,9 @@ def _never_saved(run: RunDir) -> StorageError:
 
 
 def _has_ended(run: RunDir, step: int) -> bool:
-    """Return whether the outcome has been written, with an evaluation at ``step``.
+    """Return whether the result was written, with an evaluation at ``step``.
 
-    The last checkpoint comes before that: a kill or a signal in between leaves the evaluation to be done.
+    The last checkpoint is written before: a kill or a signal in between leaves the evaluation to be done.
     """
     if not run.result.exists():
         return False

@@ -1,4 +1,4 @@
-"""A training on the disk, as Python code uses it."""
+"""The runs of ``import asac``: a training on disk as an object."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from typing_extensions import override
 
 from algorithm.app.cli.flag_types import is_export, is_graph
-from algorithm.app.given import Device, EnvLike, as_object, given_flags, played_in, with_keys
+from algorithm.app.env_arguments import Device, EnvLike, env_for_run, env_to_play, set_flags, with_keys
 from algorithm.app.parameters import played_lessons
 from algorithm.app.playable import LIMITS, PlayableRun, run_in
-from algorithm.app.policy import TrainedPolicy, interface, interfaces, make_gym_env, one_of
+from algorithm.app.policy import TrainedPolicy, choose_behaviour, eval_adapter, eval_adapters, make_gym_env
 from algorithm.app.report.facts import Facts
-from algorithm.app.resume import go_on
+from algorithm.app.resume import continue_run
 from algorithm.app.training import Screen
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.resolve import Overrides
@@ -70,12 +70,12 @@ class Run:
         return f"Run({self._playable.source!r}{known})"
 
     def _repr_html_(self) -> str:
-        """Return the same for a notebook, as a table above the picture of the returns if there is one."""
+        """Return the run as HTML for a notebook: a table above the picture of the returns, if any."""
         rows = [*Facts.gather(self._dir).rows, ("folder", self._playable.source)]
         table = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows)
         images = "".join(
-            f'<img width="480" src="data:image/png;base64,{b64encode(one.read_bytes()).decode()}">'
-            for one in self._dir.plots.glob("return.png")
+            f'<img width="480" src="data:image/png;base64,{b64encode(picture.read_bytes()).decode()}">'
+            for picture in self._dir.plots.glob("return.png")
         )
         return f"<table>{table}</table>{images}"
 
@@ -92,12 +92,12 @@ class Run:
     @property
     def metrics(self) -> dict[str, list[float]]:
         """All logged metrics: name → values, including "step". Missing values are nan."""
-        return read_metrics(self._playable.of_this_machine("metrics").metrics_jsonl)
+        return read_metrics(self._playable.trained_here("metrics").metrics_jsonl)
 
     @property
     def report(self) -> Path:
         """Path of the run's report page."""
-        return self._playable.of_this_machine("report").report
+        return self._playable.trained_here("report").report
 
     @own_modes()
     def policy(
@@ -118,12 +118,12 @@ class Run:
         Raises UsageError and StorageError as asac.load.
         """
         loaded, saved = self.configured(LIMITS), self._playable.checkpoint(checkpoint, warn=_warn)
-        given = self._played(env)
-        adapters = interfaces(loaded, self._playable, given)
-        name = one_of(adapters, behavior, self.folder)
-        with self._playable.context(loaded, device, given) as context:
+        env_object = self._played(env)
+        adapters = eval_adapters(loaded, self._playable, env_object)
+        name = choose_behaviour(adapters, behavior, self.folder)
+        with self._playable.context(loaded, device, env_object) as context:
             agents = self._playable.players(
-                context, {one: adapter.spec for one, adapter in adapters.items()}, saved, warn=_warn
+                context, {k: adapter.spec for k, adapter in adapters.items()}, saved, warn=_warn
             )
         return TrainedPolicy(
             agents[name], adapters[name], saved.step, masked=self._playable.masked(saved, name)
@@ -149,10 +149,10 @@ class Run:
         Raises UsageError if the file exists, StorageError, ExportError if the graph does not match.
         """
         if is_graph(str(file)):
-            own = self.configured(LIMITS)
-            extra("write_policy")(self._playable, own, Path(file), checkpoint, replace=replace)
+            loaded = self.configured(LIMITS)
+            extra("write_policy")(self._playable, loaded, Path(file), checkpoint, replace=replace)
         else:
-            run = self._playable.of_this_machine("export")
+            run = self._playable.trained_here("export")
             extra("write_export")(run, checkpoint, Path(file), replace=replace, warn=_warn)
         return Path(file)
 
@@ -163,19 +163,19 @@ class Run:
         checkpoint: "best" by evaluation, "latest", or the step of one
         private:    make a new repository private; default: public
         """
-        run, push = self._playable.of_this_machine("push"), extra("push_run")
+        run, push = self._playable.trained_here("push"), extra("push_run")
         return str(push(run, checkpoint, repository, private=private, warn=_warn))
 
     def copy(self, folder: Path, *, replace: bool = False) -> None:
         """Copy the run to a folder, where its training can be resumed.
 
         folder:  of the copy
-        replace: overwrite a run that is there; default: refuse to
+        replace: overwrite an existing run; default: refuse to
 
         Raises UsageError if the folder exists and is not replaced, or if one of them is being trained;
         StorageError if copying fails.
         """
-        copy_run(self._playable.of_this_machine("copy"), folder, replace=replace, notice=_warn)
+        copy_run(self._playable.trained_here("copy"), folder, replace=replace, notice=_warn)
 
     @own_modes()
     def evaluate(
@@ -203,19 +203,19 @@ class Run:
         """
         loaded, saved = self.configured(LIMITS), self._playable.checkpoint(checkpoint, warn=_warn)
         lessons, _ = played_lessons(loaded.config, lesson.split(",") if lesson else [], saved)
-        given = self._played(env)
-        with self._playable.context(loaded, device, given, lessons) as context:
+        env_object = self._played(env)
+        with self._playable.context(loaded, device, env_object, lessons) as context:
             played = context.env("evaluate")
-            name = one_of(played.specs, behavior, self.folder)
+            name = choose_behaviour(played.specs, behavior, self.folder)
             agents = self._playable.players(context, played.specs, saved, warn=_warn)
             limit = episode_limit(loaded.config, played.time_limit)
-            found = play_episodes(played, eval_policies(agents, "playing"), episodes, length_limit=limit)
-            assert found is not None, "nothing stops it"
-            if line := cut_off_line(found.values(), loaded.config, played.time_limit):
+            scores = play_episodes(played, eval_policies(agents, "playing"), episodes, length_limit=limit)
+            assert scores is not None, "nothing stops it"
+            if line := cut_off_line(scores.values(), loaded.config, played.time_limit):
                 context.faults.console.warn(line)
             if self._playable.masked(saved, name) and not played.masked:
                 _warn("the environment gave no action_mask, unlike the trained one: all choices were allowed")
-        return found[name]
+        return scores[name]
 
     def resume(
         self,
@@ -250,39 +250,39 @@ class Run:
 
         Raises UsageError if the environment has other observations or actions.
         """
-        run = self._playable.of_this_machine("resume")
-        given = as_object(self._env if env is None else env, eval_env)
-        self.check_spaces(given, warn=lambda _: None)  # the training will say it
-        flags = given_flags(
+        run = self._playable.trained_here("resume")
+        env_object = env_for_run(self._env if env is None else env, eval_env)
+        self.check_spaces(env_object, warn=lambda _: None)  # the training will warn
+        flags = set_flags(
             {
                 "base_config.max_step": max_step,
-                "base_config.n_envs": (given.train.lanes if given else 0) or None,
+                "base_config.n_envs": (env_object.train.lanes if env_object else 0) or None,
             }
         )
-        own, loaded = self.configured(), self.configured(with_keys(overrides, keys), flags)
+        former, loaded = self.configured(), self.configured(with_keys(overrides, keys), flags)
         stop = StopRequest()
         inputs = RunInputs(
             loaded=loaded,
             run=run,
             device=device,
             arguments=("python", run.env),
-            given=given,
+            env_object=env_object,
             flags=flags,
             callbacks=all_callbacks(callbacks, on_step),
             stop=stop,
         )
         with stop.passed_on(on_signal):
-            go_on(inputs, own, screen=Screen.in_python(inputs.callbacks, quiet=quiet))
-        self._env = given
+            continue_run(inputs, former, screen=Screen.in_python(inputs.callbacks, quiet=quiet))
+        self._env = env_object
         return self
 
-    def check_spaces(self, given: EnvObject | None, *, warn: Callable[[str], None] = _warn) -> None:
+    def check_spaces(self, env_object: EnvObject | None, *, warn: Callable[[str], None] = _warn) -> None:
         """Raise UsageError if environments have other observations or actions than the trained one.
 
-        warn: told of other bounds and starts
+        warn: called for other bounds or smallest choices
         """
-        if given is not None:
-            specs = {DEFAULT_BEHAVIOUR: interface(self.configured(LIMITS), given).spec}
+        if env_object is not None:
+            specs = {DEFAULT_BEHAVIOUR: eval_adapter(self.configured(LIMITS), env_object).spec}
             self._playable.agree(specs)
             for line in other_limits(specs, self._playable.spaces):
                 warn(line)
@@ -294,6 +294,6 @@ class Run:
         return self._playable.configured(overrides, flags)
 
     def _played(self, env: EnvLike | None = None) -> EnvObject | None:
-        """Return the environment to play in; None for the run's own by its name."""
+        """Return the environment to play in; None stands for the run's own, by its name."""
         env = self._env if env is None else env
-        return None if env is None else played_in(env)
+        return None if env is None else env_to_play(env)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from algorithm.app.given import EnvLike, given_flags, handed_in, is_name
+from algorithm.app.env_arguments import EnvLike, is_name, passed_env, set_flags
 from algorithm.app.run import Run
 from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.loader import LoadedConfig, load_config
@@ -20,16 +20,16 @@ from algorithm.store.names import MODELS
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """A training that is about to begin; for the fields see :func:`~algorithm.app.api.train`.
+    """Settings of a training from Python; for the other fields see :func:`~algorithm.app.api.train`.
 
-    task:     by name, or what the runs of an object are filed under
-    given:    environments that were handed in as objects
+    task:     name of the task, or the label for runs of an object
+    env_object: environments that were passed as objects
     flags:    dotted path → value that wins over ``overrides``; None: it is not set
-    defaults: dotted path → value where nothing else sets one
+    defaults: dotted path → value of keys that nothing else sets
     """
 
     task: str
-    given: EnvObject | None
+    env_object: EnvObject | None
     config: str | None = None
     overrides: Mapping[str, object] = field(default_factory=dict)
     flags: Mapping[str, object] = field(default_factory=dict)
@@ -41,21 +41,21 @@ class TrainingPlan:
 
     @staticmethod
     def named(env: EnvLike, eval_env: EnvLike | None) -> tuple[str, EnvObject | None]:
-        """Return ``task`` and ``given`` of what a person hands in. Raises UsageError for no environment."""
-        given = handed_in(env, eval_env)
-        return (os.fspath(env) if is_name(env) else given.label if given else ""), given
+        """Return ``task`` and ``env_object`` for the user's arguments. Raises UsageError for wrong ones."""
+        env_object = passed_env(env, eval_env)
+        return (os.fspath(env) if is_name(env) else env_object.label if env_object else ""), env_object
 
     def load(self, max_step: int | None = None) -> LoadedConfig:
         """Return the configuration. Raises ConfigError with every fault."""
         flags, defaults = {**self.flags, "base_config.max_step": max_step}, dict(self.defaults)
-        if self.given is not None:
-            flags["base_config.env_name"] = self.given.train.name
-            defaults["base_config.n_envs"] = self.given.train.lanes or 1
+        if self.env_object is not None:
+            flags["base_config.env_name"] = self.env_object.train.name
+            defaults["base_config.n_envs"] = self.env_object.train.lanes or 1
         return load_config(
             self.task,
             self.config,
             self.overrides,
-            given_flags(flags),
+            set_flags(flags),
             self.seed,
             defaults=defaults,
             require_runnable=True,
@@ -70,7 +70,7 @@ class TrainingPlan:
         on_signal: OnSignal = "raise",
         on_folder: Callable[[Path], None] = lambda folder: None,
     ) -> Run:
-        """Train a new run to its end. on_folder: called with its folder, before anything can fail there."""
+        """Train a new run to its end. on_folder: called with its folder before the training is built."""
         loaded, stop = self.load(max_step), StopRequest()
         new = new_run(loaded, models=Path(self.directory), argument=self.task)
         with stop.passed_on(on_signal), new as run:
@@ -80,9 +80,9 @@ class TrainingPlan:
                 run=run,
                 device=self.device,
                 arguments=("python", self.task),
-                given=self.given,
+                env_object=self.env_object,
                 callbacks=all_callbacks(callbacks, on_step),
                 stop=stop,
             )
             run_training(inputs, screen=Screen.in_python(inputs.callbacks, quiet=self.quiet))
-        return Run(run.path, env=self.given)
+        return Run(run.path, env=self.env_object)

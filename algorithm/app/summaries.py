@@ -49,10 +49,10 @@ def start_screen(
     resumed: Rows = (),
     until: int | None = None,
 ) -> list[tuple[str, Rows]]:
-    """Return titled sections for the console.
+    """Return the start screen as titled sections.
 
     resumed: rows about the checkpoint and changes since
-    until:   step that this call of ``learn`` ends at
+    until:   step at which this call of ``learn`` ends
     """
     versions = f"python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}"
     device = next(iter(agents.values())).inputs.device
@@ -91,7 +91,7 @@ def _agent_rows(loaded: LoadedConfig, name: str, agent: Agent) -> Rows:
 
 
 def _products(wanted: str, device: torch.device) -> str:
-    """Name the precision of matrix products where it is not the usual one, and what this CPU makes of it."""
+    """Return a clause on the precision of matrix products, if unusual, and its effect on this device."""
     precision = torch.get_float32_matmul_precision()
     if precision == "highest":
         return ""
@@ -112,10 +112,10 @@ def show_finish(
     *,
     variable: str = "",
 ) -> None:
-    """Show the result, and commands to go on with.
+    """Show the result, and commands that the user may run next.
 
     saved: cost of the checkpoints; render_modes: of the environment
-    variable: of the run in Python, for calls instead of commands
+    variable: name of the run in Python, for calls instead of commands
     """
     training = outcome.training
     counters, updates, seconds = training.counters, training.updates, training.watch.total
@@ -142,13 +142,13 @@ def show_finish(
 
 
 def _curves(run: RunDir) -> str:
-    """Return the command that shows the curves; where its package is missing, what installs it behind it."""
+    """Return the command that shows the curves; if its package is missing, with how to install it."""
     command = tensorboard_command(run)
     return command if find_spec("tensorboard") else f"{command}  # first {install_command('tensorboard')}"
 
 
 def _longer(run: RunDir, outcome: Outcome, variable: str) -> str:
-    """Return the command that goes on with the run, twice as far after its end."""
+    """Return the command that resumes the run with doubled limits."""
     if variable == "agent.run":
         return "agent.learn(1_000)"
     return resume_command(
@@ -157,7 +157,7 @@ def _longer(run: RunDir, outcome: Outcome, variable: str) -> str:
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
-    """Return ``result.json``: each behaviour's own numbers, and at the top those of all of them."""
+    """Return the content of ``result.json``: numbers of each behaviour, and at the top those of all."""
     training = outcome.training
     counters, agents, taken = training.counters, training.agents, training.collector.behaviour_steps
     by, (why, _) = next(iter(outcome.ends.items()))
@@ -195,7 +195,7 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
 
 
 def _end(loaded: LoadedConfig, until: int | None = None) -> str:
-    """Return the limits of the training, and the key of a default limit; until: as of the start screen."""
+    """Return the limits of the training, with the key of a default one. until: as for `start_screen`."""
     base, limits = loaded.config.base_config, []
     if base.max_iter > 0:
         limits.append(f"{base.max_iter:,} iterations")
@@ -243,12 +243,12 @@ def _performance(step: int, performance: Performance) -> str:
 
 
 def _evaluations(counters: Counters, behaviour: str | None = None) -> dict[str, object]:
-    """Return the last and the best evaluation for ``result.json``, of one behaviour or of all together."""
-    found = {"last_eval": counters.last_eval, "best_eval": counters.best_eval}
+    """Return the last and the best evaluation for ``result.json``, of one behaviour, or of all if None."""
+    outcomes = {"last_eval": counters.last_eval, "best_eval": counters.best_eval}
     return {
-        which: one
-        and _evaluation(one.step, one.performances[behaviour] if behaviour is not None else one.overall)
-        for which, one in found.items()
+        which: result
+        and _evaluation(result.step, result.overall if behaviour is None else result.performances[behaviour])
+        for which, result in outcomes.items()
     }
 
 
@@ -264,7 +264,7 @@ def _evaluation(step: int, performance: Performance) -> dict[str, object]:
 
 
 def plot_returns(loaded: LoadedConfig, run: RunDir, outcome: Outcome, console: Console) -> None:
-    """Plot the evaluations of a run, if there were any; a full disk is told."""
+    """Plot the evaluations of a run, if there were any; a full disk causes a warning."""
     if not outcome.training.counters.last_eval:
         return
     label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
@@ -282,7 +282,7 @@ def plot_returns(loaded: LoadedConfig, run: RunDir, outcome: Outcome, console: C
 
 
 def write_outcome(run: RunDir, outcome: Outcome, seed: int, console: Console) -> dict[str, object]:
-    """Write result and page and return the result; a full disk now costs nothing that was learned."""
+    """Write and return the result, and write the page; a full disk causes warnings only."""
     result = result_json(run, outcome, seed)
     try:
         run.write_result(result)
@@ -293,7 +293,7 @@ def write_outcome(run: RunDir, outcome: Outcome, seed: int, console: Console) ->
 
 
 def write_page(run: RunDir, console: Console) -> None:
-    """Write the report of a run; a full disk is told."""
+    """Write the report of a run; a full disk causes a warning."""
     try:
         write_report(run)
     except StorageError as error:

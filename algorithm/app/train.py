@@ -22,13 +22,13 @@ def train(
     load: Callable[[int], LoadedConfig] | None = None,
     runtime: type[Runtime] = LocalRuntime,
 ) -> int:
-    """Train ``options.repeat`` runs NAME, NAME_2, … with seed, seed+1, …; returns the exit code.
+    """Train ``options.repeat`` runs NAME, NAME_2, … with seed, seed+1, …; return the exit code.
 
-    ``{time}`` in the name is the first one's in all of them: they are one experiment.
+    ``{time}`` in the name is replaced once for all runs: they are one experiment.
 
-    loaded: the configuration of the first; load: returns that of another seed, with its own random draws.
+    loaded: configuration of the first run; load: returns that of another seed, with its own random draws.
     All are loaded before the first run, so that edits meanwhile have no effect on them.
-    A signal ends the present run and those that would follow.
+    A signal ends the current run, and the later ones are left out.
     """
     if options.ckpt is not None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A training as a person meets it: command line, lock, console and log, its result and its page."""
+"""A training as a command: lock, console and log around it, its result and its page."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train_flags import config_flags
 from algorithm.app.console.output import close_logging, open_console, setup_logging
 from algorithm.app.summaries import plot_returns, show_finish, start_screen, write_outcome, write_page
 from algorithm.config.loader import LoadedConfig
@@ -40,13 +40,13 @@ _LOGGER = logging.getLogger("algorithm")
 
 @dataclass(frozen=True, kw_only=True)
 class Screen:
-    """Output of a training besides its progress.
+    """Settings of a training's output.
 
-    quiet:     warnings alone
-    result:    and the result at the end
-    debug_log: debug lines in ``train.log``
+    quiet:     show only warnings
+    result:    also show the result at the end
+    debug_log: write debug lines to ``train.log``
     notices:   warnings about flags without effect
-    variable:  of the run in Python, for calls instead of commands at the end
+    variable:  name of the run in Python, for calls instead of commands at the end
     """
 
     quiet: bool = False
@@ -57,13 +57,13 @@ class Screen:
 
     @classmethod
     def in_python(cls, callbacks: Sequence[Callback], *, quiet: bool) -> Screen:
-        """Return what a call of ``train`` or ``resume``, or of ``learn`` by its callback, shows."""
+        """Return the settings for a call of ``train``, ``resume`` or ``learn``, which has a callback."""
         variable = "run" if end_of_learn(callbacks) is None else "agent.run"
         return cls(quiet=quiet, result=not quiet, variable=variable)
 
     @classmethod
     def of(cls, options: TrainOptions, loaded: LoadedConfig) -> Screen:
-        """Return what a command line asks for."""
+        """Return the settings for a command line."""
         return cls(
             quiet=options.quiet, debug_log=options.logger_in_file, notices=notices(options, loaded.config)
         )
@@ -71,7 +71,7 @@ class Screen:
 
 @dataclass(frozen=True)
 class Trained:
-    """Result of a training run."""
+    """A finished training: its run, the content of ``result.json``, and the exit code."""
 
     run: RunDir
     result: Mapping[str, object]
@@ -79,7 +79,7 @@ class Trained:
 
 
 def inputs_of(options: TrainOptions, loaded: LoadedConfig, run: RunDir) -> RunInputs:
-    """Return the inputs of a training that the command line of this process asks for."""
+    """Return the inputs of a training by a command line."""
     use_modules(loaded)
     return RunInputs(
         loaded=loaded,
@@ -100,9 +100,9 @@ def inputs_of(options: TrainOptions, loaded: LoadedConfig, run: RunDir) -> RunIn
 def new_run(
     loaded: LoadedConfig, *, name: str | None = None, models: Path, argument: str
 ) -> Iterator[RunDir]:
-    """Make the folder of a new run; its name stays free where nothing is trained in the block.
+    """Make the folder of a new run; remove it if the block fails before training.
 
-    name: instead of ``base_config.name``; models: folder of all runs; argument: the task, as it was named
+    name: instead of ``base_config.name``; models: folder of all runs; argument: the task as the user named it
     """
     leave_import()
     require_upload(loaded.config.wandb_config)
@@ -124,13 +124,13 @@ def run_training(
     runtime: type[Runtime] = LocalRuntime,
     screen: Screen,
 ) -> Trained:
-    """Train in the folder of the run, whose lock is held meanwhile, and write result and page.
+    """Train in the folder of the run, under its lock, and write result and page.
 
-    start: reads the checkpoint to go on from, once the folder is locked; None begins from nothing
+    start: reads the checkpoint to continue from, once the folder is locked; None for a new training
     """
     leave_import()
     base, run = inputs.loaded.config.base_config, inputs.run
-    if base.kind is OBJECT and inputs.given is None:
+    if base.kind is OBJECT and inputs.env_object is None:
         raise missing_object(base.env_name)
     if inputs.evaluations is not None:
         _check_evaluations(inputs.loaded)
@@ -164,7 +164,7 @@ def run_training(
 def _opened(
     inputs: RunInputs, start: Callable[[Console], Start] | None, screen: Screen, stack: ExitStack
 ) -> TrainingContext:
-    """Return the training with its console, lock and checkpoint; ``stack`` closes them."""
+    """Return the context of the training, with console, lock and checkpoint; ``stack`` closes them."""
     run = inputs.run
     console = _logged_console(run, screen, stack)
     lock = stack.enter_context(RunLock(run.lock, notice=console.message))
@@ -181,7 +181,7 @@ def _opened(
         stack=stack,
         files=run.path,
         since=begun.saved.step if begun else 0,
-        given=inputs.given,
+        env_object=inputs.env_object,
         lock=lock,
         start=begun,
     )
@@ -198,13 +198,13 @@ def _logged_console(run: RunDir, screen: Screen, stack: ExitStack) -> Console:
 
 
 def _record_failure(run: RunDir, console: Console, error: Exception) -> None:
-    """Log the error with its traceback, and write the page of what there is."""
+    """Log the error with its traceback, and write the page from the files so far."""
     _LOGGER.error("the run failed", exc_info=error)
     write_page(run, console)
 
 
 def _show_start(context: TrainingContext, parts: RunParts) -> None:
-    """Show what is about to be trained, and whether it goes on exactly."""
+    """Show the start screen, and notices on things that are not resumed exactly."""
     inputs, console, resumed = context.inputs, context.console, context.start
     agents = parts.training.agents
     console.start(
@@ -232,7 +232,7 @@ def _show_start(context: TrainingContext, parts: RunParts) -> None:
 
 
 def _check_evaluations(loaded: LoadedConfig) -> None:
-    """Raise UsageError for ``--evaluations`` where there are none on the way."""
+    """Raise UsageError for ``--evaluations`` if the training has none before its end."""
     if loaded.config.eval_config.per_step == -1:
         raise UsageError(
             "--evaluations needs evaluations during training",

@@ -1,4 +1,4 @@
-"""Construction of a training from its inputs: all that can fail before the first step."""
+"""Construction of a training from its inputs; all its parts that can fail before the first step."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
 
 
 def build(context: TrainingContext, runtime: type[Runtime] = LocalRuntime) -> RunParts:
-    """Build all that can fail before the first step; nothing of an older state is cut back before.
+    """Build a training. Whatever can fail does so here, before files of an older state are cut back.
 
-    runtime: source of the transitions
+    runtime: class of the source of transitions
     """
     inputs = context.inputs
     callbacks = _callbacks(inputs)
@@ -72,7 +72,7 @@ def build(context: TrainingContext, runtime: type[Runtime] = LocalRuntime) -> Ru
 
 
 def _callbacks(inputs: RunInputs) -> Callbacks:
-    """Return a user's own code; where nothing is trained, that of the configuration waits for a beginning."""
+    """Return the user's callbacks; those of the configuration only if there is something to train."""
     if end_of_learn(inputs.callbacks) == 0:
         return Callbacks(inputs.callbacks)
     entries = inputs.loaded.config.base_config.callbacks
@@ -80,9 +80,9 @@ def _callbacks(inputs: RunInputs) -> Callbacks:
 
 
 def _environments(context: TrainingContext, runtime: type[Runtime]) -> tuple[Runtime, Evaluator | None]:
-    """Return the source of transitions, and evaluations where there can be a second environment.
+    """Return the source of transitions, and the evaluations, if a second environment is possible.
 
-    The first environment says what the spaces are; with that the configuration of the context is whole.
+    The first environment has the spaces, by which the configuration of the context is completed.
     """
     if context.loaded.config.base_config.in_editor:
         source = runtime(context, None)
@@ -110,9 +110,9 @@ def _environments(context: TrainingContext, runtime: type[Runtime]) -> tuple[Run
 
 
 def _agents(context: TrainingContext, source: Runtime) -> dict[str, Agent]:
-    """Return agents with the replays of the checkpoint to go on from.
+    """Return the agents, with the replays of the checkpoint to continue from.
 
-    Damage of a replay shows only while it is loaded. The checkpoint before then begins with new agents.
+    Damage of a replay shows only while it is loaded. Then the checkpoint before is tried, with new agents.
     """
     inputs, foreign, replays = context.inputs, context.foreign, context.inputs.run.replay
     while True:
@@ -137,9 +137,9 @@ def _agents(context: TrainingContext, source: Runtime) -> dict[str, Agent]:
 
 
 def _training(context: TrainingContext, source: Runtime, agents: dict[str, Agent]) -> TrainState:
-    """Return the training as it begins, or as the checkpoint left it."""
+    """Return the state of a new training, or that of the checkpoint to continue from."""
     loaded, own_env, notices = context.loaded, context.env_file, context.notices
-    # The run's own networks and the environment's own file are looked at by themselves.
+    # The run's own networks and the environment's own file are compared separately.
     apart = {f"{loaded.for_behaviour(name).run.nn}.py" for name in agents}
     apart |= {own_env.name} if own_env else set()
     made = made_with(loaded.env_dir, apart, context.plugins(source.env.specs))
@@ -167,7 +167,7 @@ def _write_inputs(
         file = nn_file(config, context.networks)
         if isinstance(file, Path) and context.networks != run.path:  # not those of a plug-in
             run.copy_nn(file, f"{config.run.nn}.py")
-    objects = inputs.given.as_json if inputs.given else None
+    objects = inputs.env_object.as_json if inputs.env_object else None
     begun = describe_start(inputs.arguments, context.env_file, context.plugins(specs), objects, inputs.device)
     if start:
         overrides = all_changes(loaded.overrides, inputs.flags)
@@ -188,7 +188,7 @@ def _write_inputs(
 
 
 def _checkpointer(context: TrainingContext, training: TrainState, metrics: MetricsLogger) -> Checkpointer:
-    """Return the writer of checkpoints, from which agents that diverge go back to the last one."""
+    """Return the writer of checkpoints; agents that diverge get the networks of its last one."""
     run, start, console = context.inputs.run, context.start, context.console
     kept = context.loaded.config.checkpoint_config
     manager = CheckpointManager(

@@ -1,4 +1,4 @@
-"""A user's own code at points of a training: from Python, or named in ``base_config.callbacks``."""
+"""Callbacks, a user's own code at points of a training: passed in Python, or named in the configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _KEY = "base_config.callbacks"
 
 _NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)*")
-"""A name that a callback may log by."""
+"""Form of a valid name of a callback's metric."""
 
 
 class CallbackError(UserError):
@@ -145,9 +145,9 @@ class OnStep(Callback):
 
 
 class Until(Callback):
-    """The end of one call of ``learn``.
+    """A callback that ends a call of ``learn`` at a step.
 
-    step: of the run; at 0 nothing is trained
+    step: step of the run; at 0 nothing is trained
     """
 
     def __init__(self, step: int) -> None:
@@ -164,34 +164,37 @@ class Until(Callback):
 
 
 def end_of_learn(callbacks: Iterable[Callback]) -> int | None:
-    """Return the step that a call of ``learn`` ends at; None without one."""
-    return next((one.step for one in callbacks if isinstance(one, Until)), None)
+    """Return the step at which a call of ``learn`` ends; None without one."""
+    return next((callback.step for callback in callbacks if isinstance(callback, Until)), None)
 
 
 class Callbacks:
-    """Callbacks of a training, called in their order. Without any a point costs nothing.
+    """Callbacks of a training, called in order; a point that no callback overrides costs nothing.
 
-    A method that no class overrides is not called. Raises UsageError for what is no callback, and for a
-    method ``on_…`` of no point.
+    Raises UsageError for an object that is no callback, and for a method ``on_…`` that belongs to no point.
 
     until: see :func:`end_of_learn`
     """
 
     def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
-        self._all = [_checked(one) for one in callbacks]
+        self._all = [_checked(callback) for callback in callbacks]
         self.until = end_of_learn(self._all)
         self._training: Training | None = None
         self._points = {
-            name: [getattr(one, name) for one in self._all if getattr(type(one), name) is not method]
+            name: [
+                getattr(callback, name)
+                for callback in self._all
+                if getattr(type(callback), name) is not method
+            ]
             for name, method in _POINTS.items()
         }
 
     def attach(self, training: Training) -> None:
-        """Tell the callbacks of this training."""
+        """Set the training that callbacks get."""
         self._training = training
 
     def call(self, point: str, *arguments: object) -> None:
-        """Call all methods of a point. Raises CallbackError for whatever they raise."""
+        """Call the methods of a point of all callbacks. Raises CallbackError for whatever they raise."""
         for method in self._points[point]:
             try:
                 with others_modes():
@@ -209,8 +212,8 @@ class Callbacks:
 def load_callbacks(entries: Sequence[Mapping[str, Mapping[str, Any] | None]], folder: Path) -> list[Callback]:
     """Make the callbacks of ``base_config.callbacks``.
 
-    folder: of the task, in which files are looked for first
-    Raises UsageError for what cannot be imported or built, and for what is no :class:`Callback`.
+    folder: of the task, which is searched first for files
+    Raises UsageError for one that cannot be imported or built, or is no :class:`Callback`.
     """
     return [_make(name, kwargs or {}, folder) for entry in entries for name, kwargs in entry.items()]
 
@@ -221,8 +224,8 @@ def _make(name: str, kwargs: Mapping[str, Any], folder: Path) -> Callback:
         raise _unusable(name, "it does not name a module", "write module:Class or file.py:Class")
     try:
         with others_modes():
-            found = getattr(import_source(source), wanted)
-            made = found(**kwargs)
+            factory = getattr(import_source(source), wanted)
+            made = factory(**kwargs)
     except (Exception, SystemExit) as error:
         why = described(error)
         fix = (
@@ -232,22 +235,22 @@ def _make(name: str, kwargs: Mapping[str, Any], folder: Path) -> Callback:
     return _checked(made, name)
 
 
-def _checked(one: object, name: str = "") -> Callback:
-    """Return a callback. Raises UsageError for anything else, and for a method that nothing would call."""
-    if not isinstance(one, Callback):
-        kind = one.__name__ if isinstance(one, type) else type(one).__name__
-        function = callable(one) and not isinstance(one, type)
+def _checked(callback: object, name: str = "") -> Callback:
+    """Return the callback. Raises UsageError for another object, and for a method that nothing would call."""
+    if not isinstance(callback, Callback):
+        kind = callback.__name__ if isinstance(callback, type) else type(callback).__name__
+        function = callable(callback) and not isinstance(callback, type)
         fix = "pass a function as on_step=…, or derive it from asac.Callback"
         if not function:
-            fix = "derive it from asac.Callback" + ", and pass an instance" * isinstance(one, type)
+            fix = "derive it from asac.Callback" + ", and pass an instance" * isinstance(callback, type)
         raise _unusable(name or kind, f"{kind} is not a Callback", fix)
-    owner = type(one)
+    owner = type(callback)
     for method in dir(owner):
         if method.startswith("on_") and method not in _POINTS and callable(getattr(owner, method)):
             why = f"{method} is not a method of callbacks and would never be called"
             fix = f"rename {owner.__name__}.{method}; {suggest_name(method, [*_POINTS])}"
             raise _unusable(name or owner.__name__, why, fix)
-    return one
+    return callback
 
 
 def _unusable(name: str, why: str, fix: str) -> UsageError:
@@ -265,6 +268,6 @@ CallbackLike: TypeAlias = Sequence[Callback] | Callback
 def all_callbacks(
     callbacks: CallbackLike, on_step: Callable[[Training], object] | None = None
 ) -> list[Callback]:
-    """Return callbacks, and a function as the last one of them."""
+    """Return callbacks as a list, with the function ``on_step`` as the last one."""
     several = [callbacks] if isinstance(callbacks, Callback) else callbacks
     return [*several, *([OnStep(on_step)] if on_step is not None else [])]

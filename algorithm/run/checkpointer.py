@@ -1,4 +1,4 @@
-"""Checkpoints of a training, and the handling of failures to write them."""
+"""Writing of a training's checkpoints, and handling of failures."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _LOGGER = logging.getLogger(__name__)
 class Checkpointer:
     """Writer of checkpoints of ``training`` through ``manager``. A full disk does not end a run at once.
 
-    metrics: returns the state of what has been logged
-    check: raises StorageError where the run's folder is missing; nothing is made in its place
-    since: step of the last checkpoint that holds other networks than those the training began with; -1: none
+    metrics: returns the state of the metrics' log
+    check: raises StorageError if the run's folder is missing, so that no new one is made
+    since: step of the last checkpoint with other networks than those that the training began with; -1: none
 
     beside: called with the step of each checkpoint that was written
     """
@@ -50,20 +50,20 @@ class Checkpointer:
         self._metrics = metrics
         self._check = check
         self._since = since
-        self._evaluation = training.counters.last_eval  # that the last checkpoint knows of
+        self._evaluation = training.counters.last_eval  # part of the last checkpoint
         self.beside: Callable[[int], None] = lambda step: None
         self._failures = 0
         self._seconds, self._bytes, self._count = 0.0, 0, 0
 
     @property
     def summary(self) -> str:
-        """Cost of all checkpoints, for a person."""
+        """Cost of all checkpoints, as text."""
         return f"{self._count} written, {format_bytes(self._bytes)} in {self._seconds:.2f} s"
 
     def save(self) -> bool:
-        """Write one if this step has none that is whole; return whether it has one now.
+        """Write a checkpoint unless this step has a complete one; return whether it has one now.
 
-        Raises StorageError when it fails for the third time in a row, NumericalError if it would hold NaN.
+        Raises StorageError for the third failure in a row, NumericalError if it would hold NaN.
         """
         if self._is_whole:
             return True
@@ -78,7 +78,7 @@ class Checkpointer:
         return True
 
     def save_best(self, score: float) -> None:
-        """Write a checkpoint and mark it as the best, if ``score`` is."""
+        """Write a checkpoint and mark it as the best one, if ``score`` is the best so far."""
         if self._manager.is_best(score) and self.save():
             try:
                 self._manager.mark_best(score)
@@ -86,7 +86,7 @@ class Checkpointer:
                 self._console.warn(error.line)
 
     def save_finally(self) -> None:
-        """Write the checkpoint of the end, as :meth:`save`. Raises StorageError if it cannot be written."""
+        """Write the last checkpoint, as :meth:`save`. Raises StorageError if it cannot be written."""
         if not self._is_whole:
             try:
                 self._write()
@@ -95,7 +95,7 @@ class Checkpointer:
 
     @property
     def _is_whole(self) -> bool:
-        """True if the last checkpoint is that of this step, and was written after its evaluation, if any."""
+        """Whether the last checkpoint is of this step, and was written after its evaluation, if any."""
         counters = self._training.counters
         return self._manager.has(counters.step) and counters.last_eval is self._evaluation
 
@@ -137,7 +137,7 @@ class Checkpointer:
 
 
 def kept_replays(agents: Mapping[str, Agent], chosen: Replays) -> Replays:
-    """Return which checkpoints keep the replays: all where a family needs that, else those ``chosen``."""
+    """Return which checkpoints keep replays: all if an algorithm requires that, else ``chosen``."""
     return "always" if any(family(agent.config).always_saved for agent in agents.values()) else chosen
 
 

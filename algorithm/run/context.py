@@ -1,4 +1,4 @@
-"""Environments and agents of a configuration, for training, playing and measuring."""
+"""Environments and agents of a configuration, for training, playing and checks."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.goals import make_relabel
 from algorithm.run.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.run.experience.requests import Purpose, env_request
-from algorithm.run.user_code import nn_file, own_classes, refuse_own_code, use_modules
+from algorithm.run.user_code import blame_user_code, nn_file, own_classes, use_modules
 from algorithm.store.checkpoints.checkpoint import Checkpoint
 from algorithm.store.names import behaviour_file
 
 
 @dataclass(kw_only=True)
 class RunContext:
-    """A configuration with its environments and agents, as they are made.
+    """A configuration, and the maker of its environments and agents.
 
-    loaded: configuration, with the sections by their spaces once :meth:`fit` knows these
+    loaded: configuration; :meth:`fit` adds the sections by its spaces
     device: of the networks, by name; ``auto``: a GPU where there is one, for images and large networks
     faults: receiver of the failures that environments survive
-    stack:  closes what is opened here; tells what a plug-in raises as an error of it
-    files:  folder for what workers and players print; None: nothing is kept
-    seed:   of the environments, instead of the run's own
-    since:  step that a run goes on from, for other seeds of Unity's players
-    lessons: that evaluations are made in; by default the last one of each curriculum
-    given:  environments that are objects of Python code
+    stack:  closes everything that is opened here; reports an error in a plug-in's code as such
+    files:  folder for the output of workers and players; None: nothing is kept
+    seed:   seed of the environments, instead of the run's
+    since:  step from which a run is resumed, for other seeds of Unity's players
+    lessons: lessons of evaluations; by default the last one of each curriculum
+    env_object: environments that were passed as Python objects
     """
 
     loaded: LoadedConfig
@@ -65,27 +65,27 @@ class RunContext:
     seed: int | None = None
     since: int = 0
     lessons: Mapping[str, str] | None = None
-    given: EnvObject | None = None
+    env_object: EnvObject | None = None
 
     def __post_init__(self) -> None:
         use_modules(self.loaded)
         pick_device(self.device)  # refuses one that is not there
-        self.stack.push(partial(refuse_own_code, self.loaded))
+        self.stack.push(partial(blame_user_code, self.loaded))
 
     @property
     def console(self) -> Console:
-        """What the run shows a person."""
+        """The console of the run."""
         return self.faults.console
 
     def fit(self, specs: Mapping[str, AgentSpec]) -> None:
-        """Lay the sections for the behaviours' spaces beneath the configuration, and choose a device."""
+        """Add the sections for the behaviours' spaces to the configuration, and choose a device."""
         self.loaded = fitted(self.loaded, specs)
         self.device = str(self._device(self.loaded, specs))
 
     def _device(self, loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> torch.device:
         """Return one device for all behaviours: ``auto`` is a GPU if that suits any of them."""
         configs = {name: loaded.for_behaviour(name) for name in specs}
-        suits = (suits_gpu(family(one), one, specs[name]) for name, one in configs.items())
+        suits = (suits_gpu(family(config), config, specs[name]) for name, config in configs.items())
         return pick_device(self.device, suits_gpu=any(suits))
 
     @others_modes()
@@ -98,13 +98,14 @@ class RunContext:
         workers: int = 0,
         film: bool = False,
     ) -> VecEnv:
-        """Return n environments for one purpose, seeded for it.
+        """Make n environments for one purpose, seeded for it.
 
-        render: show the first of them; film: it can record pictures
-        workers: processes for them, 0 for none but this one
+        render:  show the first one in a window
+        workers: number of processes for them; 0: this process
+        film:    the first one can render images
         """
         base = self.loaded.config.base_config
-        source = self.given.source(purpose) if self.given else None
+        source = self.env_object.source(purpose) if self.env_object else None
         if purpose == "evaluate":
             episodes = self.loaded.config.eval_config.episodes
             n = (source and source.lanes) or max(n, episodes if base.kind.lanes else 1)
@@ -126,22 +127,24 @@ class RunContext:
 
     @others_modes()
     def _close(self, env: VecEnv) -> None:
-        """Release simulators; a failure is only warned of, since the work with them is done."""
+        """Release simulators; a failure is only a warning, since they are not needed any more."""
         try:
             env.close()
         except EnvError as error:
             self.faults.console.warn(error.line)
 
     def on_non_finite(self, task: str, *, most: float = math.inf) -> OnNonFinite:
-        """Return the treatment of episodes with such numbers; ``most`` of them may be dropped.
+        """Return the treatment of episodes with numbers that are not finite.
 
-        task: as the command line names it
+        task: environment as the command line names it; most: how many episodes may be dropped
         """
         if self.loaded.config.base_config.on_non_finite == "drop":
             return Drop(self.faults, most=most)
         command = shlex.join([*program(), task, "--check", f"--seed={self.loaded.seed}"])
         again = (
-            flag_or_argument(command, f"asac.check({task!r})") if self.given is None else "asac.check(env)"
+            flag_or_argument(command, f"asac.check({task!r})")
+            if self.env_object is None
+            else "asac.check(env)"
         )
         return Stop(f"{again}    (plays random actions; reset(seed=…) begins this very episode)")
 
@@ -155,9 +158,9 @@ class RunContext:
         make_replay: MakeReplay = ReplayBuffer,
         learning: bool = True,
     ) -> dict[str, Agent]:
-        """Return one agent per behaviour of the environment, each from its own merged configuration.
+        """Make one agent per behaviour of the environment, each from its own merged configuration.
 
-        networks: folder of ``nn.py``; memory: by default that of the machine
+        networks: folder of ``nn.py``; memory: budget of the replays, by default the machine's
         learning: read the demonstrations, which an agent that only plays does not need
         Raises UsageError for a behaviour that does not exist, for demonstrations that cannot be used, and for
         replays that do not fit into ``memory``.
@@ -165,7 +168,7 @@ class RunContext:
         loaded, memory = self.loaded, memory or MemoryBudget()
         check_behaviours(loaded, specs)
         agents, device = dict[str, Agent](), self._device(loaded, specs)
-        source = self.given.train if self.given else None
+        source = self.env_object.train if self.env_object else None
         for name, spec in specs.items():
             config = loaded.for_behaviour(name)
             file = nn_file(config, networks)
@@ -194,9 +197,9 @@ class RunContext:
         return agents
 
     def players(self, specs: Mapping[str, AgentSpec], networks: Path, saved: Checkpoint) -> dict[str, Agent]:
-        """Return agents with the networks of a checkpoint, which act and learn nothing.
+        """Make agents with the networks of a checkpoint, which act and do not learn.
 
-        Raises StorageError if it was made by other networks.
+        Raises StorageError if the networks do not fit.
         """
         set_up_process(self.loaded.threads)
         # Nothing is stored, so no page of the replays is touched and their size does not matter.
@@ -230,9 +233,9 @@ def check_behaviours(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> No
 def check_eval_spaces(
     loaded: LoadedConfig, train: Mapping[str, AgentSpec], evaluation: Mapping[str, AgentSpec]
 ) -> None:
-    """Raise unless agents see and do the same in evaluations as in the training.
+    """Raise unless evaluations have the same observations and actions as the training.
 
-    Raises UsageError where evaluations have wrappers of their own, else EnvError.
+    Raises UsageError if evaluations have their own wrappers, else EnvError.
     """
     for name in {**train, **evaluation}:
         spec, other = train.get(name), evaluation.get(name)
@@ -251,9 +254,9 @@ def check_eval_spaces(
 
 
 def fitted(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> LoadedConfig:
-    """Return the configuration as a run of these behaviours keeps it, above the sections by their spaces.
+    """Return the configuration for a run of these behaviours, with the sections by their spaces.
 
-    ``compile: auto`` is off where that is not worth it: a run that is prolonged goes on as it began.
+    ``compile: auto`` becomes off if it is not worth it, so that a prolonged run goes on as it began.
     Raises UsageError for a section that the spaces contradict, and as :func:`~.user_code.nn_file`.
     """
     loaded = for_spaces(loaded, specs, partial(own_classes, folder=loaded.env_dir))

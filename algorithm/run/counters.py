@@ -1,4 +1,4 @@
-"""Counts of a training, and the limits that they come to: steps, iterations, episodes, evaluations."""
+"""Counts of a training and its limits: steps, iterations, episodes, evaluations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from algorithm.store.follow_up_commands import PAST_PATIENCE, PAST_SUCCESS
 SHOWN_RETURNS = 20
 
 MAX_EPISODES = 2**14
-"""Maximum number of episodes of a summary; of more than twice as many the last ones are kept."""
+"""Maximum number of episodes of a summary; the oldest are dropped beyond twice as many."""
 
 EndedBy = Literal[
     "signal",
@@ -32,7 +32,7 @@ EndedBy = Literal[
 ]
 
 Ends = Mapping[EndedBy, tuple[str, Sequence[str]]]
-"""Causes of the end of a run -> words for a person, and flags with which it goes on."""
+"""Cause of the end of a run -> its description, and the flags with which the run can be resumed."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class EvaluationOutcome:
 
     @property
     def overall(self) -> Performance:
-        """Performance of all behaviours: an episode is the mean of theirs of its number, as each info is."""
+        """Performance of all behaviours: episode k, and each info, is the mean over those of behaviours."""
         done = self.performances.values()
         returns = map(fmean, zip(*(each.returns for each in done), strict=True))
         lengths = map(fmean, zip(*(each.lengths for each in done), strict=True))
@@ -58,7 +58,7 @@ class EvaluationOutcome:
 
     @classmethod
     def of(cls, written: Mapping[str, Any] | None) -> EvaluationOutcome | None:
-        """Return it from what ``asdict`` has made of it; None for nothing."""
+        """Parse a result of ``asdict``; None for None."""
         if written is None:
             return None
         performances = {
@@ -82,7 +82,7 @@ class Counters:
         self.logged: dict[str, list[float]] = {}  # by callbacks since the last row: sum and count
         self.no_better = 0  # evaluations since the best one
         self.judged = -1  # step of the last evaluation that may end the run
-        self.owes_evaluation = False  # one was due at this step, and a signal came before its end
+        self.owes_evaluation = False  # an evaluation was due at this step, and a signal came before its end
 
     def add(self, episodes: Iterable[Episode]) -> None:
         """Count episodes that have ended."""
@@ -95,14 +95,14 @@ class Counters:
             self.finished[episode.behaviour] += 1
 
     def log(self, name: str, value: float) -> None:
-        """Add a value of a callback; the next row has the mean of them. NaN and infinity are left out."""
+        """Add a value of a callback's metric; the next row has the mean. NaN and infinity are left out."""
         if not math.isfinite(value):
             return
         total, count = self.logged.get(name, (0.0, 0.0))
         self.logged[name] = [total + value, count + 1]
 
     def take_logged(self) -> dict[str, float]:
-        """Return the means of what callbacks have logged since the last call."""
+        """Return the means of the values that callbacks have logged since the last call."""
         logged, self.logged = self.logged, {}
         return {name: total / count for name, (total, count) in logged.items()}
 
@@ -111,13 +111,13 @@ class Counters:
         """Finished episodes of all behaviours."""
         return sum(self.finished.values())
 
-    def evaluated(self, found: Mapping[str, Performance], *, on_way: bool = True) -> bool:
+    def record_evaluation(self, performances: Mapping[str, Performance], *, on_way: bool = True) -> bool:
         """Record an evaluation at this step; return whether it is the best so far, over all behaviours.
 
-        on_way: not the one behind the end, which a longer run would not have had: it ends nothing
+        on_way: false for the evaluation after the end, which a longer run would not have: it ends nothing
         """
         self.owes_evaluation = False
-        self.last_eval = EvaluationOutcome(self.step, found)
+        self.last_eval = EvaluationOutcome(self.step, performances)
         is_best = self.best_eval is None or self.last_eval.mean > self.best_eval.mean
         if on_way:
             self.evaluations += 1
@@ -129,29 +129,29 @@ class Counters:
 
     @property
     def is_evaluated(self) -> bool:
-        """True if there was an evaluation at this very step."""
+        """Whether there was an evaluation at the current step."""
         return self.last_eval is not None and self.last_eval.step == self.step
 
-    def reach(self, limit: float | None) -> bool:
-        """Return whether every behaviour's mean return, on the way at this very step, comes to ``limit``."""
+    def has_reached(self, limit: float | None) -> bool:
+        """Return whether an evaluation at this step has a mean return ≥ ``limit`` for every behaviour."""
         if limit is None or self.last_eval is None or self.judged != self.step:
             return False
         return all(done.interval.mean >= limit for done in self.last_eval.performances.values())
 
     def ends(self, base: BaseConfig, evaluations: int | None) -> Ends:
-        """Return the limits that the training has come to.
+        """Return the limits that the training has reached.
 
-        base: has those of the configuration
-        evaluations: number of them, of the run in all, after which it pauses; None for no such end
+        base: keys with the limits of the configuration
+        evaluations: number of evaluations of the whole run after which it pauses; None for no limit
         """
-        found: dict[EndedBy, tuple[str, Sequence[str]]] = {}
+        reached: dict[EndedBy, tuple[str, Sequence[str]]] = {}
         goal = base.stop_at_return
-        if isinstance(goal, float) and self.reach(goal):
+        if isinstance(goal, float) and self.has_reached(goal):
             text = f"an evaluation reached {goal:,g} (base_config.stop_at_return)"
-            found["stop_at_return"] = text, PAST_SUCCESS
+            reached["stop_at_return"] = text, PAST_SUCCESS
         if 0 < base.stop_without_improvement <= self.no_better:
             text = f"{counted(self.no_better, 'evaluation')} in a row without improvement"
-            found["stop_without_improvement"] = (
+            reached["stop_without_improvement"] = (
                 f"{text} (base_config.stop_without_improvement)",
                 PAST_PATIENCE,
             )
@@ -163,11 +163,11 @@ class Counters:
         for by, (done, what, limit, key) in counts.items():
             if 0 < limit <= done:
                 text = f"it reached {counted(done, what)} ({key} is {limit:,})"
-                found[by] = text, [f"--{by}={2 * done}"]
-        return found
+                reached[by] = text, [f"--{by}={2 * done}"]
+        return reached
 
     def state(self) -> State:
-        """Return everything, as JSON."""
+        """Return all counts, as JSON."""
         return State(
             meta={
                 "step": self.step,
@@ -190,7 +190,7 @@ class Counters:
         )
 
     def load_state(self, state: State) -> None:
-        """Continue from what :meth:`state` returned."""
+        """Continue from a result of :meth:`state`."""
         meta = state.meta
         self.step, self.iteration = int(meta["step"]), int(meta["iteration"])
         self.evaluations, self.summarised = int(meta["evaluations"]), int(meta["summarised"])

@@ -1,4 +1,4 @@
-"""Networks and replays that a training begins with: of its own checkpoint, or of another."""
+"""Networks and replays that a training begins with: of its own checkpoint, or of another run's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.nn.learning.optimiser import without_prefix
 from algorithm.run.inputs import RunInputs
-from algorithm.run.state import fitting
+from algorithm.run.state import misfit_errors
 from algorithm.store.checkpoints.checkpoint import Checkpoint, load_checkpoint, load_replay
 from algorithm.store.checkpoints.manager import find_checkpoint
 from algorithm.store.checkpoints.manifest import MANIFEST
@@ -33,12 +33,12 @@ _OTHER_UNITS = (
 
 
 def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) -> list[str]:
-    """Load the replays of a checkpoint, each hashed while it is read; returns a line for each that it lacks.
+    """Load the replays of a checkpoint, verified while they are read; return a line for each missing one.
 
     replays: folder of the segments
-    Raises DamagedError, with the replays unusable, and StorageError for one that does not fit.
+    Raises DamagedError, after which the agents' replays are unusable, and StorageError for a misfit.
     """
-    with fitting(saved.path):
+    with misfit_errors(saved.path):
         missing = [
             name
             for name, agent in agents.items()
@@ -51,12 +51,12 @@ def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) 
 
 @dataclass(frozen=True)
 class ForeignNetworks:
-    """Networks that no checkpoint of the run holds: those of ``init_from``.
+    """Networks from another run, which ``init_from`` names.
 
-    saved:  their checkpoint; with a folder ``replay`` in it, of segments, its moments and replay count, too
-    keep:   ``base_config.evolver_keep``, what stays when a resumed run goes on with them
-    parts:  of the agents, that begin with theirs; None: all
-    pinned: as ``init_from`` names this very checkpoint
+    saved:  their checkpoint; if it has a folder ``replay``, its optimizer moments and replay are used, too
+    keep:   ``base_config.evolver_keep``, components that a resumed run keeps when it goes on with them
+    parts:  components of the agents to take from it; None: all
+    pinned: text for ``init_from`` that names exactly this checkpoint
     """
 
     saved: Checkpoint
@@ -66,13 +66,13 @@ class ForeignNetworks:
 
     @property
     def replay(self) -> Path | None:
-        """Segments of the replay that comes along; None without one."""
+        """Folder with the segments of its replay; None without one."""
         folder = self.saved.path / "replay"
         return folder if folder.is_dir() else None
 
     @property
     def origin(self) -> dict[str, object]:
-        """Source, step, and the SHA-256 of the checkpoint's manifest, for the files of a run."""
+        """Source, step, and SHA-256 of the checkpoint's manifest, for the manifest of the run."""
         manifest = (self.saved.path / MANIFEST).read_bytes()
         return {
             "source": self.pinned,
@@ -83,9 +83,9 @@ class ForeignNetworks:
 
 
 def networks_of(inputs: RunInputs, warn: Callable[[str], None], *, resumed: bool) -> ForeignNetworks | None:
-    """Return the networks of another run that this one begins with, or goes on with if it is ``resumed``.
+    """Return the networks of another run that this one begins with, or with ``resumed`` goes on with.
 
-    warn: called for a damaged checkpoint that is passed over
+    warn: called for a damaged checkpoint that is skipped
     Raises UsageError and StorageError as :func:`foreign_networks`.
     """
     base = inputs.loaded.config.base_config
@@ -109,11 +109,11 @@ def foreign_networks(
     parts: Collection[str] | None,
     warn: Callable[[str], None],
 ) -> ForeignNetworks:
-    """Return what ``init_from`` names.
+    """Return the networks that a text in ``init_from`` names.
 
     text: NAME or NAME:CKPT of another run of the task, or the folder of a checkpoint
-    run:  that begins with them
-    Raises UsageError for a text that can be neither, and StorageError for what is not there or damaged.
+    run:  run that begins with them
+    Raises UsageError for an invalid text, and StorageError for a missing or damaged checkpoint.
     """
     (name, _, at), folder = text.partition(":"), Path(text)
     of_study = is_run_name(name) and name in names_beside(run.env, name, models=run.models)
@@ -151,18 +151,18 @@ def _checkpoint(at: str, text: str) -> Ckpt | None:
 
 
 def load_foreign_replays(
-    agents: Mapping[str, Agent], foreign: ForeignNetworks, own: Checkpoint, replays: Path
+    agents: Mapping[str, Agent], foreign: ForeignNetworks, own_checkpoint: Checkpoint, replays: Path
 ) -> list[str]:
-    """Load the replays that go with networks from elsewhere; returns lines for the user.
+    """Load the replays that belong to networks of another run; return lines for the user.
 
-    own, replays: checkpoint and segments of the run itself
+    own_checkpoint, replays: checkpoint and segments of this run
     Raises StorageError as :func:`load_replays`.
     """
     if "replay" not in foreign.keep:
         return ["base_config.evolver_keep does not name the replay: it starts empty"]
     if foreign.replay is None:
-        return load_replays(agents, own, replays)
-    lines = load_replays(agents, replace(own, path=foreign.saved.path), foreign.replay)
+        return load_replays(agents, own_checkpoint, replays)
+    lines = load_replays(agents, replace(own_checkpoint, path=foreign.saved.path), foreign.replay)
     for agent in agents.values():
         for replay in agent.stores().values():
             replay.forget_saved()  # its rows are in no segment of this run
@@ -171,28 +171,28 @@ def load_foreign_replays(
 
 
 def begin_with_networks(
-    agents: Mapping[str, Agent], foreign: ForeignNetworks, own: Checkpoint | None
+    agents: Mapping[str, Agent], foreign: ForeignNetworks, own_checkpoint: Checkpoint | None
 ) -> list[str]:
-    """Let agents begin with networks from elsewhere; returns lines for the user.
+    """Load networks of another run into the agents; return lines for the user.
 
-    own: checkpoint that the run goes on from, None for a new run
-    Raises StorageError, with a table, for parts that do not fit wholly, UsageError for one that no agent has.
+    own_checkpoint: checkpoint from which this run is resumed, None for a new run
+    Raises StorageError, with a table, for components that do not fit, UsageError for one that no agent has.
     """
-    found, moments, lines = foreign.saved, None, list[str]()
-    if own is not None and "optimiser" in foreign.keep:
-        moments = own if foreign.replay is None else found
+    saved, moments, lines = foreign.saved, None, list[str]()
+    if own_checkpoint is not None and "optimiser" in foreign.keep:
+        moments = own_checkpoint if foreign.replay is None else saved
     for name, agent in agents.items():
         parts, level = _prefixes(agent, foreign.parts), partial(behaviour_file, name)
-        if level("model") not in found.tensors:
+        if level("model") not in saved.tensors:
             raise _misfit(foreign, f"there are none for {name!r}")
-        model = _merged(agent.learner.tensors()["model"], found.tensors[level("model")], parts, foreign)
+        model = _merged(agent.learner.tensors()["model"], saved.tensors[level("model")], parts, foreign)
         try:
             agent.begin_with(model, moments.tensors.get(level("optim")) if moments else None)
         except (KeyError, ValueError) as error:
             raise _misfit(foreign, str(error)) from error
-        if own is None:  # critics and values are in units of the scaled reward
+        if own_checkpoint is None:  # critics and values are in units of the scaled reward
             scale = agent.learner.return_scale
-            theirs = without_prefix("returns.", found.tensors.get(level("optim"), {}))
+            theirs = without_prefix("returns.", saved.tensors.get(level("optim"), {}))
             if "normaliser" in parts and "statistics" in theirs:
                 scale.roll_back(theirs)
             if parts.keys() & {"q", "v"} and not _alike(scale.tensors(), theirs):
@@ -201,14 +201,16 @@ def begin_with_networks(
     return [f"the networks are those of {foreign.pinned}{of}", *dict.fromkeys(lines)]
 
 
-def _alike(own: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+def _alike(tensors: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     """Return whether rewards are scaled by the same statistics, or not at all."""
-    here, there = ([x.tolist() for name, x in one.items() if name == "statistics"] for one in (own, other))
+    here, there = (
+        [x.tolist() for name, x in named.items() if name == "statistics"] for named in (tensors, other)
+    )
     return here == there
 
 
 def _prefixes(agent: Agent, wanted: Collection[str] | None) -> dict[str, tuple[str, ...]]:
-    """Return the chosen parts of an agent, with the beginnings of their tensors' names."""
+    """Return chosen component -> prefixes of the names of its tensors."""
     parts = agent.learner.PARTS
     if unknown := set(wanted or ()) - parts.keys():
         raise UsageError(
@@ -221,21 +223,21 @@ def _prefixes(agent: Agent, wanted: Collection[str] | None) -> dict[str, tuple[s
 
 
 def _merged(
-    own: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
     other: Mapping[str, Tensor],
     parts: Mapping[str, tuple[str, ...]],
     foreign: ForeignNetworks,
 ) -> dict[str, Tensor]:
-    """Return the networks ``own`` with some parts of ``other``."""
+    """Return ``tensors`` of an agent, with those of some components from ``other``."""
     prefixes = tuple(chain.from_iterable(parts.values()))
-    names = [name for name in dict.fromkeys((*own, *other)) if name.startswith(prefixes)]
-    pairs = [(name, _shape(own, name), _shape(other, name)) for name in names]
+    names = [name for name in dict.fromkeys((*tensors, *other)) if name.startswith(prefixes)]
+    pairs = [(name, _shape(tensors, name), _shape(other, name)) for name in names]
     rows = [f"{name}: expected {here}, got {there}" for name, here, there in pairs if here != there]
     if rows or not names:
         rows = rows or ["it has none of the parts that this agent has"]
         more = [f"and {len(rows) - _SHOWN} more"] if len(rows) > _SHOWN else []
         raise _misfit(foreign, "\n".join([*rows[:_SHOWN], *more]))
-    return {**own, **{name: other[name] for name in names}}
+    return {**tensors, **{name: other[name] for name in names}}
 
 
 def _shape(tensors: Mapping[str, Tensor], name: str) -> str:

@@ -1,4 +1,4 @@
-"""A monitor of the metrics that reports certain trouble, each once, with the key to change."""
+"""A monitor of the metrics that reports known problems, each once, with the key to change."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _EXTREMES = ("largest_return", "largest_reward", "longest_episode")
 
 
 class HealthMonitor:
-    """A monitor of one behaviour's summaries.
+    """A monitor of one behaviour's rows of metrics.
 
-    family, config: of that behaviour
+    family, config: algorithm and configuration of the behaviour
 
     A rule that has returned a line is silent from then on, in a resumed run as well.
     """
@@ -30,10 +30,10 @@ class HealthMonitor:
         self._reported: set[str] = set()
 
     def update(self, step: int, values: Mapping[str, float]) -> list[str]:
-        """Return one line for each trouble that has become certain with this summary.
+        """Return one line for each problem that this row makes certain.
 
-        step: environment steps so far, later than at the last call
-        values: metrics by their names in ``METRICS``; those that are not finite count as missing
+        step: environment steps so far, more than at the last call
+        values: metrics by their names in ``METRICS``; values that are not finite count as missing
         """
         finite = [name for name in self._watched if math.isfinite(values.get(name, math.nan))]
         self._history.add(Summary(step, {name: float(values[name]) for name in finite}))
@@ -45,7 +45,7 @@ class HealthMonitor:
         return lines
 
     def state(self) -> dict[str, Any]:
-        """Return all summaries and reported rules, as strict JSON."""
+        """Return all rows and reported rules, as strict JSON."""
         history = self._history
         return {
             "reported": sorted(self._reported),
@@ -55,7 +55,7 @@ class HealthMonitor:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from ``state``. Raises ValueError for one that this class did not return."""
+        """Continue from a result of :meth:`state`. Raises ValueError for any other value."""
         try:
             history = replace(
                 self._history,

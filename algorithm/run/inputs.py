@@ -1,4 +1,4 @@
-"""The inputs of a training."""
+"""The inputs of a training, and the set-up of its process."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from algorithm.store.rundir import RunDir
 class RunInputs:
     """Everything that decides a training, as values.
 
-    run:         its folder
+    run:         folder of the run
     device:      of the networks, by name
     arguments:   the command line, for the manifest
-    flags:       dotted path → value of the changes to a resumed run that are no overrides
-    given:       environments that were handed in as objects
-    callbacks:   called behind those of the configuration
-    evaluations: of the run in all, after which it ends; None for no such end
-    init_from:   networks that a resumed run goes on with, as ``base_config.init_from`` is written
+    flags:       dotted path → value of changes to a resumed run that are not overrides
+    env_object:  environments that were passed as Python objects
+    callbacks:   called after those of the configuration
+    evaluations: number of evaluations of the whole run after which it ends; None for no limit
+    init_from:   networks that a resumed run goes on with, in the form of ``base_config.init_from``
     task_nn:     a resumed run takes ``nn.py`` of its task, and not the copy in its folder
     greedy:      agents act without sampling
     render:      show the environment
@@ -43,7 +43,7 @@ class RunInputs:
     device: str
     arguments: Sequence[str] = ()
     flags: Mapping[str, object] = field(default_factory=dict)
-    given: EnvObject | None = None
+    env_object: EnvObject | None = None
     callbacks: Sequence[Callback] = ()
     evaluations: int | None = None
     init_from: str | None = None
@@ -55,12 +55,12 @@ class RunInputs:
 
 
 def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
-    """Give torch its threads. Return the configuration as a run keeps it, and lines on what was measured.
+    """Set the number of torch's threads. Return the configuration with ``auto`` resolved, and lines to log.
 
-    ``threads: auto`` has become a number, ``stop_at_return: auto`` a number or null, and ``start_step`` 0
-    where no random actions come first. The rest is :func:`~.context.fitted`.
+    ``threads: auto`` becomes a number, ``stop_at_return: auto`` a number or null, and ``start_step`` 0 if no
+    random actions come first. :func:`~.context.fitted` resolves the rest.
     """
-    said = []
+    lines = []
     if loaded.config.base_config.stop_at_return == "auto":
         solved = _solved_at(loaded)
         loaded = loaded.resolved("base_config", lambda _: {"stop_at_return": solved})
@@ -70,18 +70,18 @@ def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
         number = fastest(seconds)
         loaded = loaded.resolved(COMMON_BLOCK, lambda _: {"threads": number})
         each = ", ".join(f"{1e3 * taken:.1f} ms with {n}" for n, taken in seconds.items())
-        said = [f"threads: {loaded.threads}, measured: {each}"]
+        lines = [f"threads: {loaded.threads}, measured: {each}"]
     set_up_process(loaded.threads)
-    return loaded, said
+    return loaded, lines
 
 
 def _random_steps(config: Config) -> dict[str, object]:
-    """Return ``start_step`` 0 for a training that begins without random actions, whatever the default is."""
+    """Return ``start_step`` 0 for a training without random actions at first, else nothing."""
     return {"start_step": 0} if config.demonstrations.without_random else {}
 
 
 def _solved_at(loaded: LoadedConfig) -> float | None:
-    """Return the environment's own threshold; None without one or evaluations, and in early lessons."""
+    """Return the environment's reward threshold; None without it or evaluations, or in early lessons."""
     config, folder = loaded.config, loaded.env_dir
     early = config.eval_config.lesson == "current" and last_lessons(config.parameters)
     if early or not config.base_config.kind.registered or config.eval_config.per_step == -1:

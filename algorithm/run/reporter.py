@@ -24,7 +24,7 @@ from algorithm.core.wording import Rows, info_rows
 from algorithm.run.counters import EvaluationOutcome
 from algorithm.run.evaluation.evaluate import Performance
 from algorithm.run.evaluation.statistics import mean_infos
-from algorithm.run.state import Start, TrainState, fitting
+from algorithm.run.state import Start, TrainState, misfit_errors
 from algorithm.store.logs.metrics import MetricsLogger, Rate
 from algorithm.store.logs.registry import CALLBACKS, EVAL_INFOS, LESSONS, ROLLOUT_INFOS
 from algorithm.store.logs.upload import Upload
@@ -36,7 +36,7 @@ _REFRESH_S = 5.0
 class Reporter:
     """Log and panel of a training.
 
-    until: step that the panel shows as its end, instead of the configuration's
+    until: last step that the panel shows, instead of the configuration's
     """
 
     def __init__(
@@ -61,14 +61,11 @@ class Reporter:
         self._started = time.monotonic()
 
     def start(self) -> None:
-        """Begin to count the seconds of this process."""
+        """Start the clock of the panel's rates and times."""
         self._started = time.monotonic()
 
     def flush(self) -> None:
-        """Write the last row: what callbacks have logged, and what has come since the last summary.
-
-        The panel's end is read anew.
-        """
+        """Write the last row: callbacks' metrics and everything since the last summary. Refresh the panel."""
         self._refreshed = -math.inf
         if self._training.counters.step > self._training.counters.summarised:
             self.summary(whole=False)
@@ -85,11 +82,11 @@ class Reporter:
             self._logged |= logged
 
     def pretrained(self, behaviour: str, values: Mapping[str, float]) -> None:
-        """Log what updates before the first step have come to."""
+        """Log the metrics of updates before the first step."""
         self._metrics.write(0, values, behaviour=behaviour)
 
     def evaluation(self, behaviour: str, performance: Performance, *, is_best: bool) -> Evaluation:
-        """Log and show the evaluation of a behaviour; return it as it is shown."""
+        """Log and show the evaluation of a behaviour; return it in the form that the console shows."""
         interval, step = performance.interval, self._training.counters.step
         values = {
             "eval/return_mean": interval.mean,
@@ -104,10 +101,10 @@ class Reporter:
         return shown
 
     def summary(self, *, whole: bool) -> None:
-        """Log a row of metrics for each behaviour; with a whole interval, warn of what is wrong with them.
+        """Log a row of metrics for each behaviour; after a whole interval, warn of problems in them.
 
-        whole: else only a part of an interval of ``write_summary_per_step`` is over, and its episodes go on
-               to be collected: a row of a young run changes no later one
+        whole: false before an interval of ``write_summary_per_step`` is over; its episodes then count for
+               the next row as well, so that an early row changes no later one
         Raises NumericalError for a loss that is not finite.
         """
         training, watch = self._training, self._training.watch
@@ -136,7 +133,7 @@ class Reporter:
                 self._console.warn(line)
 
     def _refresh(self) -> None:
-        """Read the metrics anew for the panel alone: rows come by steps, which may be slow."""
+        """Read the metrics for the panel alone: rows of the log come by steps, which may be slow."""
         now, (name, agent) = time.monotonic(), list(self._training.agents.items())[-1]
         if now >= self._refreshed + _REFRESH_S and agent.updates:
             self._refreshed = now
@@ -149,7 +146,7 @@ class Reporter:
         counters, updates, watch = training.counters, training.updates, training.watch
         max_step = self._until or (base.max_step if base.max_step > 0 else None)
         compiling = watch.seconds["compile"]
-        if compiling != self._compiling:  # it takes long, and what was before says nothing of the rest
+        if compiling != self._compiling:  # compiling takes long, and rates before it do not predict the rest
             self._compiling = compiling
             self._step_rate = Rate(clock=lambda: watch.total)
             self._update_rate = Rate(clock=lambda: watch.total)
@@ -221,7 +218,8 @@ def _episode_metrics(episodes: list[Episode]) -> dict[str, float]:
         "rollout/return_std": float(totals.std()),
         "rollout/length": float(np.mean([episode.length for episode in episodes])),
         **{
-            f"{ROLLOUT_INFOS}{key}": value for key, value in mean_infos(one.infos for one in episodes).items()
+            f"{ROLLOUT_INFOS}{key}": value
+            for key, value in mean_infos(episode.infos for episode in episodes).items()
         },
     }
 
@@ -235,16 +233,16 @@ def _refuse_non_finite(values: Mapping[str, float], step: int) -> None:
 def open_metrics(
     loaded: LoadedConfig, run: RunDir, start: Start | None, console: Console, stack: ExitStack
 ) -> MetricsLogger:
-    """Return the log of the run's metrics, which goes to W&B as well if the configuration names a project.
+    """Open the log of the run's metrics, with an upload to W&B if the configuration names a project.
 
-    start: checkpoint that it goes on from; stack: closes it
+    start: checkpoint to continue from; stack: closes the log
 
     Raises StorageError as :class:`~algorithm.store.logs.metrics.MetricsLogger`.
     """
     upload: Upload | None = None
     if loaded.config.wandb_config.project is not None:
         upload = extra("open_wandb")(loaded, run, console)
-    with fitting(start.saved.path if start else run.path):
+    with misfit_errors(start.saved.path if start else run.path):
         state = start.saved.state["metrics"] if start else None
         metrics = MetricsLogger(
             run.log, run.metrics_csv, run.metrics_jsonl, warn=console.warn, state=state, upload=upload

@@ -1,4 +1,4 @@
-"""The source of a training's transitions, the only difference between one process and many."""
+"""The source of a training's transitions, which is all that differs between one process and several."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EnvInfo:
 
     @classmethod
     def of(cls, env: VecEnv) -> EnvInfo:
-        """Return those of environments in this process."""
+        """Return the facts on environments in this process."""
         return cls(env.specs, env.time_limit, env.arrangement)
 
 
@@ -59,7 +59,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def __init__(self, context: TrainingContext, eval_env: VecEnv | None) -> None:
-        """Make it.
+        """Make the runtime.
 
         eval_env: environment of evaluations, if there is one
         """
@@ -69,10 +69,10 @@ class Runtime(ABC):
         """Return the source of the agents' transitions."""
 
     def begin(self) -> None:  # noqa: B027 - nothing to start where the training's loop collects
-        """Start collecting: agents and collector are complete, restored if there was a checkpoint."""
+        """Start collecting; agents and collector are complete, and restored if there was a checkpoint."""
 
     def end(self, stopped: Callable[[], bool]) -> None:  # noqa: B027
-        """Stop collecting. stopped: returns whether the training was ended before it was complete."""
+        """Stop collecting. stopped: returns whether the training was ended before its limit."""
 
 
 class LocalRuntime(Runtime):
@@ -96,9 +96,9 @@ class LocalRuntime(Runtime):
 
 
 class OfflineRuntime(Runtime):
-    """Runtime without environments: what is learned from is there already.
+    """Runtime without environments to step: agents learn from demonstrations.
 
-    Evaluations have the only environment, which says what agents see and do.
+    The environment of evaluations has the observations and actions.
     """
 
     remote = False
@@ -115,7 +115,7 @@ class OfflineRuntime(Runtime):
 
 
 def chosen_runtime(loaded: LoadedConfig, runtime: type[Runtime], *, greedy: bool) -> type[Runtime]:
-    """Return the runtime: another one than that of one process, where several train or nothing is stepped.
+    """Return ``runtime``, or another class if several processes train or no environment is stepped.
 
     greedy: agents act without sampling
     """
@@ -141,8 +141,8 @@ def chosen_runtime(loaded: LoadedConfig, runtime: type[Runtime], *, greedy: bool
 
 
 def num_processes(loaded: LoadedConfig) -> int:
-    """Return the number of processes that train. Raises UsageError where behaviours have several numbers."""
-    numbers = {family(one).processes(one) for one in (loaded.config, *loaded.behaviours.values())}
+    """Return the number of processes that train. Raises UsageError if it differs between behaviours."""
+    numbers = {family(config).processes(config) for config in (loaded.config, *loaded.behaviours.values())}
     if len(numbers) > 1:
         raise UsageError(
             "behaviours of one environment are trained by different numbers of processes",
@@ -154,9 +154,9 @@ def num_processes(loaded: LoadedConfig) -> int:
 
 
 def is_offline(loaded: LoadedConfig) -> bool:
-    """Return whether no environment is stepped; then :func:`check_together` holds."""
+    """Return whether agents learn from demonstrations alone, without an environment to step."""
     configs = loaded.behaviours.values() or [loaded.config]
-    return any(one.demonstrations.offline for one in configs)
+    return any(config.demonstrations.offline for config in configs)
 
 
 def check_together(loaded: LoadedConfig, behaviours: Iterable[str]) -> None:

@@ -13,15 +13,15 @@ from typing import Literal
 from algorithm.core.system.processes import HUNG_UP, STOP_SIGNALS, exit_now
 
 OnSignal = Literal["raise", "return"]
-"""Conduct of a training in Python after a signal, once it is saved.
+"""How a training in Python ends after a signal, once it is saved.
 
-raise: what the program does at that signal: its own handler is called; without one KeyboardInterrupt is
-raised for SIGINT, and SystemExit for others. return: as if it had come to its end
+raise: the program's own handler of the signal is called; without one KeyboardInterrupt is raised for SIGINT,
+and SystemExit for others. return: it returns as at a normal end
 """
 
 
 class StoppedError(Exception):
-    """A signal before anything was done that would have to be saved."""
+    """A signal that came before there was anything to save."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(
@@ -31,12 +31,12 @@ class StoppedError(Exception):
 
 
 class StopRequest:
-    """A context in which signals set a flag instead of raising. In a thread beside the main one none come.
+    """A context in which signals set a flag instead of raising. Outside of the main thread it catches none.
 
     The handler prints nothing: it may interrupt a print, which would raise. SIGHUP never ends a run at once,
-    since a closed terminal sends it more than once; where it is ignored (``nohup``) it stays so. Processes
+    since a closed terminal sends it more than once; if it was ignored (``nohup``) it stays so. Processes
     that an environment forks inherit the handler. SIGTERM ends them, and signals that a terminal sends to
-    all have no effect on them.
+    all processes have no effect on them.
     """
 
     def __init__(self) -> None:
@@ -79,14 +79,14 @@ class StopRequest:
         return self._why or (self.signal.name if self.signal else "")
 
     def set(self, why: str, *, interrupted: bool = False) -> None:
-        """Request the end, which is no failure. interrupted: with the exit code of the first SIGINT."""
+        """Request the end of the run, without an error. interrupted: exit with the code of SIGINT."""
         self._why = why
         if interrupted:
             self.signal = self.signal or signal.SIGINT
 
     @contextmanager
     def passed_on(self, on_signal: OnSignal) -> Iterator[None]:
-        """Raise a signal again that came in the block, in which the handlers of this context were left."""
+        """Handle a signal of the block again after it, when the program's own handlers are back."""
         try:
             yield
         except StoppedError:

@@ -1,4 +1,4 @@
-"""All of a training that a checkpoint holds, and its restoration."""
+"""The state of a training, as a checkpoint holds it."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from algorithm.store.provenance import what_differs
 
 @dataclass(frozen=True)
 class Start:
-    """A checkpoint to go on from, read and verified but for its replays."""
+    """A checkpoint to continue from, read and verified except for its replays."""
 
     saved: Checkpoint
     changes: Sequence[Change]  # of the configuration since
-    older: Iterator[Checkpoint] | None  # that may take its place; None if it was asked for
+    older: Iterator[Checkpoint] | None  # to try if it is damaged; None if the user named it
 
     @property
     def rows(self) -> Rows:
@@ -52,11 +52,11 @@ class Start:
 
 
 class TrainState:
-    """Collector, agents and counts of a training, driven by the trainer.
+    """Collector, agents and counts of a training, which the trainer drives.
 
-    make_collector: source of the agents' transitions; its watch is charged with the time
+    make_collector: makes the source of the agents' transitions, which charges its time to a watch
     agents: one per behaviour
-    faults: receiver of the environments' reports
+    faults: receiver of the environments' failures
     parameters: of the environments
     made_with: versions and code, see :func:`~algorithm.store.provenance.made_with`
     """
@@ -85,12 +85,12 @@ class TrainState:
 
     @property
     def cpu_seconds(self) -> float:
-        """Processor seconds of the run since it was set up, of all its processes, without evaluations."""
+        """Processor seconds of all processes of the run since its first start, without evaluations."""
         return self._cpu_offset + cpu_seconds()
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Leave out of the training what a context costs and draws of the global generators."""
+    def not_counted(self) -> Iterator[None]:
+        """Do not charge the block's time to the training, and restore the global generators after it."""
         before, drawn = self.cpu_seconds, self._random.state()
         try:
             yield
@@ -100,13 +100,13 @@ class TrainState:
 
     @property
     def updates(self) -> int:
-        """Gradient updates of all agents."""
+        """Number of gradient updates of all agents."""
         return sum(agent.updates for agent in self.agents.values())
 
     def snapshot(self, metrics: Mapping[str, object]) -> Snapshot:
-        """Return everything as it is now, between two steps.
+        """Return the whole state, between two steps.
 
-        metrics: state of what has been logged, see :class:`~algorithm.store.logs.metrics.MetricsLogger`
+        metrics: state of the log, see :class:`~algorithm.store.logs.metrics.MetricsLogger`
         """
         state = State.joined(
             {
@@ -114,7 +114,7 @@ class TrainState:
                 "collector": self.collector.state(),
                 "iteration": self.iteration.state(),
                 "faults": self.faults.state(),
-                "health": State(meta={_part(name): own.state() for name, own in self.health.items()}),
+                "health": State(meta={_part(name): monitor.state() for name, monitor in self.health.items()}),
                 "random": self._random.state(),
                 **({"curricula": self.curricula.state()} if self.curricula.lessons else {}),
                 "agents": State.joined({_part(name): agent.state() for name, agent in self.agents.items()}),
@@ -147,9 +147,9 @@ class TrainState:
     def restore(self, saved: Checkpoint) -> list[str]:
         """Continue from a checkpoint whose replays have been loaded.
 
-        Returns a line for each thing that is not exact. Raises StorageError if the checkpoint does not fit.
+        Return a line for each thing that is not restored exactly. Raises StorageError for a misfit.
         """
-        with fitting(saved.path):
+        with misfit_errors(saved.path):
             state = State({k: v.numpy() for k, v in saved.tensors["run"].items()}, saved.state["run"])
             notices = [
                 line
@@ -163,8 +163,8 @@ class TrainState:
                 self.collector.renew_parameters(self.curricula.lessons)
             notices += self.collector.load_state(state.part("collector"))
             self.iteration.load_state(state.part("iteration"))
-            for name, own in self.health.items():
-                own.load_state(state.meta["health"][_part(name)])
+            for name, monitor in self.health.items():
+                monitor.load_state(state.meta["health"][_part(name)])
             seconds = dict(saved.state["seconds"])
             self._cpu_offset += seconds.pop("cpu", 0.0)  # older checkpoints have none
             self.watch.load(seconds)
@@ -176,12 +176,12 @@ class TrainState:
 
     @staticmethod
     def _restore_agent(name: str, agent: Agent, saved: Checkpoint, state: State) -> list[str]:
-        own = state.part("agents").part(_part(name))
+        agent_state = state.part("agents").part(_part(name))
         draws_on = agent.learner.load_tensors(
             {file: saved.tensors[behaviour_file(name, file)] for file in agent.learner.tensors()},
-            own.meta["own"]["updates"],
+            agent_state.meta["own"]["updates"],
         )
-        agent.load_state(own)
+        agent.load_state(agent_state)
         if draws_on:
             return []
         it, its = ("it", "its") if name == DEFAULT_BEHAVIOUR else (name, f"{name}'s")
@@ -189,23 +189,23 @@ class TrainState:
 
 
 def lessons_of(config: Config, saved: Checkpoint) -> Mapping[str, str] | None:
-    """Return the lessons that evaluations of a checkpoint are made in; None for the last ones.
+    """Return the lessons for evaluations of a checkpoint; None for the last ones.
 
-    An export holds no lessons: it is evaluated in the last ones.
+    An export has no lessons: it is evaluated in the last ones.
     """
-    found: Mapping[str, Mapping[str, str]] = saved.state.get("run", {}).get("curricula", {})
-    return found.get("lessons") if config.eval_config.lesson == "current" else None
+    curricula: Mapping[str, Mapping[str, str]] = saved.state.get("run", {}).get("curricula", {})
+    return curricula.get("lessons") if config.eval_config.lesson == "current" else None
 
 
 def masked_in(saved: Checkpoint, behaviour: str) -> bool:
-    """Return whether choices were not allowed in what a behaviour learned from; False of an export."""
+    """Return whether a behaviour has met action masks in training; False for an export."""
     agents: Mapping[str, Mapping[str, Mapping[str, object]]] = saved.state.get("run", {}).get("agents", {})
     return bool(agents.get(_part(behaviour), {}).get("own", {}).get("masked"))
 
 
 @contextmanager
-def fitting(folder: Path) -> Iterator[None]:
-    """Raise StorageError about the checkpoint ``folder`` for any error of a state in a wrong form."""
+def misfit_errors(folder: Path) -> Iterator[None]:
+    """Convert errors of the block, from a state of the wrong form, to StorageErrors about ``folder``."""
     try:
         yield
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
@@ -231,12 +231,12 @@ def seed_globally(seed: int) -> None:
 class GlobalRandom:
     """State of the global generators of Python, NumPy and torch, which a task's own code may draw from.
 
-    The project itself draws from streams of its own (``seeding.py``). On a machine with another number of
+    The project itself draws from its own generators (``seeding.py``). On a machine with another number of
     GPUs only the CPU's is restored.
     """
 
     def state(self) -> State:
-        """Return the state of each."""
+        """Return the states of all generators."""
         version, words, gauss = random.getstate()
         legacy = np.random.get_state(legacy=False)
         twister = legacy["state"]
@@ -260,7 +260,7 @@ class GlobalRandom:
         )
 
     def load_state(self, state: State) -> None:
-        """Continue from what :meth:`state` returned."""
+        """Continue from a result of :meth:`state`."""
         arrays, python, numpy = state.arrays, state.meta["python"], state.meta["numpy"]
         random.setstate((python["version"], tuple(arrays["python"].tolist()), python["gauss"]))
         np.random.set_state(

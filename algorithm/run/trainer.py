@@ -25,40 +25,40 @@ from algorithm.store.logs.metrics import MetricsLogger
 
 @dataclass(frozen=True)
 class Outcome:
-    """A training that has ended. ends: what ended it; not empty, and the first one is told."""
+    """A training that has ended. ends: its causes, at least one; the first one is shown."""
 
     training: TrainState
     ends: Ends
 
     @property
     def complete(self) -> bool:
-        """True if a limit of the training ended it, or success; false for a signal, a callback, a pause."""
+        """Whether it reached a limit or success; false after a signal, a callback or a pause."""
         return next(iter(self.ends)) not in ("signal", "callback", "evaluations")
 
 
 class NoProfile:
-    """No measurement of where the time goes."""
+    """Profile that measures nothing; the base of the profiler."""
 
     def step(self, updates: int) -> None:
-        """Begin or end a measurement after a step, if that is due; ``updates``: of the run so far."""
+        """Begin or end a measurement after a step, if that is due. updates: number of the run so far."""
 
     def interrupt(self) -> None:
-        """End what is measured now: what follows is no training, such as an evaluation."""
+        """End the current measurement: an evaluation or another pause of the training follows."""
 
     def finish(self, shares: str) -> None:
-        """End what runs and write the file; ``shares``: of the parts. A full disk is a warning."""
+        """End the measurement and write the file. shares: time of each phase; a full disk is a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunParts:
-    """The parts of a training that is about to begin.
+    """The objects of a training that is about to begin.
 
     training:  agents, collector and counts, new or restored
     runtime:   begins with the first step, ends with the loop
-    evaluator: None where there is no second environment
+    evaluator: None if there is no second environment
     saver:     writes the checkpoints
-    callbacks: a user's own code
-    profile:   measures where the time goes
+    callbacks: the user's code
+    profile:   measures where time is spent
     render_modes: of the evaluations' environment
     """
 
@@ -73,11 +73,11 @@ class RunParts:
 
 
 class Trainer:
-    """Owner of the loop and the clock.
+    """The loop of a training: steps, updates, summaries, evaluations and checkpoints.
 
     config:      limits and intervals
     stop:        becomes true at the signal to end the run
-    evaluations: number of them, of the run in all, after which it ends; None for no such end
+    evaluations: number of evaluations of the whole run after which it ends; None for no limit
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class Trainer:
             agent.stop = lambda: bool(stop)
 
     def run(self, before_end: Callable[[EnvError], None]) -> Outcome:
-        """Train to the end. What was learned is saved where an environment or a callback ends the run.
+        """Train to the end. If an environment or a callback fails, the training is saved first.
 
-        before_end: called, after that, where an environment hangs in this process, which is about to end
+        before_end: called after saving, if an environment hangs in this process, which is about to end
         """
 
         def save_before_end(error: EnvError) -> None:
@@ -146,14 +146,14 @@ class Trainer:
             self._reporter.progress()
 
     def _begin(self) -> None:
-        """Do what comes before the first step of this process, and what a signal has cut off."""
+        """Pretrain, evaluate and save as due before the first step, also after a signal cut that off."""
         self._reporter.start()
         if self._evaluator is not None:
             self._evaluator.renew_parameters(self._training.curricula.lessons)
         self._callbacks.call("on_start")
         self._watch.skip()
         self._pretrain()
-        self._runtime.begin()  # nobody acts by networks that are about to become others
+        self._runtime.begin()  # no agent may act by networks that are about to change
         for name, agent in self._agents.items():
             if agent.owes_updates:
                 self._learn(name, agent)
@@ -163,7 +163,7 @@ class Trainer:
             self._save_if_best()  # a kill may have come between the checkpoint and best.json
 
     def _finish(self) -> None:
-        """Evaluate unless a signal ended the run, and save, so that whoever goes on knows what it came to."""
+        """Evaluate, unless a signal ended the run, and save, so that a resumed run has the evaluation."""
         if not self._stop and not self._counters.is_evaluated:
             self._evaluate(on_way=False)
         if self._stop:
@@ -178,21 +178,21 @@ class Trainer:
         self._reporter.progress()  # what stays on the screen is the end
 
     def _pretrain(self) -> None:
-        """Make the updates that are due before the first step, and see what has come of them."""
+        """Make the updates that are due before the first step, and evaluate their result."""
         if self._counters.step:
             return
-        found = {name: agent.pretrain(lambda: bool(self._stop)) for name, agent in self._agents.items()}
-        for name, values in found.items():
+        results = {name: agent.pretrain(lambda: bool(self._stop)) for name, agent in self._agents.items()}
+        for name, values in results.items():
             if values:
                 self._reporter.pretrained(name, values)
         self._watch.lap("update")
-        if any(found.values()):
+        if any(results.values()):
             self._evaluate()
 
     def _save_cut_off(self, error: EnvError | CallbackError) -> None:
-        """Save where an environment has ended the run, in a step or an evaluation, or a callback.
+        """Save after a failure of an environment or a callback, in a step or an evaluation.
 
-        Nothing is saved at step 0. Open episodes end where they are.
+        Nothing is saved at step 0. Open episodes end as truncated.
         """
         if not self._counters.step:
             return
@@ -235,7 +235,7 @@ class Trainer:
         agent.learn(steps, self._watch, run_step=self._counters.step)
 
     def _end_lessons(self, episodes: Sequence[Episode]) -> None:
-        """Go on to the next lessons where these episodes, or the step, end some."""
+        """Begin the next lessons of parameters whose lesson these episodes, or the step, have ended."""
         training, step, most = self._training, self._counters.step, self._config.base_config.max_step
         curricula, collector = training.curricula, training.collector
         curricula.add(episodes)
@@ -257,14 +257,16 @@ class Trainer:
             return
         self._watch.lap("other")
         self._profile.interrupt()
-        self._counters.owes_evaluation = on_way  # also for who saves while it goes on
-        with self._training.aside():
-            found = self._evaluator.evaluate(self._agents, self._counters.step, lambda: bool(self._stop))
+        self._counters.owes_evaluation = on_way  # also in a checkpoint that is written meanwhile
+        with self._training.not_counted():
+            performances = self._evaluator.evaluate(
+                self._agents, self._counters.step, lambda: bool(self._stop)
+            )
         self._watch.skip()
-        if found is None:
+        if performances is None:
             return
-        is_best = self._counters.evaluated(found, on_way=on_way)
-        for name, performance in found.items():
+        is_best = self._counters.record_evaluation(performances, on_way=on_way)
+        for name, performance in performances.items():
             shown = self._reporter.evaluation(name, performance, is_best=is_best)
             self._callbacks.call("on_evaluation", shown)
         self._save_if_best()

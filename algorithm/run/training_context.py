@@ -1,4 +1,4 @@
-"""A training before its first step, as an object that its construction asks and completes."""
+"""A training before its first step: the context from which it is built."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from algorithm.store.lock import RunLock
 
 @dataclass(kw_only=True)
 class TrainingContext(RunContext):
-    """A training before its first step: its inputs, and what it goes on from or begins with.
+    """A training before its first step: its inputs, and the checkpoint or networks that it begins with.
 
-    inputs:  everything that decides it
-    lock:    of the run's folder
-    start:   checkpoint to go on from; None for a new run
-    notices: what does not go on exactly; of a new run, what it begins with
+    inputs:  everything that decides the training
+    lock:    lock of the run's folder
+    start:   checkpoint to continue from; None for a new run
+    notices: lines about things that are not restored exactly, or that a new run begins with
     """
 
     inputs: RunInputs

@@ -30,13 +30,13 @@ def env_file(loaded: LoadedConfig) -> Path | None:
 
 
 def nn_file(config: Config, folder: Path) -> NnFile | None:
-    """Return the task's networks; None for ``nn: null``, or if the default name has no file.
+    """Return the file or plug-in with the task's networks; None for ``nn: null`` or no default file.
 
-    None, too, for a family without networks: nothing of the file would be used.
+    None, too, for an algorithm without networks, which would use nothing of the file.
 
-    A file of that name in ``folder``, that of the task or of the run, goes before a plug-in. It must lie
-    there also after resolving symbolic links: ModelError for any other, since it will be executed. UsageError
-    for a name that neither has, and for a plug-in that cannot be used.
+    A file of that name in ``folder``, of the task or the run, goes before a plug-in. It must be there also
+    after symbolic links are resolved, since it will be executed: else ModelError is raised. UsageError is
+    raised for a name of neither a file nor a plug-in, and for a plug-in that cannot be used.
     """
     if not family(config).networks:
         return None
@@ -59,9 +59,9 @@ def nn_file(config: Config, folder: Path) -> NnFile | None:
 
 
 def own_classes(config: Config, folder: Path) -> set[str]:
-    """Return the names of the task's networks that are built otherwise than the defaults of these names.
+    """Return the names of the task's networks that are built differently from the defaults of these names.
 
-    That is every one that does not inherit the default's ``__init__``. Executes the file; raises as
+    These are the ones that do not inherit the default's ``__init__``. Executes the file; raises as
     :func:`nn_file` and :func:`~algorithm.nn.loader.import_networks`.
     """
     file = nn_file(config, folder)
@@ -90,27 +90,27 @@ def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:
 
 
 def use_modules(loaded: LoadedConfig) -> None:
-    """Let modules be imported that a configuration names: see :func:`~algorithm.env.env_id.use_folder`."""
+    """Make modules importable that a configuration names: see :func:`~algorithm.env.env_id.use_folder`."""
     for config in (loaded.config, *loaded.behaviours.values()):
         entries = (*config.run.extensions, config.replay_config.sampler or {})
         use_folder(loaded.env_dir, config.algorithm, *(name for entry in entries for name in entry))
 
 
 def plugins_of(loaded: LoadedConfig, names: Collection[str], folder: Path) -> list[Plugin]:
-    """Return the plug-ins that a run uses, once each.
+    """Return the plug-ins that a run uses, each once.
 
-    names: of its behaviours; folder: with its networks
+    names: of its behaviours; folder: with its file of networks
     """
-    found: list[Plugin | None] = []
+    plugins: list[Plugin | None] = []
     for config in map(loaded.for_behaviour, names):
-        found += _parts_of(config)
+        plugins += _parts_of(config)
         if isinstance(nn_file(config, folder), ModuleType):
-            found.append(find(NETWORKS, str(config.run.nn)))
-    return list(dict.fromkeys(one for one in found if one is not None))
+            plugins.append(find(NETWORKS, str(config.run.nn)))
+    return list(dict.fromkeys(plugin for plugin in plugins if plugin is not None))
 
 
 def _parts_of(config: Config) -> list[Plugin | None]:
-    """Return the kind of environment, family, extensions and sampler of a behaviour; None for one of ours."""
+    """Return a behaviour's plug-ins (environment, algorithm, extensions, sampler); None for built-in ones."""
     return [
         find(ENVS, config.base_config.env_type),
         find(ALGORITHMS, config.algorithm),
@@ -119,10 +119,10 @@ def _parts_of(config: Config) -> list[Plugin | None]:
     ]
 
 
-def refuse_own_code(loaded: LoadedConfig, kind: object, error: BaseException | None, trace: object) -> None:
-    """Raise what code of the user's has raised as an error of it; with ``__exit__``'s arguments.
+def blame_user_code(loaded: LoadedConfig, kind: object, error: BaseException | None, trace: object) -> None:
+    """Raise an error of the user's code as a UserError that names its file; takes ``__exit__``'s arguments.
 
-    That is what has a line of a plug-in, or of the task's networks, in its traceback.
+    It is the user's if its traceback has a line of a plug-in, or of the task's networks.
     """
     if not isinstance(error, Exception | SystemExit) or isinstance(error, UserError | StoppedError):
         return
@@ -143,6 +143,6 @@ def refuse_own_code(loaded: LoadedConfig, kind: object, error: BaseException | N
 
 
 def _is_nn_file(file: Path, config: Config) -> bool:
-    """Return whether it is the task's networks, or the copy in a run's folder; torch has an nn.py as well."""
+    """Return whether a file is the task's networks, or a run's copy of them; torch has an nn.py as well."""
     ours = config.run.nn is not None and file.as_posix().endswith(f"/{config.run.nn}.py")
     return ours and not file.is_relative_to(Path(torch.__file__).parent)

@@ -8,10 +8,10 @@ import pytest
 from algorithm.app.cli import parsing
 from algorithm.app.cli.ds import ClusterOptions, distributed_parser, parse_distributed
 from algorithm.app.cli.flags import EVERY_ROLE
-from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train_flags import config_flags
 from algorithm.config import load_config
 from algorithm.config.schema import Config
 from tests.config.conftest import PENDULUM

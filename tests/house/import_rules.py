@@ -65,7 +65,7 @@ ORDER = (
     "algorithm.app.outputs",
     "algorithm.app.play",
     "algorithm.app.preview",
-    "algorithm.app.given",
+    "algorithm.app.env_arguments",
     "algorithm.app.run",
     "algorithm.app.start",
     "algorithm.app.api",

@@ -20,9 +20,9 @@ import pytest
 
 from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.flag_types import is_export
-from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train_flags import config_flags
 from algorithm.config import load_config
 from main import main
 from tests.ds.processes import finish, run_command, said

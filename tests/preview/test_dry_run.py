@@ -10,8 +10,8 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from algorithm.app.cli.given import task_command
 from algorithm.app.cli.parsing import parse_args
+from algorithm.app.cli.train_flags import task_command
 from algorithm.app.preview import dry_run
 from algorithm.app.preview.cost import Sizes, Speed, disk, planned_steps
 from algorithm.config.schema import Config

@@ -17,9 +17,9 @@ def some() -> Counters:
     counters = Counters(["a", "b"])
     counters.step, counters.iteration = 40, 3
     counters.add([Episode("a", 1, 0.1 + 0.2, 7), Episode("b", 0, -1e300, 2)])
-    counters.evaluated({"a": Performance((1.5, 2.5), (10, 11))})
+    counters.record_evaluation({"a": Performance((1.5, 2.5), (10, 11))})
     counters.step = 60
-    counters.evaluated({"a": Performance((0.5,), (9,))})
+    counters.record_evaluation({"a": Performance((0.5,), (9,))})
     return counters
 
 
@@ -43,13 +43,13 @@ def test_a_run_ends_at_its_limit_and_not_before():
 def test_a_run_ends_after_evaluations_in_a_row_without_improvement():
     counters, patient = some(), BaseConfig(stop_without_improvement=2)  # 2.0 at step 40, 0.5 at step 60
     assert not counters.ends(patient, None)
-    counters.evaluated({"a": Performance((2.0,), (1,))})
+    counters.record_evaluation({"a": Performance((2.0,), (1,))})
     again = Counters(["a", "b"])
     again.load_state(State(meta=json.loads(json.dumps(counters.state().meta))))
     for one in (counters, again):
         assert list(one.ends(patient, None)) == ["stop_without_improvement"]
         assert not one.ends(BaseConfig(), None)
-        one.evaluated({"a": Performance((2.1,), (1,))})
+        one.record_evaluation({"a": Performance((2.1,), (1,))})
         assert not one.ends(patient, None), "an improvement begins a new row"
 
 
@@ -65,36 +65,40 @@ def test_what_callbacks_log_is_a_mean_since_the_last_row():
 def test_the_best_evaluation_is_the_first_of_the_highest():
     counters = some()
     assert counters.last_eval.step == 60 and counters.best_eval.step == 40
-    assert not counters.evaluated({"a": Performance((2.0,), (1,))})  # no better than 2.0 before
-    assert counters.evaluated({"a": Performance((2.1,), (1,))})
+    assert not counters.record_evaluation({"a": Performance((2.0,), (1,))})  # no better than 2.0 before
+    assert counters.record_evaluation({"a": Performance((2.1,), (1,))})
 
 
 def test_the_best_of_several_behaviours_is_that_of_their_mean():
     counters = Counters(["a", "b"])
     for step, (a, b) in enumerate([((1.0, 3.0), (10.0, 10.0)), ((9.0, 9.0), (1.0, 1.0))]):
         counters.step = step
-        assert counters.evaluated({"a": Performance(a, (1, 1)), "b": Performance(b, (4, 2))}) == (step == 0)
+        assert counters.record_evaluation({"a": Performance(a, (1, 1)), "b": Performance(b, (4, 2))}) == (
+            step == 0
+        )
     assert counters.best_eval.step == 0
     assert counters.best_eval.overall == Performance((5.5, 6.5), (2.5, 1.5))
     infos = ({"is_success": 1.0}, {"is_success": 0.5, "speed": 2.0})
-    counters.evaluated({name: Performance((1.0,), (1,), one) for name, one in zip("ab", infos, strict=True)})
+    counters.record_evaluation(
+        {name: Performance((1.0,), (1,), one) for name, one in zip("ab", infos, strict=True)}
+    )
     assert counters.last_eval.overall.infos == {"is_success": 0.75, "speed": 2.0}
 
 
 def test_success_is_that_of_every_behaviour_at_this_step():
     counters = some()
-    counters.evaluated({"a": Performance((0.5,), (9,)), "b": Performance((3.0,), (1,))})
-    assert counters.reach(0.5) and not counters.reach(0.6) and not counters.reach(None)
+    counters.record_evaluation({"a": Performance((0.5,), (9,)), "b": Performance((3.0,), (1,))})
+    assert counters.has_reached(0.5) and not counters.has_reached(0.6) and not counters.has_reached(None)
     counters.step += 1
-    assert not counters.reach(0.5), "the next evaluation counts"
+    assert not counters.has_reached(0.5), "the next evaluation counts"
 
 
 def test_the_evaluation_behind_the_end_is_remembered_and_ends_nothing():
     counters, base = some(), BaseConfig(stop_at_return=2.0, stop_without_improvement=2)
     counters.step, before = 70, (counters.evaluations, counters.no_better)
-    assert not counters.evaluated({"a": Performance((1.0,), (1,))}, on_way=False)
+    assert not counters.record_evaluation({"a": Performance((1.0,), (1,))}, on_way=False)
     assert (counters.evaluations, counters.no_better) == before and counters.last_eval.mean == 1.0
-    assert counters.evaluated({"a": Performance((9.0,), (1,))}, on_way=False)
+    assert counters.record_evaluation({"a": Performance((9.0,), (1,))}, on_way=False)
     assert counters.best_eval.mean == 9.0 and not counters.ends(base, None)
 
 

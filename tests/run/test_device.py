@@ -79,8 +79,8 @@ def test_a_resumed_run_keeps_the_device_that_was_asked_for(gpus, tmp_path, monke
     run = RunDir.create(loaded.env_label, "one", models=tmp_path)
     run.write_manifest({"device": "cuda"}, seeds={})
     inputs = RunInputs(loaded=loaded, run=run, device="auto", arguments=[])
-    assert resume.go_on(inputs, loaded, screen=Screen()) == ("cuda" if gpus else "auto")
-    assert resume.go_on(replace(inputs, device="cpu"), loaded, screen=Screen()) == "cpu"
+    assert resume.continue_run(inputs, loaded, screen=Screen()) == ("cuda" if gpus else "auto")
+    assert resume.continue_run(replace(inputs, device="cpu"), loaded, screen=Screen()) == "cpu"
     run.note_resumed({"device": "cpu"}, step=1, overrides=[])
     run.note_resumed({"device": "auto"}, step=2, overrides=[])  # as where the named one is not there
-    assert resume.go_on(inputs, loaded, screen=Screen()) == "cpu"
+    assert resume.continue_run(inputs, loaded, screen=Screen()) == "cpu"

@@ -48,14 +48,14 @@ def add_completion(parser: argparse._ActionsContainer) -> None:
 def complete(
     make_parser: Callable[[], argparse.ArgumentParser], runs: Mapping[str, Callable[..., list[str]]]
 ) -> None:
-    """Answer a shell that asks how a command line may go on, and end the process; else do nothing.
+    """Complete a command line for a shell, and end the process; do nothing if no shell has started it.
 
-    runs: dest of an action -> function of the label of a task, with ``models``, the folder of all runs; it
-          returns the names that the action completes
+    runs: dest of an action -> function from a task's label and ``models``, the folder of all runs, to the
+          names that complete the action
     """
     if "_ARGCOMPLETE" not in os.environ:
         return
-    with suppress(Exception):  # whatever is wrong, there is nothing to offer
+    with suppress(Exception):  # after any error there are no completions
         from argcomplete import autocomplete
 
         autocomplete(extra("with_completers")(make_parser(), runs), always_complete_options=False)

@@ -8,9 +8,9 @@ from functools import partial
 
 from algorithm.app.cli.flag_types import natural, positive
 from algorithm.app.cli.flags import EVERY_ROLE, Parser, Role, cannot, flag, flags_of, leave
-from algorithm.app.cli.given import config_flags
-from algorithm.app.cli.parsing import ENV_HELP, add_said, refuse_mixed
+from algorithm.app.cli.parsing import ENV_HELP, add_output_flags, refuse_mixed
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train_flags import config_flags
 from algorithm.core.program import as_typed
 
 _EXAMPLES = """\
@@ -62,7 +62,7 @@ _ON_RAY: tuple[Role, ...] = ("cluster", "evolver")
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
-    """Placement of learners and actors by Ray; None for a flag that was not given."""
+    """Options for the placement of learners and actors by Ray; None: the flag was not given."""
 
     num_learners: int | None = _ray(
         "--num_learners", roles=("evolver",), type=positive, metavar="N", help="members of the population"
@@ -99,8 +99,8 @@ class ClusterOptions:
 class DistributedOptions:
     """Options of ``main_ds.py``. None and false: the flag was not given.
 
-    train: what it has in common with ``main.py``
-    cluster: of a role that Ray places, else None
+    train: options in common with ``main.py``
+    cluster: options for a role that Ray places, else None
     """
 
     role: Role
@@ -118,7 +118,7 @@ class DistributedOptions:
 
     @property
     def flags(self) -> dict[str, object]:
-        """The flags that stand for a key of the configuration, as `load_config` takes them."""
+        """The flags that set a key of the configuration, as arguments of `load_config`."""
         keys = {
             "net_config.learner_host": self.learner_host,
             "net_config.learner_port": self.learner_port,
@@ -127,7 +127,7 @@ class DistributedOptions:
         return config_flags(self.train) | {path: value for path, value in keys.items() if value is not None}
 
     def of_role(self, role: Role, host: str, port: int, fields: Sequence[str]) -> DistributedOptions:
-        """Return the options of a learner or an actor: those of ``fields``, and where the learner listens."""
+        """Return options for a learner or an actor: the given ``fields``, and the learner's address."""
         train = TrainOptions(env=self.train.env, **{name: getattr(self.train, name) for name in fields})
         return DistributedOptions(
             role=role, train=train, learner_host=host, learner_port=port, insecure=self.insecure
@@ -138,16 +138,21 @@ _KINDS = (TrainOptions, DistributedOptions, ClusterOptions)
 
 
 def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
-    """Read the command line of ``main_ds.py``; None is that of this process. Leaves as :func:`parse_args`."""
+    """Parse the command line of ``main_ds.py``; None: that of this process. Exits as :func:`parse_args`."""
     parser = distributed_parser()
-    given = parser.read(argv)
-    role = _ROLES[given.pop("role")]
-    _refuse_for_role(parser, given, role)
-    own, cluster = ({field.name: given.pop(field.name) for field, _ in flags_of(kind)} for kind in _KINDS[1:])
-    train = TrainOptions(**given)
+    values = parser.read(argv)
+    role = _ROLES[values.pop("role")]
+    _refuse_for_role(parser, values, role)
+    distributed, cluster = (
+        {field.name: values.pop(field.name) for field, _ in flags_of(kind)} for kind in _KINDS[1:]
+    )
+    train = TrainOptions(**values)
     refuse_mixed(train)
     return DistributedOptions(
-        role=role, train=train, **own, cluster=(ClusterOptions(**cluster) if role in _ON_RAY else None)
+        role=role,
+        train=train,
+        **distributed,
+        cluster=(ClusterOptions(**cluster) if role in _ON_RAY else None),
     )
 
 
@@ -163,23 +168,23 @@ def distributed_parser() -> Parser:
     parser.add_argument("role", choices=tuple(_ROLES), help="role of this process")
     for kind in _KINDS:
         parser.add_flags(kind, with_roles=True)
-    add_said(parser)
+    add_output_flags(parser)
     return parser
 
 
-def _refuse_for_role(parser: Parser, given: Mapping[str, object], role: Role) -> None:
-    """Refuse flags of another role. given: all flags, those that were not given at their defaults."""
+def _refuse_for_role(parser: Parser, values: Mapping[str, object], role: Role) -> None:
+    """Exit if flags of another role were given. values: of all flags, missing ones at their defaults."""
     problems = []
     for kind in _KINDS:
         for field, declared in flags_of(kind):
-            is_given = declared.roles and given[field.name] != field.default
+            is_given = declared.roles and values[field.name] != field.default
             if is_given and role not in declared.roles:
                 who = " and ".join(_NAMES[other] for other in declared.roles)
                 what = f"{declared.names[0]} is for {who}"
                 problems.append(cannot(what, _OTHERS_WORK[role], "leave it out"))
     if problems:
         leave(*problems)
-    if role == "evolver" and given["num_learners"] in (None, 1):
+    if role == "evolver" and values["num_learners"] in (None, 1):
         leave(
             cannot(
                 "evolver needs --num_learners N, at least 2",
@@ -187,7 +192,7 @@ def _refuse_for_role(parser: Parser, given: Mapping[str, object], role: Role) ->
                 as_typed("add --num_learners 4, or train alone: python main.py"),
             )
         )
-    if role == "cluster" and (not given["num_actors"]) == (given["scale"] is None):
+    if role == "cluster" and (not values["num_actors"]) == (values["scale"] is None):
         leave(
             cannot(
                 "cluster needs --num_actors N, or --scale N for a running one",

@@ -18,21 +18,21 @@ ARCHIVE = ".zip"
 """Ending of a run as one file, in small letters or capitals."""
 
 GRAPH = ".onnx"
-"""Ending of a policy as an ONNX graph; an export of any other name is one of the whole run."""
+"""Ending of a policy as an ONNX graph; an export with another ending is one of the whole run."""
 
 
 def is_export(name: str) -> bool:
-    """Return whether the name of what is to be played is that of an export, and of no run."""
+    """Return whether a name is that of an export, and not of a run."""
     return name.lower().endswith(ARCHIVE) or name.startswith(HUB)
 
 
 def is_graph(name: str) -> bool:
-    """Return whether the name of an export is that of a policy."""
+    """Return whether an export has the name of an ONNX graph."""
     return name.lower().endswith(GRAPH)
 
 
 def whole(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
-    """Return the type of a whole number in these bounds, also from ``1e6``."""
+    """Return a parser of whole numbers within bounds, such as ``1000`` and ``1e3``."""
 
     def parse(text: str) -> int:
         try:
@@ -51,7 +51,7 @@ positive, natural, port_number = whole(1), whole(0), whole(1, 65535)
 
 
 def checkpoint(text: str) -> Ckpt:
-    """Return a step, ``latest`` or ``best``."""
+    """Parse the choice of a checkpoint: a step, ``latest`` or ``best``."""
     if text == "latest":
         return "latest"
     if text == "best":
@@ -63,17 +63,17 @@ def checkpoint(text: str) -> Ckpt:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Return the names of a list with commas."""
+    """Parse a list of names, separated by commas."""
     return tuple(name.strip() for name in text.split(","))
 
 
 def limit(text: str) -> int:
-    """Return a whole number ≥ 1, or −1 for none."""
+    """Parse a limit: a whole number ≥ 1, or −1 for none."""
     return -1 if text == "-1" else positive(text)
 
 
 def device(text: str) -> str:
-    """Return ``cpu``, ``auto``, ``cuda`` or ``cuda:N``; ``gpu`` is read as ``cuda``."""
+    """Parse a device: ``cpu``, ``auto``, ``cuda`` or ``cuda:N``; ``gpu`` becomes ``cuda``."""
     name = text.lower().replace("gpu", "cuda")
     if not re.fullmatch(r"cpu|auto|cuda(:\d+)?", name):
         raise argparse.ArgumentTypeError(f"{text} is not one of cpu, cuda, cuda:N, gpu, auto")
@@ -81,14 +81,14 @@ def device(text: str) -> str:
 
 
 def folder(text: str) -> Path:
-    """Return the path of a folder, which need not exist yet; ``~`` is the user's own."""
+    """Parse the path of a folder, which need not exist yet; ``~`` is the user's home."""
     if not text:
         raise argparse.ArgumentTypeError("it is empty, and a folder is needed")
     return Path(text).expanduser()
 
 
 def recording(text: str) -> str:
-    """Return the target of a recording, a file of a known ending or ``minari:ID``."""
+    """Parse the target of a recording: a file with a known ending, or ``minari:ID``."""
     from algorithm.keys.demonstrations import ENDINGS, MINARI, MINARI_ID  # with pydantic
 
     named = MINARI_ID.fullmatch(text.removeprefix(MINARI)) is not None

@@ -1,4 +1,4 @@
-"""Flags, which are declared as fields of an options class, and a parser whose errors say what to write."""
+"""Flags, declared as fields of an options class, and their parser, whose errors have advice."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ EVERY_ROLE: tuple[Role, ...] = ("learner", "actor", "cluster", "evolver")
 
 
 class Flag(NamedTuple):
-    """A flag of a field.
+    """A flag that sets a field of an options class.
 
-    group: where ``--help`` shows it
-    roles: of ``main_ds.py`` that take it; none where only ``main.py`` has it
-    argument: the rest, as argparse has it
+    group: heading under which ``--help`` shows it
+    roles: roles of ``main_ds.py`` that have it; none if only ``main.py`` has it
+    argument: other arguments for argparse
     """
 
     names: tuple[str, ...]
@@ -47,14 +47,14 @@ def flag(
 
 
 def flags_of(kind: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Flag]]:
-    """Yield the fields of an options class that are set by a flag."""
+    """Yield the fields of an options class that a flag sets, with their flags."""
     for field in dataclasses.fields(kind):
         if "flag" in field.metadata:
             yield field, field.metadata["flag"]
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser whose errors have the form of every other fault and say what to write instead."""
+    """Parser of a command line, whose errors have the form of all messages, with advice."""
 
     def __init__(self, script: str, description: str, epilog: str) -> None:
         super().__init__(
@@ -66,13 +66,13 @@ class Parser(argparse.ArgumentParser):
         )
 
     def group(self, title: str) -> argparse._ArgumentGroup:
-        """Return the group of that title, a new one if there is none."""
+        """Return the group with a title; a new one if there is none."""
         return next(
             (group for group in self._action_groups if group.title == title), None
         ) or self.add_argument_group(title)
 
     def add_flags(self, kind: type[Any], *, with_roles: bool) -> None:
-        """Add the flags of an options class. with_roles: those of ``main_ds.py``, with their roles."""
+        """Add the flags of an options class. with_roles: only flags of ``main_ds.py``, with their roles."""
         for field, declared in flags_of(kind):
             if with_roles and not declared.roles:
                 continue
@@ -89,13 +89,13 @@ class Parser(argparse.ArgumentParser):
         leave(Problem("the command line cannot be read", where, message, fix or self._help))
 
     def no_env(self, why: str, fix: str | None = None) -> NoReturn:
-        """Leave because no environment is named, with examples unless there is a better ``fix``."""
+        """Exit with the error that no environment is named; ``fix`` replaces the examples as advice."""
         self.error(why, fix or f"name what to train: {as_typed(_FIRST)}; {self._help}")
 
     def read(self, argv: Sequence[str] | None) -> dict[str, Any]:
-        """Return the value of each flag; None reads the command line of this process.
+        """Parse a command line and return the value of each flag; None: the command line of this process.
 
-        Leaves by SystemExit for words that are not known.
+        Raises SystemExit for unknown words.
         """
         known, unknown = self.parse_known_args(argv)
         if unknown:
@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
         return {key: tuple(value) if isinstance(value, list) else value for key, value in vars(known).items()}
 
     def _near_to(self, unknown: Sequence[str]) -> str | None:
-        """Return the flags that unknown ones may stand for; None without any."""
+        """Return advice with known flags similar to unknown ones; None if there are none."""
         by_name = {flag.lstrip("-"): flag for flag in self._option_string_actions}
         names = [word.lstrip("-").partition("=")[0] for word in unknown if word.startswith("-")]
         near = [did_you_mean(name.replace("-", "_"), by_name) for name in names]
@@ -119,11 +119,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def cannot(what: str, why: str, fix: str) -> Problem:
-    """Return the problem of a command line that asks for the impossible."""
+    """Return the problem of a command line that cannot be carried out."""
     return Problem(what, "command line", why, fix)
 
 
 def leave(*problems: Problem) -> NoReturn:
-    """Print the faults and end the process with the exit code of a wrong configuration."""
+    """Print problems and exit with the code of a wrong configuration."""
     print(f"error: {ConfigError(problems)}", file=sys.stderr)
     raise SystemExit(EXIT_CONFIG)

@@ -1,4 +1,4 @@
-"""Sentences on flags that have no effect."""
+"""Notices on flags that have no effect, and on Unity."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def notices(options: TrainOptions, config: Config | None) -> list[str]:
-    """Return the sentences to show because a flag has no effect, or one that everybody should know.
+    """Return notices on flags without effect, and on settings with side effects in Unity.
 
     config: of the run; None for commands that need no environment
     """
     texts = list(options.notices)
     if config is None or not config.base_config.kind.player:
         effect = f"has no effect on {config.base_config.env_type if config else 'this command'}"
-        given = {"--port": options.port is not None, "--editor": options.editor}
-        return [*texts, *(f"{name} {effect}: it is for Unity environments" for name in given if given[name])]
+        flags = {"--port": options.port is not None, "--editor": options.editor}
+        return [*texts, *(f"{name} {effect}: it is for Unity environments" for name in flags if flags[name])]
     base = config.base_config
     if options.render and not options.plays:
         texts.append(

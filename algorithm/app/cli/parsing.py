@@ -12,7 +12,7 @@ from typing_extensions import override
 from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.completion import add_completion
 from algorithm.app.cli.flags import Parser, cannot, leave
-from algorithm.app.cli.train import HOW, SAID, TrainOptions
+from algorithm.app.cli.train import HOW, OUTPUT, TrainOptions
 from algorithm.core.program import VERSION
 
 ENV_HELP = (
@@ -50,19 +50,19 @@ examples:
 
 
 def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
-    """Read the command line of ``main.py``; None is that of this process.
+    """Parse the command line of ``main.py``; None: that of this process.
 
-    Leaves by SystemExit: 0 after ``--help`` and ``--schema``, 2 with a message for what cannot be done.
+    Raises SystemExit: 0 after ``--help`` and ``--schema``, 2 with a message for a wrong command line.
     """
     parser = train_parser()
-    given = parser.read(argv)
-    if given["env"] is None:
-        if not (given["list"] or given["from_mlagents"]):
+    values = parser.read(argv)
+    if values["env"] is None:
+        if not (values["list"] or values["from_mlagents"]):
             parser.no_env("the following arguments are required: env")
-        given["env"] = ""
-    if given.pop("watch"):
-        given |= {"run": True, "render": True, "disable_sample": True}
-    options = TrainOptions(**given)
+        values["env"] = ""
+    if values.pop("watch"):
+        values |= {"run": True, "render": True, "disable_sample": True}
+    options = TrainOptions(**values)
     refuse_mixed(options)
     return options
 
@@ -83,7 +83,7 @@ def train_parser() -> Parser:
     parser.add_flags(TrainOptions, with_roles=False)
     watch = "watch a trained agent: --run --render --disable_sample"
     parser.group(HOW).add_argument("--watch", action="store_true", help=watch)
-    add_said(parser).add_argument(
+    add_output_flags(parser).add_argument(
         "--schema",
         action=_PrintSchema,
         nargs=0,
@@ -93,9 +93,9 @@ def train_parser() -> Parser:
     return parser
 
 
-def add_said(parser: Parser) -> argparse._ArgumentGroup:
-    """Add the flags that print something and exit; returns their group."""
-    group = parser.group(SAID)
+def add_output_flags(parser: Parser) -> argparse._ArgumentGroup:
+    """Add the flags that print something and exit; return their group."""
+    group = parser.group(OUTPUT)
     group.add_argument("--version", action="version", version=VERSION, help="print the version and exit")
     add_completion(group)
     return group
@@ -108,86 +108,96 @@ _OF_ONE_RUN = ("ckpt", "render", "use_env_nn", "disable_sample", "logger_in_file
 
 _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
     (
-        lambda given: given.record and not (given.run or given.eval),
+        lambda options: options.record and not (options.run or options.eval),
         "--record needs --run or --eval",
         "it records played episodes",
         "add one of them",
     ),
     (
-        lambda given: given.lesson and not given.plays,
+        lambda options: options.lesson and not options.plays,
         "--lesson needs --run, --eval or --video",
         "training starts with the first lesson and advances by itself",
         "add one of them, or leave it out",
     ),
     (
-        lambda given: given.names_export and not (given.plays or given.exports_graph),
+        lambda options: options.names_export and not (options.plays or options.exports_graph),
         "{name} names an export, not a run",
         "an export has no optimizer and no replay, and a run cannot have such a name",
         "play it (--run, --eval N, --video), export its policy (--export FILE.onnx), or name a run",
     ),
-    (lambda given: given.trust and not given.names_export, f"--trust needs {_EXPORT}", *_ALONE),
+    (lambda options: options.trust and not options.names_export, f"--trust needs {_EXPORT}", *_ALONE),
     (
-        lambda given: given.replace and given.export is None and not (given.from_mlagents and given.env),
+        lambda options: (
+            options.replace and options.export is None and not (options.from_mlagents and options.env)
+        ),
         "--replace needs --export FILE, or ENV with --from_mlagents FILE",
         *_ALONE,
     ),
-    (lambda given: given.private and given.push is None, "--private needs --push OWNER/NAME", *_ALONE),
-    (lambda given: given.card and not given.exports_graph, "--card needs --export FILE.onnx", *_ALONE),
+    (lambda options: options.private and options.push is None, "--private needs --push OWNER/NAME", *_ALONE),
+    (lambda options: options.card and not options.exports_graph, "--card needs --export FILE.onnx", *_ALONE),
     (
-        lambda given: given.exports_graph and given.push is not None,
+        lambda options: options.exports_graph and options.push is not None,
         "--push needs the whole run",
         "an ONNX graph holds only the policy",
         "name the file FILE.zip, or leave --push out",
     ),
     (
-        lambda given: given.shares and (_changes(given) or given.config is not None),
+        lambda options: options.shares and (_changes(options) or options.config is not None),
         "an export cannot change a run's settings",
         "the run is exported unchanged, and -c and -o change settings",
         "leave them out",
     ),
     (
-        lambda given: given.from_mlagents and (given.overrides or given.config is not None),
+        lambda options: options.from_mlagents and (options.overrides or options.config is not None),
         "--from_mlagents takes no settings",
         "the file is translated unchanged, and -c and -o change settings",
         "leave them out, and use them with the new task",
     ),
-    (lambda given: given.export_best and given.tune is None, "--export_best needs --tune NAME", *_ALONE),
     (
-        lambda given: given.tune is not None and given.resume + given.dry_run + given.export_best > 1,
+        lambda options: options.export_best and options.tune is None,
+        "--export_best needs --tune NAME",
+        *_ALONE,
+    ),
+    (
+        lambda options: (
+            options.tune is not None and options.resume + options.dry_run + options.export_best > 1
+        ),
         "--tune can do one thing at a time",
         "--resume continues, --dry_run estimates, --export_best prints",
         "leave all but one out",
     ),
     (
-        lambda given: given.tune is not None and any(vars(given)[flag] for flag in _OF_ONE_RUN),
+        lambda options: options.tune is not None and any(vars(options)[flag] for flag in _OF_ONE_RUN),
         "--tune cannot be combined with flags of a single run",
         f"it starts many runs; these flags are for one: {', '.join(f'--{flag}' for flag in _OF_ONE_RUN)}",
         "leave them out",
     ),
     (
-        lambda given: given.tune is not None and given.config and (given.resume or given.export_best),
+        lambda options: (
+            options.tune is not None and options.config and (options.resume or options.export_best)
+        ),
         "-c is for a new study",
         "an existing study has its own section",
         "leave -c out",
     ),
     (
-        lambda given: given.tune and given.name,
+        lambda options: options.tune and options.name,
         "--tune and -n both name the study",
         "it has one name",
         "leave one out",
     ),
     (
-        lambda given: given.repeat > 1 and given.resume,
+        lambda options: options.repeat > 1 and options.resume,
         "--repeat and --resume cannot be combined",
         "--resume continues a single run",
         "leave one out",
     ),
 )
-"""Command lines that are refused: what, why and what to write instead."""
+"""Refused command lines: (condition, what, why, advice)."""
 
 
 def _changes(options: TrainOptions) -> bool:
-    """Return whether settings are changed that an export does not have for itself."""
+    """Return whether the options change settings of the run, which an export keeps."""
     if not (options.overrides and options.exports_graph):
         return bool(options.overrides)
     from algorithm.config.resolve import in_blocks
@@ -197,7 +207,7 @@ def _changes(options: TrainOptions) -> bool:
 
 
 def refuse_mixed(options: TrainOptions) -> None:
-    """Refuse flags that ask for two things at once, or that need another one."""
+    """Exit for flags that choose two commands at once, or that require another flag."""
     tunes = options.tune is not None
     modes = {
         "--run, --eval or --video": options.plays,
@@ -211,7 +221,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         "--export or --push": options.shares,
         "--from_mlagents": options.from_mlagents is not None,
     }
-    chosen = [mode for mode, given in modes.items() if given]
+    chosen = [mode for mode, is_chosen in modes.items() if is_chosen]
     problems = [
         cannot(what.format(name=options.name), why, fix) for holds, what, why, fix in _RULES if holds(options)
     ]

@@ -26,11 +26,11 @@ from algorithm.app.cli.flag_types import (
 from algorithm.app.cli.flags import EVERY_ROLE, Role, flag
 from algorithm.store.names import MODELS, Ckpt
 
-HOW, SAID = "how to run", "output"
+HOW, OUTPUT = "how to run", "output"
 _what = partial(flag, group="what to run")
 _how = partial(flag, group=HOW)
 _networks = partial(flag, group="which networks")
-_said = partial(flag, group=SAID)
+_output = partial(flag, group=OUTPUT)
 _TRAINING: tuple[Role, ...] = ("learner", "cluster", "evolver")
 _LEARNER: tuple[Role, ...] = ("learner",)
 
@@ -39,7 +39,7 @@ _LEARNER: tuple[Role, ...] = ("learner",)
 class TrainOptions:
     """Options of ``main.py``. None, false and empty: the flag was not given.
 
-    notices: sentences to show because a flag has no effect.
+    notices: notices on flags without effect
     """
 
     env: str
@@ -242,28 +242,30 @@ class TrainOptions:
     use_env_nn: bool = _networks(
         "--use_env_nn", default=False, help="use the task's nn.py, not the run's saved copy"
     )
-    quiet: bool = _said("--quiet", roles=EVERY_ROLE, default=False, help="print only warnings and the result")
-    debug: bool = _said(
+    quiet: bool = _output(
+        "--quiet", roles=EVERY_ROLE, default=False, help="print only warnings and the result"
+    )
+    debug: bool = _output(
         "--debug", roles=EVERY_ROLE, default=False, help="print debug messages and full tracebacks"
     )
     notices: tuple[str, ...] = ()
 
     @property
     def plays(self) -> bool:
-        """True if a trained agent acts and nothing is learned."""
+        """Whether a trained agent acts without learning."""
         return self.run or self.eval is not None or self.video
 
     @property
     def names_export(self) -> bool:
-        """True if ``--name`` is that of an export, and of no run."""
+        """Whether ``--name`` is that of an export, and not of a run."""
         return self.name is not None and is_export(self.name)
 
     @property
     def exports_graph(self) -> bool:
-        """True if a policy is exported as a graph."""
+        """Whether a policy is exported as an ONNX graph."""
         return self.export is not None and is_graph(self.export)
 
     @property
     def shares(self) -> bool:
-        """True if a run is exported or uploaded."""
+        """Whether a run is exported or uploaded."""
         return self.export is not None or self.push is not None

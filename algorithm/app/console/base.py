@@ -29,11 +29,11 @@ class Warnings:
         self._counts[text] = self._counts.get(text, 0) + 1
 
     def scroll(self) -> None:
-        """Mark the warnings as out of sight: something else was shown since."""
+        """Note that other output was shown, so that earlier warnings may be out of sight."""
         self._scrolled = bool(self._counts)
 
     def drain(self) -> list[str]:
-        """Return those out of sight in order of their first appearance, and clear all."""
+        """Remove all warnings, and return those out of sight by order of first appearance."""
         counts, self._counts = (self._counts if self._scrolled else {}), {}
         return [text if count == 1 else f"{text} ({count} times)" for text, count in counts.items()]
 
@@ -43,7 +43,7 @@ class LineConsole(Console):
 
     emit:  shows a line
     alert: shows a warning
-    quiet: show warnings and the end, nothing else
+    quiet: show only warnings and the result
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class LineConsole(Console):
 
 
 class Tee(Console):
-    """Several consoles as one: the screen and the log. Texts may come from outside and steer no terminal."""
+    """Several consoles as one: the screen and the log. It spells out control characters in texts."""
 
     def __init__(self, *consoles: Console) -> None:
         self._consoles = consoles
@@ -166,7 +166,7 @@ class Tee(Console):
 
 
 def _tables(sections: Sections) -> list[str]:
-    """Return a line for each title and each row, with the texts below each other."""
+    """Return a line for each title and each row, with aligned texts."""
     width = max((len(name) for _, rows in sections for name, _ in rows), default=0)
     return [
         line

@@ -112,7 +112,7 @@ class LiveConsole(Console):
         self._live.update(panel, refresh=True)
 
     def _leave_panel(self) -> None:
-        """Leave the last panel where it is, with room for text below."""
+        """Keep the last panel on the screen, and continue below it."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -202,19 +202,19 @@ class LiveConsole(Console):
         return [("lesson", line)] if progress.lessons else []
 
     def _readouts(self, progress: Progress) -> list[tuple[str, Text]]:
-        """Return the lines with a value; before the first summary the first one, empty."""
+        """Return the lines that have a value; before the first summary, the first line without values."""
         metrics, known = {**progress.metrics, **progress.fresh}, progress.readouts
-        shown = [one for one in known if any(name in metrics for name in one.fields)] or known[:1]
+        shown = [readout for readout in known if any(name in metrics for name in readout.fields)] or known[:1]
         return [
             (
-                one.title,
-                self._fields(*((f"{text} ", metrics.get(name), "") for name, text in one.fields.items())),
+                readout.title,
+                self._fields(*((f"{text} ", metrics.get(name), "") for name, text in readout.fields.items())),
             )
-            for one in shown
+            for readout in shown
         ]
 
     def _fields(self, *fields: tuple[str, float | None, str]) -> Text:
-        """Return (before, value, after) in columns of fixed width, so that changing numbers stay in place."""
+        """Format (before, value, after) in columns of fixed width, so that changing numbers stay in place."""
         columns = 4 if self._terminal.width >= _NARROW else 2
         lines = Text()
         for index, (before, value, after) in enumerate(fields):

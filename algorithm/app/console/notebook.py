@@ -1,4 +1,4 @@
-"""Console of a notebook: all that a run shows is one output of its cell, drawn anew in place."""
+"""Console of a notebook: everything that a run shows is one output of its cell, updated in place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NotebookConsole(LiveConsole):
     """The panel below all texts so far, as HTML and as plain text."""
 
     def __init__(self) -> None:
-        from IPython.display import DisplayHandle  # nobody else has it
+        from IPython.display import DisplayHandle  # only notebooks have it
 
         super().__init__(io.StringIO(), width=MAX_WIDTH)
         self._handle: Any = DisplayHandle()  # type: ignore[no-untyped-call]  # IPython's own

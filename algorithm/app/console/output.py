@@ -24,9 +24,9 @@ from algorithm.store.files import GrowingFile
 def open_console(
     *, quiet: bool = False, logger: logging.Logger | None = None, stream: TextIO | None = None
 ) -> Console:
-    """Return the console for ``stream`` (standard output if None), joined with ``logger`` if there is one.
+    """Return the console for ``stream`` (standard output if None), which also logs to ``logger``, if any.
 
-    A live panel on a terminal and in a notebook, lines elsewhere; ``quiet``: warnings and the end only.
+    It is a panel on a terminal and in a notebook, and lines elsewhere. quiet: only warnings and the result.
     """
     stream = cast(TextIO, Lasting(stream or sys.stdout))
     screen: Console
@@ -45,7 +45,7 @@ def open_console(
 
 
 def logged(screen: Console, logger: logging.Logger) -> Console:
-    """Return ``screen`` joined with the log; once the log cannot be written, the screen warns."""
+    """Return a console for screen and log; if the log cannot be written, the screen shows a warning."""
     for run_log in _run_logs():
         run_log.warn = screen.warn
     return Tee(screen, LineConsole(logger.info, logger.warning))
@@ -54,8 +54,8 @@ def logged(screen: Console, logger: logging.Logger) -> Console:
 def setup_logging(path: Path, *, debug: bool) -> logging.Logger:
     """Send the program's log, Python's warnings and the logs of libraries to the file ``path``.
 
-    debug: with the program's debug lines. Nothing goes to the screen. A second call, for the next of several
-    runs, closes the previous file. Returns the program's logger. Raises StorageError.
+    debug: include the program's debug lines. Nothing goes to the screen. A second call, for the next of
+    several runs, closes the previous file. Return the program's logger. Raises StorageError.
     """
     try:
         handler = RunLog(path)
@@ -79,7 +79,7 @@ def close_logging() -> None:
 
 
 def _run_logs() -> list[RunLog]:
-    """Return our own handlers: libraries may have added others, and threads train runs of their own."""
+    """Return the handlers of this thread's run: libraries have others, and other threads other runs."""
     return [run_log for run_log in _all_run_logs() if run_log.thread == threading.get_ident()]
 
 
@@ -104,7 +104,7 @@ class RunLog(logging.Handler):
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is of this run: not of a thread that trains another one."""
+        """Return whether a record belongs to this run, and not to a thread that trains another one."""
         return all(other is self or other.thread != record.thread for other in _all_run_logs())
 
     @override

@@ -19,12 +19,12 @@ from algorithm.store.checkpoints.manager import Replays
 
 _STEPS, _UPDATES = 200, 20
 _ROUNDS = 1000  # of the same steps until there are so many updates
-_SECONDS = 10.0  # after which a slow environment or network is believed
+_SECONDS = 10.0  # after which a slow environment or network is measured well enough
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Seconds per unit on this machine at present, and the episodes that were seen meanwhile.
+    """Measured seconds per step and update on this machine, and lengths of episodes.
 
     step:   an environment step with the policy, storing included
     update: a gradient update, sampling and priorities included; nan where there was none
@@ -42,15 +42,15 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Bytes and rows of what was built; several replays count as one, since they fill in step.
+    """Sizes of the built agents; several replays count as one, since they fill at the same rate.
 
     checkpoint: without its replay
     row:        of a replay, on disk
-    row_each:   the part of a row that every checkpoint writes again, such as its priority
+    row_each:   bytes of a row that every checkpoint writes again, such as its priority
     replay:     in memory when full
     capacity, held: rows of the replay, when full and at present
     process:    resident memory of this process and its workers
-    kept:       the checkpoints with their replay
+    kept:       which checkpoints keep their replay
     """
 
     checkpoint: int
@@ -73,7 +73,7 @@ def planned_steps(config: Config, length: float | None) -> int | None:
 
 
 def disk(config: Config, sizes: Sizes, steps: int) -> tuple[int, int, int]:
-    """Return the number of checkpoints at the end, their bytes and those of the replay, at most.
+    """Return the number of checkpoints at the end, and the most bytes of these and of the replay.
 
     Checkpoints share the rows of their replays. The newest need one replay and the rows since the oldest of
     them; the best one and the milestones may each need another replay.
@@ -123,7 +123,7 @@ def measure(env: VecEnv, agents: Mapping[str, Agent], config: Config) -> Speed:
 
 
 class _Repeater:
-    """Recorder of an agent that stores its steps again, so that there is always enough to learn from."""
+    """Recorder of an agent that can store its steps repeatedly, to fill the replay quickly."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -137,7 +137,7 @@ class _Repeater:
         self._agent.close(stream)
 
     def learn(self) -> tuple[int, float]:
-        """Make updates, the first ones aside; return their number and seconds."""
+        """Make updates; return number and seconds of all but the first ones."""
         agent, total, seconds = self._agent, 0, 0.0
         step, stride = agent.warm_up_steps, math.ceil(1 / agent.updates_per_step)
         for _ in range(_ROUNDS):
@@ -156,7 +156,7 @@ class _Repeater:
         return total, seconds
 
     def _store_again(self) -> None:
-        """Store all steps once more, as of other episodes, in which older networks have acted."""
+        """Store all steps once more, as other episodes by older networks."""
         for stream in {stream for steps in self._steps for stream in steps.streams.tolist()}:
             self._agent.close(stream)
         for steps in self._steps:

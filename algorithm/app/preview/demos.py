@@ -1,13 +1,13 @@
-"""``--demos``: what recordings hold, and whether an agent of the task can learn from them."""
+"""``--demos``: the contents of recordings, and whether an agent of the task can learn from them."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
 
-from algorithm.app.cli.given import task_command
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train_flags import task_command
 from algorithm.app.console.output import open_console
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.yaml_io import inline
@@ -21,11 +21,11 @@ from algorithm.run.experience.faults import Faults
 
 
 def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
-    """Show what files, folders, patterns and data sets hold; return 0 if all of it fits the environment.
+    """Show the contents of files, folders, patterns and data sets; return 0 if all fit the environment.
 
-    Paths are relative to the current folder, or else the task's; ``demonstrations.rename`` counts. Without a
-    build for a Unity task it is not compared. Raises UsageError for a path without recordings, and as a
-    training does for the environment.
+    Paths are relative to the current folder, or else the task's; ``demonstrations.rename`` applies. A Unity
+    task without a build is not compared. Raises UsageError for a path without recordings, and as a training
+    does for the environment.
     """
     sources = find_sources(options.demos, Path.cwd(), loaded.env_dir, key="--demos")
     with ExitStack() as stack:
@@ -58,11 +58,11 @@ def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
             [] if misfits or doubt else [("train", task_command(options, "-o", named))],
             doubtful=bool(misfits),
         )
-    return 2 if misfits else 0  # the exit code of a training that is given them
+    return 2 if misfits else 0  # the exit code of a training with these recordings
 
 
 def _no_build(loaded: LoadedConfig) -> str:
-    """Return why recordings are not compared with a Unity task; empty if they can be."""
+    """Return the reason why recordings cannot be compared with a Unity task; empty if they can be."""
     base = loaded.config.base_config
     if base.kind.player and not base.unity_args.editor:
         try:

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 
 from algorithm.agents.base import Agent
-from algorithm.app.cli.given import task_command
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train_flags import task_command
 from algorithm.app.console.output import open_console
 from algorithm.app.preview.cost import Sizes, Speed, disk, measure, planned_steps
 from algorithm.app.summaries import start_screen
@@ -49,7 +49,7 @@ def dry_run(
 ) -> int:
     """Show the cost of a training; return 0. Raises what a training would raise before its first step.
 
-    repeated: returns another row, such as that of all runs of a study: of the seconds and bytes of one run
+    repeated: returns another row, such as that for all runs of a study, from seconds and bytes of one run
     """
     base = loaded.config.base_config
     if base.in_editor:
@@ -95,7 +95,7 @@ def _rows(
     steps: int | None,
     warn: Callable[[str], None],
 ) -> list[tuple[str, str]]:
-    """Return what a run takes, row by row; warn where memory or disk may not suffice."""
+    """Return the cost of a run as rows: time, memory and disk; warn if memory or disk may not suffice."""
     rows = [
         ("speed", speed_text(speed, compiled=config.run.compile != "off")),
         ("time", time_text(speed, steps, options.repeat)),
@@ -107,7 +107,7 @@ def _rows(
 
 
 def _agents(context: RunContext, env: VecEnv, *, greedy: bool) -> Mapping[str, Agent]:
-    """Return agents that are not compiled, which may take longer than all else. Raises as a training."""
+    """Make agents without compiling, which may take longer than everything else. Raises as a training."""
     loaded = context.loaded
     context.loaded = loaded.resolved(COMMON_BLOCK, lambda _: {"compile": "off"})
     check_eval_spaces(loaded, env.specs, context.env("evaluate").specs)
@@ -116,7 +116,7 @@ def _agents(context: RunContext, env: VecEnv, *, greedy: bool) -> Mapping[str, A
 
 
 def _folder(options: TrainOptions, loaded: LoadedConfig) -> RunDir:
-    """Return the folder that a training started now would make."""
+    """Return the folder that a training would make now."""
     parent = options.directory.absolute() / loaded.env_label
     name = expand_name(loaded.config.base_config.name, parent)
     return RunDir(loaded.env_label, name, parent / name, options.env)
@@ -155,7 +155,7 @@ def speed_text(speed: Speed, *, compiled: bool) -> str:
 
 
 def time_text(speed: Speed, steps: int | None, repeat: int) -> str:
-    """Format the time of a training and its parts."""
+    """Format the time of a training, and its shares."""
     if steps is None:
         return "no limit is set (max_step, max_iter): it runs until it is stopped"
     updates = planned_updates(speed, steps)
@@ -166,18 +166,18 @@ def time_text(speed: Speed, steps: int | None, repeat: int) -> str:
 
 
 def planned_updates(speed: Speed, steps: int) -> int:
-    """Return the updates of a run; 0 where there was none to measure."""
+    """Return the number of updates of a run; 0 if none could be measured."""
     return 0 if math.isnan(speed.update) else int(speed.updates_per_step * max(0, steps - speed.warm_up))
 
 
 def run_seconds(speed: Speed, steps: int) -> tuple[float, float]:
-    """Return the seconds of a run: acting, learning."""
+    """Return the seconds of a run for (acting, learning)."""
     updates = planned_updates(speed, steps)
     return steps * speed.step, updates * speed.update if updates else 0.0
 
 
 def memory_text(sizes: Sizes, steps: int | None, warn: Callable[[str], None]) -> str:
-    """Format the memory that a training takes at most; warn where it may not suffice."""
+    """Format the largest memory of a training; warn if it may not suffice."""
     rows = sizes.capacity if steps is None else min(steps, sizes.capacity)
     replay = round(max(0, rows - sizes.held) / max(1, sizes.capacity) * sizes.replay)
     saving = 2 * sizes.checkpoint  # a copy of the tensors, and the file made of them
@@ -192,7 +192,7 @@ def memory_text(sizes: Sizes, steps: int | None, warn: Callable[[str], None]) ->
 
 
 def disk_text(config: Config, sizes: Sizes, steps: int, models: Path, warn: Callable[[str], None]) -> str:
-    """Format what a training leaves on the disk, at most; warn where it may not suffice.
+    """Format the largest size of a training's files on disk; warn if the disk may not suffice.
 
     models: folder of all runs
     """

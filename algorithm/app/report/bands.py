@@ -1,4 +1,4 @@
-"""Bands below a curve: in which lesson of a curriculum a run was, over environment steps."""
+"""Bands below a curve that show the lessons of a curriculum over environment steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PALEST, _DARKEST = 0.12, 0.5
 
 @dataclass(frozen=True)
 class Span:
-    """A lesson from one step to another. place: from 0, the first one, to 1, the last."""
+    """A lesson from one step to another. place: position in the curriculum, from 0 (first) to 1 (last)."""
 
     lesson: str
     begin: float
@@ -30,7 +30,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Band:
-    """The lessons of one curriculum in the order in which a run was in them."""
+    """The lessons of one curriculum, in the order in which a run had them."""
 
     name: str
     spans: Sequence[Span]
@@ -38,7 +38,9 @@ class Band:
     @property
     def label(self) -> str:
         """The band in words."""
-        return f"{self.name}: " + ", ".join(f"{one.lesson} from step {one.begin:,.0f}" for one in self.spans)
+        return f"{self.name}: " + ", ".join(
+            f"{span.lesson} from step {span.begin:,.0f}" for span in self.spans
+        )
 
 
 def lesson_bands(
@@ -81,24 +83,24 @@ def _span(lessons: Sequence[str], number: int, begin: float, end: float) -> Span
 
 
 def draw_band(axes: Axes, band: Band, *, width: float, tone: int = 0, size: float = 11) -> None:
-    """Draw a band into axes of its own, whose x are those of the curve above.
+    """Draw a band into its own axes, with the same x as the curve above.
 
-    width: of the axes, in the unit of size, that of the type; a name that does not fit is left out
+    width: of the axes, in points; size: of the font, in points. A name that does not fit is left out.
     """
     axes.set_axis_off()
     axes.set_ylim(0, 1)
     axes.margins(x=0)
-    for one in band.spans:
+    for span in band.spans:
         axes.axvspan(
-            one.begin,
-            one.end,
+            span.begin,
+            span.end,
             color=LIGHT[f"c{tone % TONES}"],
-            alpha=_PALEST + (_DARKEST - _PALEST) * one.place,
+            alpha=_PALEST + (_DARKEST - _PALEST) * span.place,
             linewidth=0,
         )
     first, last = axes.get_xlim()
-    for one in band.spans:
-        most = (one.end - one.begin) / (last - first) * width / (size * _PER_CHARACTER) - 1
-        fits = [text for text in (f"{band.name} = {one.lesson}", one.lesson) if len(text) <= most]
+    for span in band.spans:
+        most = (span.end - span.begin) / (last - first) * width / (size * _PER_CHARACTER) - 1
+        fits = [text for text in (f"{band.name} = {span.lesson}", span.lesson) if len(text) <= most]
         if fits:
-            axes.text((one.begin + one.end) / 2, 0.46, fits[0], ha="center", va="center", fontsize=size)
+            axes.text((span.begin + span.end) / 2, 0.46, fits[0], ha="center", va="center", fontsize=size)

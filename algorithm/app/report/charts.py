@@ -42,7 +42,7 @@ _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One curve: y over environment steps x, or what the chart says, both [P]; NaN is a gap.
+    """One curve: y over x, both [P]; x are environment steps unless the chart has another axis; NaN is a gap.
 
     style: ``line``, ``run`` (thin), ``crowd`` (thinner), ``faint`` or ``aim`` (dashed)
     tone:  colour of a ``line`` or ``run``, 0 to 9
@@ -60,7 +60,7 @@ class Line:
 
     @property
     def colour(self) -> str:
-        """Name of its colour in the theme."""
+        """Name of the line's colour in the theme."""
         return {"faint": "faint", "aim": "ink"}.get(self.style, f"c{self.tone % TONES}")
 
     @property
@@ -71,13 +71,13 @@ class Line:
 
     @property
     def has_dots(self) -> bool:
-        """True if each point is marked: a single one would not be seen as a line."""
+        """Whether each point is marked; a single one would be invisible as a line."""
         count = len(self.known[0])
         return count == 1 or (self.dots and count <= _MOST_POINTS)
 
     @override
     def __str__(self) -> str:
-        """Return the course of the curve in words."""
+        """Return a description of the curve in words."""
         _, y = self.known
         ends = f"{self.label} from {short(float(y[0]))} to {short(float(y[-1]))}"
         return f"{ends}, lowest {short(float(y.min()))}, highest {short(float(y.max()))}"
@@ -85,7 +85,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Point:
-    """A place in a drawing that shows its value under the pointer."""
+    """A point of a drawing that shows its value when the pointer is on it."""
 
     x: float
     y: float
@@ -107,13 +107,13 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Chart:
-    """Curves over environment steps or generations, as a page shows them; lines without values are left out.
+    """Curves over environment steps or generations, for a page; lines without values are left out.
 
-    large: drawn in two shapes, of which the style sheet shows the one that fits the screen
-    log:   logarithmic where the values are positive and span a factor of 20
-    along: what x counts
+    large: drawn in two sizes, of which the style sheet shows the one that fits the screen
+    log:   logarithmic if the values are positive and span a factor of 20
+    along: name of the x axis
     marks: x of vertical lines
-    bands: below the curves, in a height of their own
+    bands: drawn below the curves
     """
 
     title: str
@@ -127,18 +127,18 @@ class Chart:
 
     @property
     def named(self) -> list[Line]:
-        """Lines with a name."""
+        """Lines with a label."""
         return [line for line in self._known if line.label]
 
     @property
     def label(self) -> str:
-        """The chart in words, for those who do not see it."""
+        """Description of the chart in words, for screen readers."""
         curves = "; ".join([*map(str, self.named), *(band.label for band in self.bands)])
         return f"{self.title}: {curves or 'nothing was measured'}"
 
     @property
     def drawings(self) -> list[Drawing]:
-        """The chart in each of its shapes."""
+        """The chart in each of its sizes."""
         shapes = {"wide": _WIDE, "narrow": _NARROW} if self.large else {"small": _SMALL}
         return [self._drawing(name, *size) for name, size in shapes.items()]
 
@@ -171,7 +171,7 @@ class Chart:
 
 @contextlib.contextmanager
 def figure_of(**options: Any) -> Iterator[Figure]:  # noqa: ANN401 - of matplotlib
-    """Yield a figure in the looks of the theme."""
+    """Yield a figure in the style of the theme; close it after the block."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -180,7 +180,7 @@ def figure_of(**options: Any) -> Iterator[Figure]:  # noqa: ANN401 - of matplotl
 
 
 def suits_logarithm(values: Double) -> bool:
-    """Return whether a logarithmic scale shows ``values`` best: positive ones that span a factor of 20."""
+    """Return whether to draw values on a logarithmic scale: positive ones that span a factor of 20."""
     return len(values) > 0 and bool(values.min() > 1 / _LARGEST and values.max() / values.min() >= _LOG_SPAN)
 
 
@@ -189,7 +189,7 @@ def _clipped(values: Double) -> Double:
 
 
 def write_picture(path: Path, lines: Sequence[Line], *, title: str, bands: Sequence[Band] = ()) -> None:
-    """Write a PNG; the same data give the same bytes. Raises StorageError where it cannot be written."""
+    """Write a chart as PNG; the same data give the same bytes. Raises StorageError."""
     with figure_of(figsize=(8, 4.5), dpi=150, layout="constrained") as figure:
         axes, *strips = figure.subplots(
             1 + len(bands), sharex=True, squeeze=False, height_ratios=[16, *[1] * len(bands)]
@@ -208,7 +208,7 @@ def write_picture(path: Path, lines: Sequence[Line], *, title: str, bands: Seque
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG. Raises StorageError where it cannot be written."""
+    """Write a figure as PNG. Raises StorageError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata={"Software": None})
@@ -237,7 +237,7 @@ def _inner(svg: str) -> str:
 
 
 def _points(axes: Axes, lines: Sequence[Line], height: int, along: str) -> list[Point]:
-    """Return the points of short lines, those of the first line on top; y of a page grows downwards."""
+    """Return the points of short lines, first line last so that it is on top; y grows downwards."""
     named = [line for line in lines if line.style != "aim"]
     points = []
     for line in reversed(named):
@@ -259,9 +259,11 @@ def draw(
     """Draw lines and bands; ``ticks``: about how many along x and y; ``marker``: of points with dots."""
     for line in lines:
         x, y = line.known
-        colour, own = LIGHT[line.colour], marker if line.has_dots else ""
+        colour, shown_marker = LIGHT[line.colour], marker if line.has_dots else ""
         looks = _LOOKS[line.style]
-        axes.plot(x, y, color=colour, label=line.label, marker=own, markersize=4, clip_on=False, **looks)
+        axes.plot(
+            x, y, color=colour, label=line.label, marker=shown_marker, markersize=4, clip_on=False, **looks
+        )
         if line.band is not None:
             low, high = line.band
             known = np.isfinite(low) & np.isfinite(high)

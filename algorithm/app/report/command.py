@@ -1,4 +1,4 @@
-"""``--report``: the page of one run, or what an extra makes of others."""
+"""``--report``: the page of one run, population or study, or the comparison of several runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WILD = frozenset("*?[")
 
 
 def report(options: TrainOptions, folder: EnvFolder) -> int:
-    """Write the pages that ``--report NAME [NAME …]`` asks for and print their paths; returns the exit code.
+    """Write the pages of ``--report NAME [NAME …]`` and print their paths; return the exit code.
 
     One name: the page of that run, population or study. Several, or a name with ``*``, ``?`` or ``[…]``: a
     page and a picture that compare the runs of those names. Raises UsageError for a pattern without runs,
@@ -48,18 +48,18 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
 def matching_names(
     env: str, patterns: tuple[str, ...], *, models: Path = MODELS, argument: str = ""
 ) -> list[str]:
-    """Return the runs of ``env`` that match, each once, patterns in their order and the oldest run first.
+    """Return the names of runs of ``env`` that match, each once, by order of patterns, the oldest first.
 
-    A name without a wildcard stays as it is. Raises UsageError for a pattern that matches none.
+    A name without a wildcard is returned unchecked. Raises UsageError for a pattern that matches none.
     """
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for pattern in patterns:
         known = names_beside(env, pattern, models=models)[::-1]
         if pattern in known or not _WILD & set(pattern):
-            found[pattern] = None
+            names[pattern] = None
             continue
         matched = [name for name in known if fnmatchcase(name, pattern)]
         if not matched:
             raise no_run_matches(env, pattern, models=models, argument=argument)
-        found |= dict.fromkeys(matched)
-    return list(found)
+        names |= dict.fromkeys(matched)
+    return list(names)

@@ -43,7 +43,7 @@ def read_series(path: Path, label: str) -> Series:
 
 
 def series_of(columns: Mapping[str, Sequence[float]], label: str) -> Series:
-    """Return the curves among the columns of one behaviour, ``step`` being one of them."""
+    """Return the curves from the columns of one behaviour, which include ``step``."""
     step = np.asarray(columns["step"], np.float64)
     unknown = np.full_like(step, np.nan)
     mean, half, core, train = (
@@ -63,18 +63,18 @@ def series_of(columns: Mapping[str, Sequence[float]], label: str) -> Series:
 
 
 def common_grid(series: Sequence[Series]) -> tuple[Double, Double]:
-    """Return evaluations of several runs at the same steps: steps [P] and returns [R, P].
+    """Interpolate evaluations of R runs at common steps; return steps [P] and returns [R, P].
 
     The steps are those of all runs within the range that every run covers; between its own evaluations a run
-    is interpolated linearly. P is 0 where the ranges do not meet or a run has no evaluation.
+    is interpolated linearly. P is 0 if the ranges do not overlap or a run has no evaluation.
     """
-    if any(not len(one.eval_step) for one in series):
+    if any(not len(curves.eval_step) for curves in series):
         return np.zeros(0), np.zeros((len(series), 0))
-    first = max(float(one.eval_step[0]) for one in series)
-    last = min(float(one.eval_step[-1]) for one in series)
-    steps = np.unique(np.concatenate([one.eval_step for one in series]))
+    first = max(float(curves.eval_step[0]) for curves in series)
+    last = min(float(curves.eval_step[-1]) for curves in series)
+    steps = np.unique(np.concatenate([curves.eval_step for curves in series]))
     steps = steps[(steps >= first) & (steps <= last)]
-    return steps, np.stack([np.interp(steps, one.eval_step, one.eval_return) for one in series])
+    return steps, np.stack([np.interp(steps, curves.eval_step, curves.eval_return) for curves in series])
 
 
 def run_lines(series: Series) -> list[Line]:
@@ -95,7 +95,9 @@ def experiment_lines(series: Sequence[Series], label: str, *, tone: int = 0) -> 
     if not series:
         return []
     several = len(series) > 1
-    runs = [Line(label="", x=one.eval_step, y=one.eval_return, style="run", tone=tone) for one in series]
+    runs = [
+        Line(label="", x=curves.eval_step, y=curves.eval_return, style="run", tone=tone) for curves in series
+    ]
     steps, returns = common_grid(series)
     return [*(runs if several else []), mean_line(label, steps, returns.T.tolist(), tone=tone)]
 
@@ -105,7 +107,9 @@ def mean_line(
 ) -> Line:
     """Return the means of the samples at each x, with Student's 95 % interval as in every table."""
     intervals = [mean_interval(values) for values in samples]
-    mean, half = (np.array([getattr(one, key) for one in intervals]) for key in ("mean", "half_width"))
+    mean, half = (
+        np.array([getattr(interval, key) for interval in intervals]) for key in ("mean", "half_width")
+    )
     return Line(label=label, x=x, y=mean, tone=tone, band=(mean - half, mean + half), dots=dots)
 
 
@@ -123,8 +127,8 @@ def plot_curve(path: Path, series: Sequence[Series], *, title: str = "", bands: 
         names = ["training episodes", *[""] * (len(series) - 1)]  # one entry in the legend
         lines = experiment_lines(series, f"evaluation, mean of {len(series)} runs, {INTERVAL} interval")
         lines += [
-            Line(label=name, x=one.train_step, y=one.train_return, style="faint")
-            for name, one in zip(names, series, strict=True)
+            Line(label=name, x=curves.train_step, y=curves.train_return, style="faint")
+            for name, curves in zip(names, series, strict=True)
         ]
     write_picture(path, lines, title=title, bands=bands)
 
@@ -154,12 +158,12 @@ def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:
     """
     step = np.asarray(columns["step"], np.float64)
     charts = _infos(columns, step)
-    for one in PANELS:
-        if lines := _lines(one.lines, columns, step):
-            lines += _lines(one.aims, columns, step, style="aim")
-            if "time/replay_ratio" in one.lines and replay_ratio is not None:
+    for template in PANELS:
+        if lines := _lines(template.lines, columns, step):
+            lines += _lines(template.aims, columns, step, style="aim")
+            if "time/replay_ratio" in template.lines and replay_ratio is not None:
                 lines.append(Line(label="target", x=step, y=np.full_like(step, replay_ratio), style="aim"))
-            charts.append(Chart(one.title, lines, log=one.log))
+            charts.append(Chart(template.title, lines, log=template.log))
     return charts + _faults(columns, step)
 
 

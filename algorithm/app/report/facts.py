@@ -40,7 +40,7 @@ Columns = Mapping[str, Sequence[float]]
 
 
 def space_rows(specs: Mapping[str, AgentSpec]) -> list[tuple[str, str]]:
-    """Return what the agents of each behaviour see and do, in words."""
+    """Return observations and actions of each behaviour as rows, in words."""
     rows = []
     for name, spec in specs.items():
         prefix = "" if name == DEFAULT_BEHAVIOUR else f"{name}: "
@@ -60,7 +60,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Facts:
-    """A run as its files describe it; what cannot be read is empty, and named in ``problems``.
+    """A run as its files describe it; a file that cannot be read is empty, and named in ``problems``.
 
     metrics:  behaviour -> columns; empty without a readable ``metrics.jsonl``
     manifest, result: the contents of those files
@@ -78,7 +78,7 @@ class Facts:
 
     @classmethod
     def gather(cls, run: RunDir) -> Facts:
-        """Read what there is. Raises nothing for a file that is missing or damaged."""
+        """Read the files of a run. A missing or damaged file raises nothing."""
         files, empty = TolerantReader(), dict[str, object]()
         no_metrics: Columns = {}
         config = files.read(run.config, load_config_file, None)
@@ -96,7 +96,7 @@ class Facts:
 
     @property
     def specs(self) -> dict[str, AgentSpec]:
-        """What the behaviours see and do; empty where the manifest does not say it."""
+        """Observations and actions of each behaviour; empty if the manifest has none."""
         with suppress(ValueError):
             return specs_from_json(self.manifest.get("spaces"))
         return {}
@@ -119,7 +119,7 @@ class Facts:
 
     @cached_property
     def ended(self) -> bool:
-        """True if the run wrote its result and has not continued since."""
+        """Whether the run wrote its result and was not resumed since."""
         return bool(self.result) and (self.steps or 0) >= self.last_step and self.holder is None
 
     @property
@@ -212,7 +212,7 @@ class Facts:
         scores = {"last": self.last_evaluation(behaviour), "best": self.best_evaluation(behaviour)}
         return [
             *rows,
-            *((name, plus_minus(one.mean, one.half_width)) for name, one in scores.items() if one),
+            *((name, plus_minus(score.mean, score.half_width)) for name, score in scores.items() if score),
         ]
 
     def _result_score(self, which: str, behaviour: str) -> Score | None:
@@ -228,13 +228,13 @@ class Facts:
 
 
 class TolerantReader:
-    """Reader of files; collects problems instead of raising."""
+    """Reader of files that collects problems instead of raising."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
 
     def read(self, path: Path, read: Callable[[Path], _Read], otherwise: _Else) -> _Read | _Else:
-        """Return ``read(path)``, or ``otherwise`` with a problem noted."""
+        """Return ``read(path)``; after an error add a problem and return ``otherwise``."""
         if not path.exists():
             self.problems.append(f"{path.name} is missing")
             return otherwise
@@ -257,7 +257,7 @@ def holder_of(lock: Path) -> Holder | None:
 
 
 def state_of(holder: Holder) -> str:
-    """Return what the process of a lock says of a run or a population."""
+    """Return the state of a run or population in words, by the process of its lock."""
     return f"still running, {holder}" if holder.is_running else "killed"
 
 
@@ -270,23 +270,23 @@ def lookup(value: object, *path: str) -> object:
 
 def number(value: object, *path: str) -> float | None:
     """Return the finite number at ``path``; None if there is none."""
-    found = lookup(value, *path)
-    if isinstance(found, bool) or not isinstance(found, int | float):
+    value_at_path = lookup(value, *path)
+    if isinstance(value_at_path, bool) or not isinstance(value_at_path, int | float):
         return None
-    return float(found) if math.isfinite(found) else None
+    return float(value_at_path) if math.isfinite(value_at_path) else None
 
 
 def _by_behaviour(columns: Columns) -> dict[str, Columns]:
-    """Return the columns of each behaviour under the plain names of the metrics, of lessons and infos.
+    """Return behaviour -> columns under the plain names of metrics, lessons and infos.
 
-    Others are left out.
+    Other columns are left out.
     """
-    found: dict[str, dict[str, Sequence[float]]] = {}
+    by_behaviour: dict[str, dict[str, Sequence[float]]] = {}
     for column, values in columns.items():
         if not (parts := _COLUMN.fullmatch(column)):
             continue
         behaviour, metric = parts[1] or DEFAULT_BEHAVIOUR, parts[2]
         others = any(f"/{part}" in f"/{column}" for part in RECORDED if part not in _CHARTED)
         if (metric in METRICS or metric.startswith(_CHARTED)) and not others:
-            found.setdefault(behaviour, {"step": columns["step"]})[metric] = values
-    return dict(found) if columns.get("step") else {}
+            by_behaviour.setdefault(behaviour, {"step": columns["step"]})[metric] = values
+    return dict(by_behaviour) if columns.get("step") else {}

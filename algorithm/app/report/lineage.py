@@ -1,4 +1,4 @@
-"""The lineage of a population: members of every generation that has ended."""
+"""The lineage of a population: its members in every finished generation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIVEN_UP = "given up"
 
 
 class MemberOutcome(BaseModel):
-    """A member in a generation that has ended.
+    """A member of a population in a finished generation.
 
     parents: numbers of members of the generation before
     genes:   dotted path → value
@@ -49,7 +49,7 @@ class MemberOutcome(BaseModel):
 
     @property
     def end_text(self) -> str:
-        """End of the generation for it, with the reason."""
+        """How the generation ended for the member, with the reason."""
         return f"{self.end}: {self.why}" if self.why else self.end
 
 
@@ -58,11 +58,11 @@ def read_lineage(path: Path) -> tuple[list[MemberOutcome], list[str]]:
 
     Raises StorageError for a file that cannot be read.
     """
-    found: dict[tuple[int, int], MemberOutcome] = {}
+    outcomes: dict[tuple[int, int], MemberOutcome] = {}
     problems = []
     for number, line in enumerate(read_lines(path), start=1):
         try:
-            one = MemberOutcome.model_validate(parse_json(line))
+            outcome = MemberOutcome.model_validate(parse_json(line))
         except ValidationError as error:
             place = ".".join(map(str, error.errors()[0]["loc"])) or "its JSON"
             why = f"{place} is missing or not what the evolver writes there"
@@ -70,22 +70,24 @@ def read_lineage(path: Path) -> tuple[list[MemberOutcome], list[str]]:
         except ValueError as error:
             problems.append(f"{path.name}, line {number} is left out: {error}")
         else:
-            if (one.generation, one.member) in found:
+            if (outcome.generation, outcome.member) in outcomes:
                 problems.append(
-                    f"{path.name}, line {number}: member {one.member} appears twice in generation "
-                    f"{one.generation}; the later line counts"
+                    f"{path.name}, line {number}: member {outcome.member} appears twice in generation "
+                    f"{outcome.generation}; the later line counts"
                 )
-            found[one.generation, one.member] = one
-    return [found[key] for key in sorted(found)], problems
+            outcomes[outcome.generation, outcome.member] = outcome
+    return [outcomes[key] for key in sorted(outcomes)], problems
 
 
 def by_generation(outcomes: Sequence[MemberOutcome]) -> dict[int, list[MemberOutcome]]:
     """Return generation -> its members, in the order of ``outcomes``."""
-    return {number: list(each) for number, each in itertools.groupby(outcomes, lambda one: one.generation)}
+    return {
+        number: list(each) for number, each in itertools.groupby(outcomes, lambda outcome: outcome.generation)
+    }
 
 
 def gene_text(value: object) -> str:
-    """Format the value of a gene for a person."""
+    """Format the value of a gene."""
     if isinstance(value, float):
         return short(value)
     return f"{value:,}" if type(value) is int else inline(value)

@@ -34,7 +34,7 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a page below its title; what is empty is left out, the rest stands in this order.
+    """A part of a page below its title; empty fields are left out, the others follow in this order.
 
     text:   paragraphs
     chart, charts: a large one, small ones
@@ -74,7 +74,7 @@ class Page:
 
     @property
     def html(self) -> str:
-        """The page as text."""
+        """The page as HTML."""
         return page_template().render(vars(self))
 
 
@@ -82,8 +82,8 @@ class Page:
 class FolderPage(Page):
     """The page about a run, a population or a study, ``report.html`` in its folder.
 
-    Its last section says where it comes from, its last command writes it again.
-    origin: more facts of that section
+    Its last section has the origin of the data, its last command writes the page again.
+    origin: further facts for that section
     """
 
     title: str = ""
@@ -105,7 +105,7 @@ class FolderPage(Page):
 
 
 def heading(title: str, behaviour: str) -> str:
-    """Return a title with the name of a behaviour, which is shown only where there are several."""
+    """Return a title with the name of a behaviour, which is left out for the default one."""
     return title if behaviour == DEFAULT_BEHAVIOUR else f"{title}: {behaviour}"
 
 
@@ -121,18 +121,18 @@ def link_to_page(text: str, run: Path, place: Path) -> str:
 
 
 def code(text: str) -> str:
-    """Return text in the type of code."""
+    """Return text in HTML's style for code."""
     return Markup("<code>{}</code>").format(text)
 
 
 def bold(text: str) -> str:
-    """Return text that stands out."""
+    """Return text in bold HTML."""
     return Markup("<b>{}</b>").format(text)
 
 
 @lru_cache(maxsize=1)
 def page_template() -> Template:
-    """Return the template of all pages; a text that it misses is an error."""
+    """Return the template of all pages; a missing value raises an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     templates = Environment(

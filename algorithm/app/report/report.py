@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from algorithm.agents.registry import misplaced
-from algorithm.app.cli.given import task_flags
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train_flags import task_flags
 from algorithm.app.report.bands import lesson_bands
 from algorithm.app.report.curves import diagnostics, learning_curve
 from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number, space_rows
 from algorithm.app.report.page import FolderPage, Section, Tile, bold, code, heading, link
-from algorithm.app.report.settings import differences, options_of, preset_of
+from algorithm.app.report.settings import differences, options_of, present_config
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
@@ -30,7 +30,7 @@ from algorithm.store.follow_up_commands import (
 from algorithm.store.rundir import RunDir
 
 PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "Film an episode"}
-"""Words of a page above a command; see :func:`playing_commands`."""
+"""Purpose of a command in :func:`playing_commands` -> its title on a page."""
 
 _KEYS = {
     "algorithm": "algorithm",
@@ -47,10 +47,10 @@ LARGEST_VIDEO = 8 * 2**20
 
 
 def write_report(run: RunDir) -> Path:
-    """Write the page about ``run`` into its folder; returns its path.
+    """Write the page about a run into its folder; return its path.
 
-    A run that still trains, was killed, was never evaluated or has damaged files gets a page that says so.
-    Raises StorageError where the page cannot be written.
+    The page also reports that the run still trains, was killed, was never evaluated, or has damaged files.
+    Raises StorageError if the page cannot be written.
     """
     facts = Facts.gather(run)
     sections = [section for name in facts.behaviours for section in _behaviour(facts, name)]
@@ -125,7 +125,7 @@ def _behaviour(facts: Facts, behaviour: str) -> Iterator[Section]:
 
 
 def _videos(run: RunDir) -> Iterator[Section]:
-    """Yield the videos, the newest first, and in the page if it is small enough; nothing without any."""
+    """Yield the section with videos, the newest first and embedded if it is small; nothing without any."""
     files = [file for file in run.videos.glob("**/*.mp4") if file.is_file() and not file.is_symlink()]
     files.sort(key=lambda file: (file.stat().st_mtime_ns, file.name), reverse=True)
     films = [
@@ -139,10 +139,10 @@ def _videos(run: RunDir) -> Iterator[Section]:
 
 
 def _settings(facts: Facts) -> Iterator[Section]:
-    """Yield the keys that are not at their defaults; nothing without a configuration."""
+    """Yield the section with keys unlike their defaults; nothing without a configuration."""
     if facts.config is None:
         return
-    preset = preset_of(options_of(facts.manifest.get("arguments")), facts.config.seed, facts.specs)
+    preset = present_config(options_of(facts.manifest.get("arguments")), facts.config.seed, facts.specs)
     rows = []
     for key, (value, *others) in differences([facts.config, preset]).items():
         is_changed = preset is not None and value != others[0]
@@ -161,7 +161,7 @@ def _settings(facts: Facts) -> Iterator[Section]:
 
 
 def _origin(facts: Facts) -> list[tuple[str, str]]:
-    """Return spaces, program, machine and time of the run."""
+    """Return rows on spaces, program, machine and time of the run."""
     manifest = facts.manifest
     rows = space_rows(facts.specs)
     if isinstance(host := manifest.get("host"), Mapping):
@@ -174,7 +174,7 @@ def _origin(facts: Facts) -> list[tuple[str, str]]:
         changed = ", with changes that were not committed" * bool(git.get("changed"))
         rows.append(("program", f"commit {git.get('commit')}{changed}"))
     if isinstance(resumed := manifest.get("resumed"), list) and resumed:
-        at = ", ".join(f"{step:,}" for one in resumed if isinstance(step := lookup(one, "step"), int))
+        at = ", ".join(f"{step:,}" for entry in resumed if isinstance(step := lookup(entry, "step"), int))
         rows.append(("resumed", f"{counted(len(resumed), 'time')}, at step {at}"))
     if isinstance(seconds := facts.result.get("time"), Mapping) and facts.ended:
         rows.append(("time spent on", _shares(seconds)))
@@ -189,7 +189,7 @@ def _shares(parts: Mapping[object, object]) -> str:
 
 
 def command_list(facts: Facts) -> list[tuple[str, str]]:
-    """Return purposes and commands to go on with, ready to be copied."""
+    """Return (purpose, command) of each command that the user may run next."""
     run = facts.run
     playing = playing_commands(run, facts.render_modes, episodes=100)
     again = ("Train it again with the same seed, under a new name", _same_training(facts))
@@ -202,7 +202,7 @@ def command_list(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _further(facts: Facts) -> list[str]:
-    """Return doubled limits, with which a finished run goes on."""
+    """Return flags with doubled limits, with which a finished run can be resumed."""
     if facts.config is None or facts.state != FINISHED:
         return []
     base = facts.config.config.base_config
@@ -214,7 +214,7 @@ def _further(facts: Facts) -> list[str]:
 
 
 def _same_training(facts: Facts) -> str:
-    """Return the command line of the run without its name, with its seed."""
+    """Return the command that repeats the training, with its seed and a new name."""
     options = options_of(facts.manifest.get("arguments"))
     seed = () if facts.seed == "unknown" else (f"--seed={facts.seed}",)
     if options is None:
@@ -225,7 +225,7 @@ def _same_training(facts: Facts) -> str:
 def _flags(options: TrainOptions, overrides: Sequence[str]) -> list[str]:
     """Return the flags that change the training; the last of several values of a key counts."""
     last = {text.partition("=")[0]: text for text in overrides}
-    given = {
+    values = {
         **task_flags(options),
         "max_iter": options.max_iter,
         "max_step": options.max_step,
@@ -233,7 +233,7 @@ def _flags(options: TrainOptions, overrides: Sequence[str]) -> list[str]:
     }
     replaced = {flag for flag, key in _KEYS.items() if key in last}
     flags = [
-        f"--{flag}={value}" for flag, value in given.items() if value is not None and flag not in replaced
+        f"--{flag}={value}" for flag, value in values.items() if value is not None and flag not in replaced
     ]
     flags += [word for text in last.values() for word in ("-o", text)]
     return flags + ["--disable_sample"] * options.disable_sample

@@ -31,18 +31,21 @@ _MISSING = object()
 
 
 def differences(configs: Sequence[LoadedConfig | None]) -> dict[str, tuple[str, ...]]:
-    """Return key → its values as YAML, of keys that differ between configurations or from the defaults.
+    """Return key → values as YAML, for keys that differ between configurations or from the defaults.
 
-    The name and the seed of a run are left out. The last value of each is the default, or none. A
-    configuration that is None has no values: ``?``.
+    A key has a value for each configuration, ``?`` if that is None, and last its default or ``none``. The
+    name and the seed of a run are left out.
     """
     flat = [None if config is None else _flat(config) for config in configs]
     default = _flat_config(Config())
     keys = dict.fromkeys(key for values in [*flat, default] if values for key in values)
-    found = {}
+    differing = {}
     for key in keys:
         common = default.get(_common_key(key), _MISSING)
-        values = [_MISSING if one is None else one.get(key, one.get(_common_key(key))) for one in flat]
+        values = [
+            _MISSING if config_values is None else config_values.get(key, config_values.get(_common_key(key)))
+            for config_values in flat
+        ]
         if (
             key not in _OF_ONE_RUN
             and _counts(key, configs)
@@ -50,17 +53,24 @@ def differences(configs: Sequence[LoadedConfig | None]) -> dict[str, tuple[str, 
         ):
             texts = ["?" if value is _MISSING else inline(value) for value in values]
             texts.append("none" if key in _REQUIRED else "?" if common is _MISSING else inline(common))
-            found[key] = tuple(texts)
-    return found
+            differing[key] = tuple(texts)
+    return differing
 
 
 def _counts(key: str, configs: Sequence[LoadedConfig | None]) -> bool:
-    """Return whether the key says something with the algorithm of one of the configurations."""
+    """Return whether the key belongs to the algorithm of one of the configurations."""
     block, _, name = _common_key(key).partition(".")
     algorithms = [
-        config.algorithm for one in configs if one for config in (one.config, *one.behaviours.values())
+        config.algorithm
+        for algorithm in configs
+        if algorithm
+        for config in (algorithm.config, *algorithm.behaviours.values())
     ]
-    return not name or not algorithms or any(misplaced(one, block, name) is None for one in algorithms)
+    return (
+        not name
+        or not algorithms
+        or any(misplaced(algorithm, block, name) is None for algorithm in algorithms)
+    )
 
 
 def options_of(arguments: object) -> TrainOptions | None:
@@ -74,24 +84,24 @@ def options_of(arguments: object) -> TrainOptions | None:
         return None
 
 
-def preset_of(
+def present_config(
     options: TrainOptions | None, seed: int | None, specs: Mapping[str, AgentSpec]
 ) -> LoadedConfig | None:
-    """Return the present configuration of the task, without the command line; None if it cannot be read.
+    """Load the task's present configuration, without overrides; None if it cannot be read.
 
-    specs: of the run's behaviours
+    options: command line of the run; specs: of its behaviours
     """
     if options is None:
         return None
     try:
         loaded = load_config(options.env, options.config, seed=seed)
-        return for_spaces(loaded, specs, lambda one: _defined_in(loaded.env_dir / f"{one.run.nn}.py"))
+        return for_spaces(loaded, specs, lambda config: _defined_in(loaded.env_dir / f"{config.run.nn}.py"))
     except (ConfigError, UsageError):
         return None
 
 
 def _defined_in(file: Path) -> list[str]:
-    """Return the classes that a file's lines define, none of a missing one: a report executes no file."""
+    """Return the classes that a file defines, from its text, since a report executes no file."""
     try:
         return re.findall(r"^\s*class (\w+)", read_text(file, follow=True), re.MULTILINE)
     except (OSError, ValueError):
@@ -99,12 +109,12 @@ def _defined_in(file: Path) -> list[str]:
 
 
 def config_rows(loaded: LoadedConfig) -> Rows:
-    """Return the rows of a start screen: where the settings come from, and all that are not defaults."""
+    """Return rows for the start screen: the sources of settings, and all keys unlike their defaults."""
     rows = [("file", loaded.source)]
     rows += [("inherited", f"{name}, which ships with the framework") for name in loaded.shipped]
     if loaded.left_out:
         rows.append(("left out", f"{', '.join(loaded.left_out)} (not for {loaded.config.algorithm})"))
-    rows += [("section" if one.behaviours else "preset", _laid(one)) for one in _layers(loaded)]
+    rows += [("section" if layer.behaviours else "preset", _layer_text(layer)) for layer in _layers(loaded)]
     rows += [
         (path, f"{inline(value)}{_origin(loaded, path)}") for path, value in loaded.differences().items()
     ]
@@ -117,36 +127,36 @@ def _layers(loaded: LoadedConfig) -> list[PresetLayer]:
 
 
 def _origin(loaded: LoadedConfig, path: str) -> str:
-    """Return the section that has set a key, in brackets; empty for a key of the task itself."""
+    """Return the sections that set a key, in brackets; empty if the task sets it."""
     common = _common_key(path)
-    names = [one.name for one in _layers(loaded) if not one.why_not and _sets(one, common, path)]
+    names = [layer.name for layer in _layers(loaded) if not layer.why_not and _sets(layer, common, path)]
     names += ["memory"] * (path in loaded.for_memory)
     return f" ({', '.join(names)})" if names else ""
 
 
-def _sets(one: PresetLayer, common: str, path: str) -> bool:
+def _sets(layer: PresetLayer, common: str, path: str) -> bool:
     whose = path.removesuffix(common)
-    mine = not (whose and one.behaviours) or whose in {f"ma_config.{name}." for name in one.behaviours}
-    return mine and any(f"{key}.".startswith(f"{common}.") for key in one.taken)
+    mine = not (whose and layer.behaviours) or whose in {f"ma_config.{name}." for name in layer.behaviours}
+    return mine and any(f"{key}.".startswith(f"{common}.") for key in layer.taken)
 
 
-def _laid(one: PresetLayer) -> str:
-    """Return what became of a section, for a person."""
-    whose = "" if one.behaviours in ((), (DEFAULT_BEHAVIOUR,)) else f"{', '.join(one.behaviours)}: "
-    if one.why_not:
-        return f"{whose}{one.name} does not apply, the defaults stay: {one.why_not}"
-    why = f", since {MEANING[one.name]}. {REASON[one.name]}" if one.behaviours else ""
-    return f"{whose}{one.name}{why}" + f". The task itself sets {', '.join(one.overridden)}" * bool(
-        one.overridden
+def _layer_text(layer: PresetLayer) -> str:
+    """Return a sentence on the effect of a shipped section."""
+    whose = "" if layer.behaviours in ((), (DEFAULT_BEHAVIOUR,)) else f"{', '.join(layer.behaviours)}: "
+    if layer.why_not:
+        return f"{whose}{layer.name} does not apply, the defaults stay: {layer.why_not}"
+    why = f", since {MEANING[layer.name]}. {REASON[layer.name]}" if layer.behaviours else ""
+    return f"{whose}{layer.name}{why}" + f". The task itself sets {', '.join(layer.overridden)}" * bool(
+        layer.overridden
     )
 
 
 def _flat(loaded: LoadedConfig) -> dict[str, object]:
-    """Return dotted path → value of all keys; of ``ma_config`` where they differ from the common ones."""
+    """Return dotted path → value of all keys, with those of ``ma_config`` that differ from common ones."""
     values = _flat_config(loaded.config)
     for name, config in loaded.behaviours.items():
-        own = _flat_config(config)
-        for key, value in own.items():
+        flat = _flat_config(config)
+        for key, value in flat.items():
             if key.split(".")[0] in BEHAVIOUR_KEYS and value != values[key]:
                 values[f"ma_config.{name}.{key}"] = value
     return values
@@ -158,7 +168,7 @@ def _flat_config(config: Config) -> dict[str, object]:
 
 
 def _common_key(key: str) -> str:
-    """Return the common key behind one of ``ma_config.<behaviour>``, or the key itself."""
+    """Return the key without a prefix ``ma_config.<behaviour>.``."""
     if not key.startswith("ma_config."):
         return key
     first = next(first for first in BEHAVIOUR_KEYS if f".{first}." in f"{key}.")

@@ -49,8 +49,8 @@ class AsyncRuntime(Runtime):
                 why="they share its weights in the memory of the machine",
                 fix="--device cpu, or set num_processes: 1",
             )
-        if context.given:
-            context.given.train.check(1, num_processes(context.loaded), ())
+        if context.env_object:
+            context.env_object.train.check(1, num_processes(context.loaded), ())
         refuse_resets(context.loaded.config.parameters, "num_processes above 1", "num_processes: 1")
         self._loaded, self._faults, self._stack = context.loaded, context.faults, context.stack
         self._base, n = self._loaded.config.base_config, num_processes(self._loaded)
@@ -71,7 +71,7 @@ class AsyncRuntime(Runtime):
                 task=run.argument,
                 files=run.path,
                 render=context.inputs.render and index == 0,
-                given=context.given.train if context.given else None,
+                given=context.env_object.train if context.env_object else None,
             )
             self._workers.append(TrainingProcess(job, context.since, folder / f"worker_{index}.log"))
         first, *others = [self._wait(worker, self._faults.waiting) for worker in self._workers]
@@ -218,7 +218,7 @@ class AsyncCollector:
         worker.agents = report.agents
         for line in report.lines:
             self._faults.console.warn(f"{worker.name}: {line}")
-        self._faults.of_actors(report.restarts, report.dropped)
+        self._faults.add_actor_counts(report.restarts, report.dropped)
         worker.grant()
         return report.episodes
 

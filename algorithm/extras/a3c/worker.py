@@ -79,7 +79,7 @@ class Worker:
             faults=self._faults,
             stack=stack,
             files=job.files,
-            given=EnvObject(job.given, job.given) if job.given else None,
+            env_object=EnvObject(job.given, job.given) if job.given else None,
         )
         env = context.env("train", 1, render=job.render)
         self.env = EnvInfo.of(env)

@@ -8,8 +8,8 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
-from algorithm.app.cli.given import task_command
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train_flags import task_command
 from algorithm.app.console.output import open_console
 from algorithm.config.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
-from algorithm.app.playable import PlayableRun, noted_specs, playable_run
+from algorithm.app.playable import PlayableRun, playable_run, recorded_specs
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.errors import StorageError
@@ -82,7 +82,7 @@ def _export(
 
 def _specs(played: PlayableRun) -> dict[str, AgentSpec]:
     """Return what agents see and do, as the run has noted. Raises StorageError if it has not."""
-    specs = noted_specs(played.spaces, played.run.manifest)
+    specs = recorded_specs(played.spaces, played.run.manifest)
     if not specs:
         raise StorageError(
             "the run does not store the spaces of its agents",

@@ -158,9 +158,9 @@ class PlayableExport(PlayableRun):
         return f"{self.source}, step {saved.step:,}"
 
     @override
-    def of_this_machine(self, wanted: str) -> RunDir:
+    def trained_here(self, purpose: str) -> RunDir:
         raise UsageError(
-            f"an export has no {wanted}",
+            f"an export has no {purpose}",
             where=self.source,
             why="it holds networks and configuration, but no optimizer, replay or metrics",
             fix=f"use the run's own folder, where it was trained: it is called {self.export.manifest.name}",

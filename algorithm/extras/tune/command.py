@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from algorithm.app.cli.given import config_flags
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train_flags import config_flags
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env

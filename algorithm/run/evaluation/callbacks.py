@@ -1,4 +1,4 @@
-"""Callbacks of evaluation episodes: none, a function per transition, several in order."""
+"""Callbacks of evaluation episodes: the base, progress lines, several in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from algorithm.core.wording import counted
 
 
 class EvalCallback:
-    """Hooks of an evaluation. They must leave environments and arrays unchanged."""
+    """Base of hooks of an evaluation, which must leave environments and arrays unchanged."""
 
     def recorder(self, behaviour: str) -> Recorder | None:
         """Return the recorder of a behaviour's transitions, or None.
@@ -28,7 +28,7 @@ class EvalCallback:
         """Run after the environments have been reset."""
 
     def step(self, ended: Sequence[Episode]) -> None:
-        """Run after each step of all environments; ``ended`` are the episodes that it finished."""
+        """Run after each step of all environments. ended: episodes that it finished."""
 
     def end(self) -> None:
         """Run at the end, also after an error or a signal."""
@@ -40,14 +40,14 @@ _PROGRESS_S = 10.0  # between two lines
 
 
 class ProgressLines(EvalCallback):
-    """A line every ten seconds about episodes that take longer.
+    """Callback that shows a line every ten seconds.
 
-    say: shows a line
+    show: called with the line
     clock: seconds, never going back
     """
 
-    def __init__(self, say: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._say, self._clock = say, clock
+    def __init__(self, show: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._show, self._clock = show, clock
         self._steps = self._ended = 0
         self._next = clock() + _PROGRESS_S
 
@@ -58,7 +58,7 @@ class ProgressLines(EvalCallback):
         if (now := self._clock()) >= self._next:
             self._next = now + _PROGRESS_S
             episodes = counted(self._ended, "episode")
-            self._say(f"playing: {self._steps:,} steps of the environment, {episodes} ended")
+            self._show(f"playing: {self._steps:,} steps of the environment, {episodes} ended")
 
 
 class CallbackList(EvalCallback):
@@ -69,8 +69,8 @@ class CallbackList(EvalCallback):
 
     @override
     def recorder(self, behaviour: str) -> Recorder | None:
-        found = [callback.recorder(behaviour) for callback in self._callbacks]
-        recorders = [recorder for recorder in found if recorder is not None]
+        candidates = [callback.recorder(behaviour) for callback in self._callbacks]
+        recorders = [recorder for recorder in candidates if recorder is not None]
         assert len(recorders) <= 1, "two of them record"
         return recorders[0] if recorders else None
 

@@ -1,4 +1,4 @@
-"""Evaluation episodes: on environments of their own, without storing or learning."""
+"""Evaluation episodes: on separate environments, without storing or learning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from algorithm.run.experience.collector import LocalCollector
 from algorithm.run.experience.non_finite import OnNonFinite
 
 PATIENCE = 1000
-"""Steps in a row without an agent of an unfinished behaviour, or that cut off its episodes, at most."""
+"""Maximum number of steps in a row without an agent of an unfinished behaviour, or with cut-offs only."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,9 +52,9 @@ class Performance:
 
 
 def performance_of(episodes: Sequence[Episode]) -> Performance:
-    """Return the performance in some episodes."""
+    """Return the performance in the given episodes."""
     returns, lengths = tuple(e.total for e in episodes), tuple(e.length for e in episodes)
-    return Performance(returns, lengths, mean_infos(one.infos for one in episodes))
+    return Performance(returns, lengths, mean_infos(episode.infos for episode in episodes))
 
 
 class EvalPolicy:
@@ -76,7 +76,7 @@ class EvalPolicy:
     def act(
         self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
     ) -> ActorOutput:
-        """Return the policy's action."""
+        """Return the policy's actions, or its modes if it is greedy; see :class:`ActorOutput`."""
         return self._actor.act(obs, prev_action, carry, action_mask, greedy=self._greedy)
 
 
@@ -90,12 +90,12 @@ def eval_loop(
     length_limit: int = -1,
     on_non_finite: OnNonFinite | None = None,
 ) -> Iterator[LocalCollector]:
-    """Start a rollout at episode 0; the callback's ``end`` runs in any case.
+    """Start a rollout at episode 0, without storing; the callback's ``end`` runs in any case.
 
     num_envs, length_limit, on_non_finite: see :class:`~algorithm.run.experience.collector.LocalCollector`
     """
     try:
-        recorders = {name: one for name in players if (one := callback.recorder(name)) is not None}
+        recorders = {name: recorder for name in players if (recorder := callback.recorder(name)) is not None}
         rollout = LocalCollector(
             env,
             players,
@@ -121,14 +121,14 @@ def evaluate(
     callback: EvalCallback = NULL_CALLBACK,
     on_non_finite: OnNonFinite | None = None,
 ) -> dict[str, Performance] | None:
-    """Play the first ``episodes`` episodes of every behaviour, in the order in which they begin.
+    """Play the first ``episodes`` episodes of every behaviour, by the order in which they begin.
 
-    Those that end first would be the short ones. The environments begin at episode 0, so every call plays the
-    same starts. An episode that is cut off does not count, and the one that began after it counts instead.
+    The first ones to end would be the short ones. The environments begin at episode 0, so every call plays
+    the same starts. An episode that is cut off does not count; the one that began after it counts instead.
 
     on_episode: called with each episode that counts
-    on_non_finite: policy for episodes with such numbers, which do not count; by default the first one raises
-    Returns None once ``stop`` is true. Raises EnvError after ``PATIENCE`` steps without agents, or cut off.
+    on_non_finite: treatment of episodes with such numbers, which do not count; by default the first raises
+    Return None once ``stop`` is true. Raises EnvError after ``PATIENCE`` steps without agents, or cut off.
     """
     counts = {name: _FirstEpisodes(name, episodes) for name in players}
     absent = 0  # steps in a row without an agent of an unfinished behaviour
@@ -155,9 +155,9 @@ def evaluate(
 class _FirstEpisodes:
     """The first n episodes of one behaviour, by the order in which they begin; lost ones do not count.
 
-    first:   those of them that have ended, in that order
-    open:    agent → number of its episode
-    cut_off: steps in a row that ended episodes, and all of them by cutting them off
+    first:   episodes among them that have ended, by order of beginning
+    open:    agent → number of its open episode
+    cut_off: steps in a row that cut off every episode that they ended
     """
 
     def __init__(self, behaviour: str, n: int) -> None:
@@ -178,7 +178,7 @@ class _FirstEpisodes:
         return len(self.first) == self._n
 
     def update(self, rollout: LocalCollector, ended: Iterable[Episode]) -> list[Episode]:
-        """Count a step, and the episodes that ended with it; return those among the first n that are new."""
+        """Count a step and its ended episodes; return those that are newly among the first n."""
         finished = {episode.agent: episode for episode in ended if episode.behaviour == self._behaviour}
         now = {agent: k for (name, agent), k in rollout.open_episodes.items() if name == self._behaviour}
         over = {k: finished.get(agent) for agent, k in self.open.items() if now.get(agent) != k}
@@ -214,12 +214,12 @@ def _no_agents(unfinished: Iterable[_FirstEpisodes], steps: int) -> EnvError:
 
 
 def eval_policies(agents: Mapping[str, Agent], purpose: str, *, greedy: bool = True) -> dict[str, EvalPolicy]:
-    """Return a policy of each agent; its random numbers are named by the ``purpose``."""
+    """Return a policy of each agent. purpose: name for its random numbers."""
     return {name: EvalPolicy(agent.new_policy(purpose), greedy=greedy) for name, agent in agents.items()}
 
 
 DEFAULT_MAX_STEP = 10_000
-"""``eval_config.max_step`` where no episode has a limit that is known."""
+"""``eval_config.max_step`` if no limit of episodes is known."""
 
 
 def episode_limit(config: Config, time_limit: int | None) -> int:
@@ -227,10 +227,10 @@ def episode_limit(config: Config, time_limit: int | None) -> int:
 
     time_limit: the environment's own, where it is known
     """
-    of_training, own = config.base_config.max_step_each_iter, config.eval_config.max_step
-    if own is None:
-        own = -1 if time_limit or of_training > 0 else DEFAULT_MAX_STEP
-    return min((limit for limit in (of_training, own) if limit > 0), default=-1)
+    training_limit, eval_limit = config.base_config.max_step_each_iter, config.eval_config.max_step
+    if eval_limit is None:
+        eval_limit = -1 if time_limit or training_limit > 0 else DEFAULT_MAX_STEP
+    return min((limit for limit in (training_limit, eval_limit) if limit > 0), default=-1)
 
 
 def cut_off_line(performances: Iterable[Performance], config: Config, time_limit: int | None) -> str | None:
@@ -252,8 +252,8 @@ def cut_off_line(performances: Iterable[Performance], config: Config, time_limit
 class Evaluator:
     """Evaluations of a training.
 
-    env:           the one environment that they run on
-    watch:         returns the callback of an evaluation at a step, which may film or record it
+    env:           the environment to play in
+    watch:         makes the callback of an evaluation at a step, which may film or record it
     on_non_finite: treatment of episodes with such numbers
     """
 
@@ -271,10 +271,10 @@ class Evaluator:
         self._console = console
         self._watch = watch
         self._on_non_finite = on_non_finite
-        self._told_cut_off = False
+        self._warned_cut_off = False
 
     def renew_parameters(self, lessons: Mapping[str, str]) -> None:
-        """Evaluate in these lessons of the training, if that is asked for."""
+        """Use these lessons of the training from now on, unless evaluations are always in the last ones."""
         if lessons and self._config.eval_config.lesson == "current":
             self.env.renew_parameters(lessons)
 
@@ -282,7 +282,7 @@ class Evaluator:
         self, agents: Mapping[str, Agent], step: int, stop: Callable[[], bool]
     ) -> dict[str, Performance] | None:
         """Return the performance of each behaviour's deterministic policy; None if ``stop`` became true."""
-        found = evaluate(
+        performances = evaluate(
             self.env,
             # New ones: a policy holds attributes of the networks, which a callback may have changed.
             eval_policies(agents, "evaluation"),
@@ -292,9 +292,9 @@ class Evaluator:
             callback=CallbackList(self._watch(step), ProgressLines(self._console.message)),
             on_non_finite=self._on_non_finite,
         )
-        if found and not self._told_cut_off:
-            line = cut_off_line(found.values(), self._config, self.env.time_limit)
+        if performances and not self._warned_cut_off:
+            line = cut_off_line(performances.values(), self._config, self.env.time_limit)
             if line:
-                self._told_cut_off = True
+                self._warned_cut_off = True
                 self._console.warn(line)
-        return found
+        return performances

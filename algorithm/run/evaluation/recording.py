@@ -1,4 +1,4 @@
-"""Recording of evaluation episodes, and its targets: from the text of ``--record`` to a writer."""
+"""Recording of evaluation episodes, and the writers for the targets of ``--record``."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from algorithm.store.names import behaviour_level
 
 
 class Recording(EvalCallback):
-    """Finished episodes, in the order in which they end.
+    """Callback that writes finished episodes, in the order in which they end.
 
-    Only open episodes are held in memory. Without a finished episode nothing is written, and nothing
-    incomplete is left where it cannot be.
+    Only open episodes are kept in memory. Without a finished episode nothing is written; after a failure
+    no incomplete file is left.
 
-    writer:     of the file
-    behaviours: that are recorded; None: all
-    on_failure: called, once, where the file cannot be written; all else goes on. None: StorageError is raised
+    writer:     writer of the file
+    behaviours: behaviours to record; None: all
+    on_failure: called once if the file cannot be written; the evaluation goes on. None: raise StorageError
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Recording(EvalCallback):
 
     @override
     def begin(self) -> None:
-        """Open the file, in a folder that is made where a failure does no harm."""
+        """Open the file; with ``on_failure`` its folder is created."""
         with self._writing():
             if self._on_failure is not None:
                 Path(self.target).parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class Recording(EvalCallback):
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Discard the file on an OSError."""
+        """Discard the file if the block raises an OSError."""
         try:
             yield
         except OSError as error:
@@ -100,9 +100,9 @@ class Recording(EvalCallback):
 def kept_recordings(
     folders: Mapping[str, str | None], run: Path, *, warn: Callable[[str], None]
 ) -> Callable[[int], Sequence[Recording]]:
-    """Return the maker of the recordings of the evaluation at a step, ``step_000004000.npz`` and so on.
+    """Return a function from a step to the recordings of its evaluation, ``step_000004000.npz`` and so on.
 
-    folders: behaviour -> ``demonstrations.record``, relative to the folder of the run; None: nothing is kept
+    folders: behaviour -> ``demonstrations.record``, relative to the folder of the run; None: not recorded
     """
     kept: defaultdict[Path, set[str]] = defaultdict(set)
     for name, folder in folders.items():
@@ -139,7 +139,7 @@ def _recorded(number: int, episode: Episode, segments: Sequence[Segment]) -> Rec
 
 
 class _Track:
-    """Recorder of the open episodes of one behaviour."""
+    """Recorder that collects the open episodes of one behaviour."""
 
     def __init__(self, behaviour: str, open_episodes: dict[tuple[str, int], list[Segment]]) -> None:
         self._behaviour, self._open = behaviour, open_episodes
@@ -153,13 +153,13 @@ class _Track:
 
 
 MakeWriter = Callable[[Path, AgentSpec, str], EpisodeWriter]
-"""(file, what the behaviour sees and does, its name) -> writer of a file for one behaviour."""
+"""(file, spec of the behaviour, its name) -> writer of a file for one behaviour."""
 
 
 class FilePerBehaviour:
-    """Writer of a file for each behaviour, the name of several in that of the file.
+    """Writer of one file for each behaviour; with several, its name is part of the file's name.
 
-    make: of each file
+    make: makes the writer of a file
     """
 
     def __init__(self, make: MakeWriter, path: Path, specs: Mapping[str, AgentSpec]) -> None:
@@ -172,18 +172,18 @@ class FilePerBehaviour:
         self._counts = dict.fromkeys(specs, 0)
 
     def begin(self) -> None:
-        """Open all of them."""
+        """Open all files."""
         for writer in self._writers.values():
             writer.begin()
 
     def write(self, episode: RecordedEpisode) -> None:
-        """Append an episode to its file."""
+        """Append an episode to the file of its behaviour."""
         name = episode.behaviour
         self._writers[name].write(replace(episode, number=self._counts[name]))
         self._counts[name] += 1
 
     def finish(self) -> None:
-        """Complete those with an episode; others are not there."""
+        """Complete the files with an episode; remove the others."""
         for name, writer in self._writers.items():
             if self._counts[name]:
                 writer.finish()
@@ -191,7 +191,7 @@ class FilePerBehaviour:
                 writer.discard()
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Remove all files."""
         for writer in self._writers.values():
             writer.discard()
 
@@ -204,11 +204,11 @@ WRITERS: Mapping[str, Callable[[Path, Mapping[str, AgentSpec]], EpisodeWriter]] 
     ".npz": lambda path, specs: NpzWriter(path),
     ".demo": lambda path, specs: FilePerBehaviour(extra("DemoWriter"), path, specs),
 }
-"""By the ending of a file's name; the keys are the endings of ``keys/demonstrations.py``."""
+"""Ending of a file's name -> its writer; the same endings as in ``keys/demonstrations.py``."""
 
 
 def refuse_target(target: str | None) -> None:
-    """Raise UsageError for a target that is there and that nothing overwrites, and without its package."""
+    """Raise UsageError for a target that exists and must not be overwritten, or whose package is missing."""
     if target is not None and target.startswith(MINARI):
         extra("refuse_taken_dataset")(dataset_id(target))
 
@@ -225,8 +225,8 @@ def open_target(
 
     specs:     of the behaviours
     make_env:  makes the environment in its wrappers, for its spaces
-    algorithm: of the policy; description: of the recording, for a person
-    Raises UsageError for what the target cannot hold.
+    algorithm: name of the policy's algorithm; description: text about the recording
+    Raises UsageError for episodes that the target cannot hold.
     """
     if not target.startswith(MINARI):
         return WRITERS[Path(target).suffix.lower()](Path(target), specs)
@@ -246,7 +246,7 @@ def open_target(
             why=error.what,
             fix="record to a FILE.npz",
         ) from error
-    env.close()  # its spaces stay, and what makes it
+    env.close()  # its spaces and spec stay usable
     writer: EpisodeWriter = extra("MinariWriter")(
         dataset_id(target), env, algorithm=algorithm, description=description
     )

@@ -13,7 +13,7 @@ import numpy as np
 CONFIDENCE = 0.95
 
 INTERVAL = "Student's 95 %"
-"""Name of all intervals that are shown, in terminals, pictures and reports."""
+"""Name of the confidence intervals, in terminals, pictures and reports."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ def _student_within(angle: float, freedom: int) -> float:
 
 
 def mean_infos(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each number of episodes' infos, over the episodes that have it."""
-    found: dict[str, list[float]] = {}
-    for one in infos:
-        for key, value in one.items():
-            found.setdefault(key, []).append(value)
-    return {key: fmean(values) for key, values in found.items()}
+    """Return the mean of each number in the infos of episodes, over the episodes that have it."""
+    by_key: dict[str, list[float]] = {}
+    for numbers in infos:
+        for key, value in numbers.items():
+            by_key.setdefault(key, []).append(value)
+    return {key: fmean(values) for key, values in by_key.items()}

@@ -43,8 +43,8 @@ class Encoder:
     The file appears when it is closed, complete. Every method but ``discard`` may raise VideoError; the
     encoder must then be discarded.
 
-    Not ``imageio_ffmpeg.write_frames``: its ``close`` ignores ffmpeg's exit code, so a video that a full disk
-    has cut off passes for a complete one, and the reason is lost. Counting the frames afterwards would find
+    ``imageio_ffmpeg.write_frames`` is not used: its ``close`` ignores ffmpeg's exit code, so a video that a
+    full disk has cut off looks complete, and the reason is lost. Counting the frames afterwards would detect
     it, for 0.3 s per 200 pictures. It also runs Python code between fork and exec, which is unsafe beside
     threads and takes 20 to 30 ms instead of 1.
 
@@ -106,7 +106,7 @@ class Encoder:
             self._draft.unlink()
 
     def _reason(self, otherwise: str) -> str:
-        """Return ffmpeg's first message without the address in front of it."""
+        """Return ffmpeg's first message without the address in front of it, or ``otherwise``."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._ffmpeg.wait(1.0)  # it has closed its input and is about to write the message
         self._messages.seek(0)
@@ -115,13 +115,13 @@ class Encoder:
 
 
 class VideoRecorder(EvalCallback):
-    """Video of the first episode of an agent of environment 0, from its first picture on.
+    """Callback that films the first episode of an agent of environment 0.
 
     An environment that resets itself does so within the step that ends the episode, so the picture after the
-    last action is not included. A video that fails costs one warning and nothing else; ``path`` exists,
+    last action is not included. A video that fails causes one warning and nothing else; ``path`` exists,
     complete, if it is ``saved``.
 
-    agent: id of an agent that lives in environment 0
+    agent: id of an agent in environment 0
     """
 
     def __init__(
@@ -189,9 +189,9 @@ class VideoRecorder(EvalCallback):
 def video_recorders(
     env: VecEnv, folder: Path, *, warn: Callable[[str], None]
 ) -> Callable[[int], VideoRecorder]:
-    """Return the maker of the recorder of the evaluation at a step, for its first episode.
+    """Return a function from a step to the recorder of its evaluation's first episode.
 
-    env:    is reset, to see whether it has pictures
+    env:    environment, which is reset to check that it renders images
     folder: of the videos, ``step_000004000_episode_1.mp4`` and so on
     warn:   called for every video that fails
 

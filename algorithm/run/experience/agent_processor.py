@@ -1,4 +1,4 @@
-"""The agents of one behaviour between two steps: their memory and their transitions."""
+"""The agents of one behaviour: their actions, and their transitions on the way to the replay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from algorithm.run.experience.rows import NO_IDS, LiveAgents, joined, mixed, mov
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """Outcome of a step for the agents of one behaviour."""
+    """Results of a step for the agents of one behaviour."""
 
     episodes: list[Episode]  # that ended with it
     to_reset: list[int]  # agents at the length limit
@@ -27,9 +27,9 @@ class Recorded:
 
 
 class AgentProcessor(LiveAgents):
-    """Actions of one behaviour's agents, and their transitions on the way to the recorder.
+    """Agents of one behaviour that act, and whose transitions go to a recorder.
 
-    on_bad: called for every number that is not finite; if it returns, the agent's episode ends there
+    on_bad: called for every number that is not finite; if it does not raise, the agent's episode ends there
 
     Raises ValueError if an id stands twice in ``first``, or the policy's ``stored_carry_shape`` has more
     numbers than its carry.
@@ -110,9 +110,9 @@ class AgentProcessor(LiveAgents):
         return not (result.ids is self.ids or np.array_equal(result.ids, self.ids))
 
     def _rearranged(self, result: StepResult, acted: ActorOutput) -> tuple[StepResult, ActorOutput]:
-        """Move every agent to its row in ``result``; the others wait, or end where they vanished.
+        """Move every agent to its row in ``result``; absent agents wait, and vanished ones end.
 
-        Returns the result, and the last output in the same rows. In the result agents that appeared are
+        Return the result and the last output, in the same rows. In the result, agents that appeared are
         skipped, and agents that left have their final observation.
         """
         self._refuse_incomplete_ends(result)
@@ -155,15 +155,15 @@ class AgentProcessor(LiveAgents):
             )
 
     def _examined(self, result: StepResult, acted: ActorOutput) -> tuple[StepResult, list[int]]:
-        """Detect NaN and infinity where they enter; from the replay they would surface much later.
+        """Detect NaN and infinity as they arrive; from the replay they would show much later.
 
-        Returns the result, in which affected agents are skipped, and the agents that need a new episode.
+        Return the result, in which affected agents are skipped, and the agents that need a new episode.
         """
-        found = examine(result, acted)
-        if found is None:
+        findings = examine(result, acted)
+        if findings is None:
             return result, []
-        self._report(found.numbers, self.ids, np.where(found.begins, 0, self.step + 1), acted.action)
-        return without(result, found.lost), result.ids[found.again].tolist()
+        self._report(findings.numbers, self.ids, np.where(findings.begins, 0, self.step + 1), acted.action)
+        return without(result, findings.lost), result.ids[findings.again].tolist()
 
     def unusable(self, first: Observation) -> list[int]:
         """Return the agents whose first observation in ``first`` is not finite."""
@@ -172,7 +172,7 @@ class AgentProcessor(LiveAgents):
         return [int(first.ids[i]) for i in numbers]
 
     def _report(self, numbers: Mapping[int, Number], ids: Int, steps: Int, action: Float) -> None:
-        """Report ``numbers`` with agent, step in the episode and last action; ``ids`` etc. are by row."""
+        """Call ``on_bad`` for each number; ids, steps in the episode and last actions are by row."""
         for i, number in numbers.items():
             bad = BadNumber(
                 number=number, behaviour=self.name, agent=int(ids[i]), step=int(steps[i]), action=action[i]
@@ -215,8 +215,9 @@ class AgentProcessor(LiveAgents):
     def restart(self, named: Collection[int], first: ResetResult) -> None:
         """Begin episodes of the agents in ``first``, after a reset; open ones end as truncated.
 
-        Agents that the reset removed lose their rows, new ones get rows behind the others. Raises ValueError
-        for a ``named`` agent, whose reset was asked for, that has neither begun nor been removed.
+        Agents that the reset removed lose their rows, new ones get rows behind the others.
+
+        named: agents whose reset was requested; ValueError if one has neither begun nor been removed
         """
         removed = NO_IDS if first.removed is None else first.removed
         ended = np.concatenate((first.ids, removed))
@@ -242,14 +243,14 @@ class AgentProcessor(LiveAgents):
         self._begin(np.sort(seen))
 
     def abandon(self, state: State) -> None:
-        """End the episodes that were open in ``state`` as truncated: they are not continued."""
+        """End the episodes that are open in ``state`` as truncated, since they are not continued."""
         for kind in ("", "waiting/"):
             ids, steps = state.arrays[f"{kind}ids"], state.arrays[f"{kind}step"]
             self._close(ids.astype(np.int64), steps.astype(np.int64))
 
 
 def _seen_after(result: StepResult, ended: Bool) -> Observation:
-    """Return each action's next observation: the final one where the episode ended."""
+    """Return the observation after each action: the final one where the episode ended."""
     final = result.final
     if final is None:
         return result

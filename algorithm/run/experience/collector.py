@@ -1,4 +1,4 @@
-"""Collection of transitions: agents act in environments, transitions are stored, episodes reported."""
+"""Collection of transitions: agents act in environments, transitions are stored, episodes returned."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from algorithm.run.experience.agent_processor import AgentProcessor
 from algorithm.run.experience.non_finite import BadNumber, OnNonFinite, Stop, no_beginning
 
 PATIENCE = 10_000
-"""Steps in a row in which no agent took part, after which a collector gives up."""
+"""Number of steps in a row without any agent after which a collector raises EnvError."""
 
 _TRIES = 10  # resets in a row that may begin with numbers that are not finite
 
 
 class LocalCollector:
-    """Source of transitions from local environments with a player per behaviour, from episode 0 on.
+    """Source of transitions from environments of this process, with a policy for each behaviour.
 
-    recorders:    destinations of transitions, per behaviour; none where nothing is kept
-    num_envs:     environments that the agents live in, by default as many as agents at the start; a state
-                  of another number is not continued
+    recorders:    destinations of transitions, per behaviour; a behaviour without one is not recorded
+    num_envs:     number of environments, by default that of agents at the start; a state of another number
+                  is not continued
     length_limit: an episode is truncated after so many steps; −1 for no limit
     watch:        charged with the time of acting, stepping and storing
     on_non_finite: treatment of episodes with such numbers; by default they end the run
 
-    A step is that of one agent: ``steps`` counts transitions over all behaviours. Agents that wait, have
-    vanished, belong to an environment that failed, or got numbers that are not finite bring none.
+    A step is that of one agent: ``steps`` counts transitions over all behaviours. Agents that wait or have
+    vanished, in a failed environment or with numbers that are not finite, do not count.
     """
 
     def __init__(
@@ -81,17 +81,17 @@ class LocalCollector:
         recorded = {
             name: group.record(results[name], self._length_limit) for name, group in self._groups.items()
         }
-        for name, came in recorded.items():  # they are stored, whatever becomes of the reset
-            self.behaviour_steps[name] += came.taken
+        for name, recorded_step in recorded.items():  # they are stored, whatever becomes of the reset
+            self.behaviour_steps[name] += recorded_step.taken
         episodes = [
             replace(episode, infos=self._env.infos(episode.agent))
-            for came in recorded.values()
-            for episode in came.episodes
+            for recorded_step in recorded.values()
+            for episode in recorded_step.episodes
         ]
         # After all have recorded: an environment's reset is one for all of its agents.
-        self._drop({name: came.to_drop for name, came in recorded.items()})
-        self._reset({name: came.to_reset for name, came in recorded.items()})
-        self._idle = 0 if any(came.taken for came in recorded.values()) else self._idle + 1
+        self._drop({name: recorded_step.to_drop for name, recorded_step in recorded.items()})
+        self._reset({name: recorded_step.to_reset for name, recorded_step in recorded.items()})
+        self._idle = 0 if any(recorded_step.taken for recorded_step in recorded.values()) else self._idle + 1
         if self._idle == PATIENCE:
             raise EnvError(
                 "no agent asks for an action",
@@ -107,41 +107,43 @@ class LocalCollector:
         self._reset({name: group.unfinished for name, group in self._groups.items()})
 
     def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> bool:
-        """Take the environments' parameters from these lessons, from each one's next reset on.
+        """Use these lessons for the environments' parameters, from each one's next reset on.
 
-        reset: that comes at once, and open episodes end as truncated
-        Returns whether it did.
+        reset: reset at once; open episodes end as truncated
+        Return whether the environments were reset.
         """
         self._env.renew_parameters(lessons)
         if reset:
-            own = {name: {*group.ids.tolist(), *group.unfinished} for name, group in self._groups.items()}
-            self._reset({name: sorted(agents) for name, agents in own.items()})
+            agents_of = {
+                name: {*group.ids.tolist(), *group.unfinished} for name, group in self._groups.items()
+            }
+            self._reset({name: sorted(agents) for name, agents in agents_of.items()})
         return reset
 
     def state(self) -> State:
         """Return the state of agents and environments, between two steps."""
         steps = list(self.behaviour_steps.values())
-        own = State(meta={"steps": steps, "num_envs": self._num_envs, "behaviours": list(self._groups)})
+        counts = State(meta={"steps": steps, "num_envs": self._num_envs, "behaviours": list(self._groups)})
         groups = {str(k): group.state() for k, group in enumerate(self._groups.values())}
-        return State.joined({"own": own, "env": self._env.state(), "groups": State.joined(groups)})
+        return State.joined({"own": counts, "env": self._env.state(), "groups": State.joined(groups)})
 
     def load_state(self, state: State) -> list[str]:
         """Continue from ``state``: the next step is the one that would have followed.
 
         Episodes that cannot continue end as truncated, unreported; their environments begin the next ones.
-        Returns a line for a person on each reason for that; none if everything is exact.
+        Return a line for the user on each reason for that; none if everything is exact.
         """
-        own = state.part("own").meta
+        counts = state.part("own").meta
         if "env" not in state.meta:  # several processes have trained, which keep nothing of their episodes
-            self.behaviour_steps |= dict(zip(own["behaviours"], own["steps"], strict=True))
-            return [self._begin_anew({}, f"{own['num_envs']} processes became one")]
+            self.behaviour_steps |= dict(zip(counts["behaviours"], counts["steps"], strict=True))
+            return [self._begin_anew({}, f"{counts['num_envs']} processes became one")]
         saved = state.part("groups")
-        parts = {name: saved.part(str(k)) for k, name in enumerate(own["behaviours"])}
-        taken = dict(zip(own["behaviours"], own["steps"], strict=True))
+        parts = {name: saved.part(str(k)) for k, name in enumerate(counts["behaviours"])}
+        taken = dict(zip(counts["behaviours"], counts["steps"], strict=True))
         self.behaviour_steps = {name: taken.get(name, 0) for name in self._groups}
         with others_modes():
             lost = self._env.resume(state.part("env"))
-        if why := self._unlike(own["num_envs"], parts):
+        if why := self._unlike(counts["num_envs"], parts):
             return [self._begin_anew(parts, why)]
         for name, group in self._groups.items():
             group.load_state(parts[name])
@@ -166,11 +168,11 @@ class LocalCollector:
         return {key: number for group in self._groups.values() for key, number in group.open_episodes.items()}
 
     def metrics(self) -> dict[str, float]:
-        """Return what the environments have recorded; the trainer logs all else."""
+        """Return the metrics that the environments have recorded; the trainer logs all others."""
         return self._env.metrics()
 
     def rows(self) -> Rows:
-        """Return nothing: the trainer shows all that is known of local steps."""
+        """Return no rows: the trainer shows everything about local steps."""
         return ()
 
     def _reset(self, agents: Mapping[str, list[int]]) -> None:
@@ -189,7 +191,7 @@ class LocalCollector:
     def _begun(
         self, agents: Mapping[str, list[int]], end: Callable[[list[int]], Mapping[str, ResetResult]]
     ) -> Mapping[str, list[int]]:
-        """End the episodes of ``agents``; return the agents whose next ones cannot be used either."""
+        """End the episodes of ``agents``; return agents whose next first observation is not finite."""
         named = sorted({agent for of_one in agents.values() for agent in of_one})
         if not named:
             return {}
@@ -213,7 +215,7 @@ class LocalCollector:
         self._on_non_finite.handle(replace(bad, episode=episode, taken=self.steps))
 
     def _unlike(self, num_envs: int, parts: Mapping[str, State]) -> str:
-        """Return the reason why no agent can continue from ``parts``, the behaviours' states, or nothing."""
+        """Return why no agent can continue from ``parts``, the behaviours' states; empty if they can."""
         if num_envs != self._num_envs:
             return f"{num_envs} environments became {self._num_envs}"
         if parts.keys() != self._groups.keys():
@@ -238,10 +240,10 @@ def _lost_line(environments: list[int], reason: str) -> str:
 
 
 class Iteration:
-    """Period in which each of its agents finishes an episode; the next one follows at once.
+    """Iteration, a period in which each agent finishes an episode; the next one follows at once.
 
-    Its agents are those that were there at the end of its first step. One that has gone since is not waited
-    for. An iteration without a finished episode does not end.
+    It counts the agents that exist at the end of its first step; those that leave later are not waited for.
+    An iteration without a finished episode does not end.
     """
 
     def __init__(self, collector: Collector) -> None:
@@ -250,7 +252,7 @@ class Iteration:
         self._finished = False  # some agent has finished one
 
     def ends(self, episodes: list[Episode]) -> bool:
-        """Return whether it ends with the step that brought ``episodes``. Must be called after every step."""
+        """Return whether the iteration ends with a step that ended ``episodes``. Call it after every step."""
         agents = self._collector.agents
         expected = (self._expected or agents) & agents
         if episodes:
@@ -263,12 +265,12 @@ class Iteration:
         return True
 
     def state(self) -> State:
-        """Return the agents that it waits for."""
+        """Return the agents without a finished episode."""
         expected = None if self._expected is None else [list(agent) for agent in sorted(self._expected)]
         return State(meta={"expected": expected, "finished": self._finished})
 
     def load_state(self, state: State) -> None:
-        """Continue from what :meth:`state` returned."""
+        """Continue from a result of :meth:`state`."""
         expected = state.meta["expected"]
         self._expected = None if expected is None else frozenset((name, agent) for name, agent in expected)
         self._finished = state.meta["finished"]

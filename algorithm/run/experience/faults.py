@@ -1,4 +1,4 @@
-"""Failures that a run survives: reported, counted, and logged with their traces."""
+"""Failures that a run survives: shown, counted, and logged with their tracebacks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SILENCE_S = 10.0  # of a start
 
 
 class Faults:
-    """Receiver of the survived failures of environments and learners; one per run.
+    """Receiver of failures that a run survives, of environments and learners; one per run.
 
-    go_on: raises where a start that takes long is to end
+    go_on: called while a start takes long; raises if the start is to end
     """
 
     def __init__(self, console: Console, *, go_on: Callable[[], None] = lambda: None) -> None:
@@ -30,7 +30,7 @@ class Faults:
         self._before_end: Callable[[EnvError], None] = partial(_LOGGER.error, "the process ends: %s")
 
     def __call__(self, fault: Fault) -> None:
-        """Warn once that an environment was restarted; the simulator's own trace goes to ``train.log``."""
+        """Warn once that an environment was restarted; the simulator's traceback goes to ``train.log``."""
         if fault.fix:
             if fault.what not in self._reported:
                 self._reported.add(fault.what)
@@ -42,28 +42,28 @@ class Faults:
             _LOGGER.info("%s\n%s", fault.what, fault.trace.rstrip())
 
     def waiting(self, text: str) -> None:
-        """Show how far a start is, every ten seconds. Raises what ``go_on`` does."""
+        """Show the progress of a start, every ten seconds. Raises whatever ``go_on`` raises."""
         self._go_on()
         if (now := time.monotonic()) - self._told_at >= _SILENCE_S:
             self._told_at = now
             self.console.message(text)
 
     def hangs(self, error: EnvError) -> None:
-        """Save what can be saved: an environment hangs in this process, which is about to end."""
+        """Save the run: an environment hangs in this process, which is about to end."""
         self._before_end(error)
 
     def attach(self, before_end: Callable[[EnvError], None]) -> None:
-        """Set the function that saves before the end."""
+        """Set the function that saves the run before a hang ends the process."""
         self._before_end = before_end
 
     def dropped(self, line: str, *, warn: bool) -> None:
-        """Count an episode that ended for a number that is not finite. warn: show it, else log it."""
+        """Count an episode dropped for a number that is not finite. warn: show the line, else log it."""
         self.non_finite += 1
         log = self.console.warn if warn else _LOGGER.info
         log(line)
 
-    def of_actors(self, env_restarts: int, non_finite: int) -> None:
-        """Count what remote actors have survived; their own consoles have told of it."""
+    def add_actor_counts(self, env_restarts: int, non_finite: int) -> None:
+        """Add the failures that remote actors have survived, and shown on their own consoles."""
         self.env_restarts += env_restarts
         self.non_finite += non_finite
 
@@ -77,12 +77,12 @@ class Faults:
         self.console.warn(line)
 
     def info(self, line: str) -> None:
-        """Show a message that reports no fault."""
+        """Show a line on an event that is no fault."""
         self.console.message(line)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts by kind, as ``result.json`` holds them."""
+        """Counts by kind of failure, in the form of ``result.json``."""
         return {
             "env_restarts": self.env_restarts,
             "non_finite": self.non_finite,
@@ -99,6 +99,6 @@ class Faults:
         return State(meta=self.counts)
 
     def load_state(self, state: State) -> None:
-        """Continue from what :meth:`state` returned."""
+        """Continue from a result of :meth:`state`."""
         self.env_restarts, self.non_finite = state.meta["env_restarts"], state.meta["non_finite"]
         self.rollbacks = state.meta["rollbacks"]

@@ -1,7 +1,7 @@
-"""Environments with goals: rewards for other goals, tried out once, and hindsight where it can be had.
+"""Environments with goals: rewards for other goals, checked once, and hindsight with them.
 
-Such an environment shows ``achieved_goal`` and ``desired_goal`` beside whatever else it observes, and has a
-method ``compute_reward(achieved_goal, desired_goal, info)``: the interface of Gymnasium-Robotics' GoalEnv.
+Such an environment observes ``achieved_goal`` and ``desired_goal`` beside other things, and has a method
+``compute_reward(achieved_goal, desired_goal, info)``: the interface of Gymnasium-Robotics' GoalEnv.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from algorithm.replay.relabel import ACHIEVED, DESIRED, GoalTask, Hindsight, Rel
 from algorithm.run.experience.requests import env_request
 
 OF_GOALS = frozenset({ACHIEVED, DESIRED})
-"""Names by which an environment with goals is known."""
+"""Observations of an environment with goals."""
 
 _REWARD, _END = "compute_reward", "compute_terminated"
 _RATIO = 0.8
@@ -43,16 +43,16 @@ _OFF = "or set replay_config.her_ratio: 0"
 
 
 class NoHindsightError(UsageError):
-    """Hindsight that cannot be had from an environment, which need not be at fault."""
+    """An environment for which hindsight is impossible, which need not be a fault."""
 
 
 class EnvGoals(GoalTask):
-    """Rewards and ends of transitions towards goals, by an instance that is used for nothing else.
+    """Rewards and ends of transitions for given goals, by an instance of the environment just for that.
 
-    One call does for many transitions where the environment answers four at once as it answers them one by
-    one; ``at_once`` says whether it does so of rewards.
-    Raises NoHindsightError if ``compute_reward`` raises, or says something else than ``step``; EnvError if
-    what it returns is no finite number.
+    One call is made for many transitions if the environment returns the same for four at once as for four
+    single calls; ``at_once`` is true if it does so for rewards.
+    Raises NoHindsightError if ``compute_reward`` raises, or differs from the reward of ``step``; EnvError if
+    it returns something else than finite numbers.
     """
 
     def __init__(self, env: gym.Env[Any, Any], name: str, options: dict[str, Any] | None) -> None:
@@ -90,40 +90,40 @@ class EnvGoals(GoalTask):
         return self._ends(self._original(ACHIEVED, achieved), self._original(DESIRED, desired))
 
     def _original(self, name: str, goals: Array) -> Array:
-        """Return goals in the values and the dtype of the environment's own space."""
+        """Convert goals to the values and the dtype of the environment's own space."""
         original: Array = in_space(self._spaces[name], {UNNAMED: goals})
         return original
 
     def _rewards(self, reached: Array, wanted: Array) -> Float:
-        """Return the rewards of pairs of the environment's own values; raises EnvError for no numbers."""
+        """Return the rewards [N] of goals in the environment's own values. Raises EnvError for no numbers."""
         try:
             if self.at_once:
-                (many,) = self._asked(self._reward, [(reached, wanted)])
-                found = numbers_of(many, len(reached), "the rewards").astype(np.float32)
+                (many,) = self._call(self._reward, [(reached, wanted)])
+                rewards = numbers_of(many, len(reached), "the rewards").astype(np.float32)
             else:
-                each = self._asked(self._reward, zip(reached, wanted, strict=True))
-                found = np.array([as_number(one, "the reward") for one in each], np.float32)
+                each = self._call(self._reward, zip(reached, wanted, strict=True))
+                rewards = np.array([as_number(value, "the reward") for value in each], np.float32)
         except SpaceMismatchError as error:
             raise self._no_number(str(error), _REWARD) from error
-        if not np.isfinite(found).all():
-            raise self._no_number(f"it has returned {found[~np.isfinite(found)][0]}", _REWARD)
-        return found
+        if not np.isfinite(rewards).all():
+            raise self._no_number(f"it has returned {rewards[~np.isfinite(rewards)][0]}", _REWARD)
+        return rewards
 
     def _ends(self, reached: Array, wanted: Array) -> Bool:
-        """Return whether the task ends with each; raises EnvError for neither true nor false."""
+        """Return whether the task ends for each pair of goals [N]. Raises EnvError for no booleans."""
         assert self._end is not None
         try:
             if self._ends_at_once:
-                (many,) = self._asked(self._end, [(reached, wanted)])
+                (many,) = self._call(self._end, [(reached, wanted)])
                 return flags_of(many, len(reached), "the ends")
-            each = self._asked(self._end, zip(reached, wanted, strict=True))
-            return np.array([as_bool(one, "the end") for one in each], np.bool_)
+            each = self._call(self._end, zip(reached, wanted, strict=True))
+            return np.array([as_bool(value, "the end") for value in each], np.bool_)
         except SpaceMismatchError as error:
             raise self._no_number(str(error), _END) from error
 
     @others_modes()
-    def _asked(self, method: Callable[..., Any], calls: Iterable[tuple[Array, Array]]) -> list[Any]:
-        """Return what the environment says in each of these calls, whatever that is."""
+    def _call(self, method: Callable[..., Any], calls: Iterable[tuple[Array, Array]]) -> list[Any]:
+        """Return the results of a method of the environment for each pair of arguments, unchecked."""
         try:
             with self._lock, exits_as_errors():
                 return [method(reached, wanted, {}) for reached, wanted in calls]
@@ -153,9 +153,9 @@ class EnvGoals(GoalTask):
 
 
 def _tried(env: gym.Env[Any, Any], options: dict[str, Any] | None) -> tuple[Array, Array, float]:
-    """Return what was reached and wanted in four cases, [4, ...] each, and the reward of the first one.
+    """Play a step, and return four pairs of achieved and desired goals, [4, ...] each, and its reward.
 
-    The first case is a step, the second one of success; the last two have been reached before it.
+    The first pair is that of the step, the second one a success; the others have goals achieved before it.
     """
     try:
         with exits_as_errors():
@@ -174,11 +174,11 @@ def _tried(env: gym.Env[Any, Any], options: dict[str, Any] | None) -> tuple[Arra
 def make_relabel(
     loaded: LoadedConfig, name: str, spec: AgentSpec, stack: ExitStack, source: EnvSource | None = None
 ) -> Relabel:
-    """Return hindsight for a behaviour of an environment with goals, else what changes nothing.
+    """Return hindsight for a behaviour of an environment with goals, else a relabelling that changes nothing.
 
-    stack:  closes the environment that rewards are asked of
-    source: of training environments that were handed in as objects
-    Raises UsageError where hindsight is asked for and cannot be had; EnvError as :class:`EnvGoals`.
+    stack:  closes the environment that computes rewards
+    source: of training environments that were passed as objects
+    Raises UsageError if hindsight is required and impossible; EnvError as :class:`EnvGoals`.
     """
     config = loaded.for_behaviour(name)
     keys = config.replay_config
@@ -212,7 +212,7 @@ def make_relabel(
 def _task(
     loaded: LoadedConfig, config: Config, spec: AgentSpec, stack: ExitStack, source: EnvSource | None
 ) -> EnvGoals | None:
-    """Return the environment's goals; None where nothing asks for them. Raises as :func:`make_relabel`."""
+    """Return the environment's goals; None if nothing requires them. Raises as :func:`make_relabel`."""
     base, automatic = config.base_config, config.replay_config.her_ratio == "auto"
     windows = misplaced(config.algorithm, "replay_config", "her_ratio") is None
     sampled = windows and config.sac_config.use_replay_buffer and not config.demonstrations.offline

@@ -1,4 +1,4 @@
-"""NaN, infinity and what is beyond float32, detected where they enter; then the end or a restart."""
+"""NaN, infinity and numbers beyond float32, detected as they arrive; then the run or the episode ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from algorithm.env.outputs import bad_number, fits_float32
 from algorithm.run.experience.faults import Faults
 
 MAX_WARNINGS = 10
-"""Dropped episodes that a run warns of; further ones are only counted."""
+"""Number of dropped episodes that a run warns of; further ones are only counted."""
 
 _ADVICE = "fix the environment; except on UNITY a wrapper may clip its numbers (base_config.wrappers)"
 
@@ -32,7 +32,7 @@ class Number:
 
 @dataclass(frozen=True, kw_only=True)
 class BadNumber:
-    """The first such number of an agent in a step, with the facts for finding its cause."""
+    """The first number of an agent's step that is not finite, with facts for finding the cause."""
 
     number: Number
     behaviour: str
@@ -40,11 +40,11 @@ class BadNumber:
     step: int  # of its episode; 0: its first observation
     action: Float  # [A] flat, the last one; without meaning at the beginning
     episode: str = ""  # its environment, number and seed, where these are known
-    taken: int | None = None  # steps that its collector has counted
+    taken: int | None = None  # steps of the run so far, by its collector
 
     @property
     def error(self) -> NumericalError:
-        """Error with sensor, agent, step, last action, value, and what is known of the episode."""
+        """Error with sensor, agent, step, last action, value and episode."""
         number, where = self.number, f"{self.number.what} of {self.behaviour!r} agent {self.agent}"
         if self.step:
             action = ", ".join(f"{part:.4g}" for part in self.action)
@@ -72,14 +72,14 @@ def refuse(bad: BadNumber) -> None:
 class Stop:
     """Treatment that ends the run (``on_non_finite: stop``).
 
-    again: what plays such episodes again
+    again: command that plays such episodes again
     """
 
     def __init__(self, again: str = "") -> None:
         self._again = again
 
     def handle(self, bad: BadNumber) -> None:
-        """Raise NumericalError, with what helps to see the number again."""
+        """Raise NumericalError, with the command that repeats the episode."""
         error = bad.error
         again = "" if bad.number.of_policy else self._again
         drop = "base_config.on_non_finite: drop    (drops such episodes and continues)"
@@ -90,8 +90,8 @@ class Stop:
 class Drop:
     """Treatment that keeps the earlier steps and begins a new episode (``on_non_finite: drop``).
 
-    faults: receiver that counts them, and warns of the first ``MAX_WARNINGS``
-    most:   maximum number of them; one more ends the run. For evaluations, which wait for whole episodes
+    faults: receiver that counts such episodes, and warns of the first ``MAX_WARNINGS``
+    most:   maximum number of such episodes; one more ends the run. For evaluations, which wait for whole ones
     """
 
     def __init__(self, faults: Faults, *, most: float = math.inf) -> None:
@@ -99,7 +99,7 @@ class Drop:
         self._warned = 0
 
     def handle(self, bad: BadNumber) -> None:
-        """Count the episode, which ends, as truncated, before this step.
+        """Count the episode, which is truncated before this step.
 
         Raises NumericalError for an episode beyond ``most``.
         """
@@ -121,7 +121,7 @@ OnNonFinite = Stop | Drop
 
 
 def no_beginning(tries: int) -> NumericalError:
-    """Return the error of an environment whose episodes never begin with finite numbers."""
+    """Return the error for an environment whose episodes never begin with finite numbers."""
     return NumericalError(
         "the environment starts no episode with finite numbers",
         where=f"first observations, {tries} times in a row",
@@ -131,7 +131,7 @@ def no_beginning(tries: int) -> NumericalError:
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """Numbers of a step of N agents that are not finite, and their consequences."""
+    """Numbers in a step of N agents that are not finite, and their consequences."""
 
     numbers: Mapping[int, Number]  # by row
     lost: Bool  # [N] the transition holds one
@@ -140,35 +140,35 @@ class Findings:
 
 
 def examine(result: StepResult, acted: ActorOutput) -> Findings | None:
-    """Examine every number of a step; return None if all that have a meaning are finite.
+    """Check every number of a step; return None if all that are used are finite.
 
-    Rows of ``acted`` are those of ``result``. The policy's output is judged by its log-probability, which is
-    not finite if any part of it is not. Numbers that are neither stored nor acted on have no meaning.
+    Rows of ``acted`` are those of ``result``. The policy's output is checked by its log-probability, which is
+    not finite if any part of it is not. Numbers that are neither stored nor acted on are ignored.
     """
-    own = _trouble({"log-probability": acted.behaviour_logp}, of_policy=True)
+    policy = _trouble({"log-probability": acted.behaviour_logp}, of_policy=True)
     got = _trouble({"reward": result.reward})
     seen = _trouble(_named(result))
     final = _trouble(_named(result.final)) if result.final else ()
-    if not (own or got or seen or final):
+    if not (policy or got or seen or final):
         return None
     no_rows = np.zeros(len(result.ids), np.bool_)
     stepped = ~(no_rows if result.skipped is None else result.skipped)
     ended = stepped & (result.terminated | result.truncated)
     midway = stepped & ~ended
-    lost = stepped & (_rows(own, no_rows) | _rows(got, no_rows))
+    lost = stepped & (_rows(policy, no_rows) | _rows(got, no_rows))
     lost |= (midway & _rows(seen, no_rows)) | (ended & _rows(final, no_rows))
     there = ~midway if result.left is None else ~midway & ~result.left
     unusable = there & _rows(seen, no_rows)
     if not (lost | unusable).any():
         return None
     numbers: dict[int, Number] = {}
-    for trouble, rows in ((own, lost), (got, lost), (final, ended), (seen, midway | unusable)):
+    for trouble, rows in ((policy, lost), (got, lost), (final, ended), (seen, midway | unusable)):
         numbers = {**_numbers(trouble, rows), **numbers}  # of several, the first
     return Findings(numbers=numbers, lost=lost, begins=unusable & ~lost, again=unusable | (lost & midway))
 
 
 def examine_first(first: Observation) -> Mapping[int, Number]:
-    """Return the rows whose first observation is not finite, with the number."""
+    """Return row -> number that is not finite, of first observations."""
     trouble = _trouble(_named(first))
     return _numbers(trouble, np.ones(len(first.ids), np.bool_))
 
@@ -186,7 +186,7 @@ def without(result: StepResult, lost: Bool) -> StepResult:
 
 @dataclass(frozen=True)
 class _Trouble:
-    """An array [N, ...] that is not finite everywhere."""
+    """An array [N, ...] with some number that is not finite."""
 
     what: str
     value: Array
@@ -218,15 +218,15 @@ def _named(seen: Observation) -> dict[str, Array]:
 
 def _rows(trouble: Iterable[_Trouble], no_rows: Bool) -> Bool:
     bad = no_rows.copy()
-    for one in trouble:
-        bad |= one.rows
+    for array in trouble:
+        bad |= array.rows
     return bad
 
 
 def _numbers(trouble: Iterable[_Trouble], among: Bool) -> dict[int, Number]:
-    """Return the first number of each row ``among`` which there are some."""
+    """Return row -> its first number that is not finite, for the rows where ``among`` [N] is true."""
     numbers: dict[int, Number] = {}
-    for one in trouble:
-        for row in np.flatnonzero(one.rows & among).tolist():
-            numbers.setdefault(row, one.number(row))
+    for array in trouble:
+        for row in np.flatnonzero(array.rows & among).tolist():
+            numbers.setdefault(row, array.number(row))
     return numbers

@@ -9,9 +9,9 @@ from algorithm.core.wording import Rows
 
 
 class OfflineCollector:
-    """Source of steps without transitions: each step counts once for every behaviour.
+    """Source of steps without transitions, for training on demonstrations alone.
 
-    So updates, of which ``replay_ratio`` belong to a step, are counted in the steps that they stand for.
+    Each step counts once for every behaviour, so that ``replay_ratio`` relates updates to steps as usual.
     """
 
     agents: frozenset[tuple[str, int]] = frozenset()
@@ -38,18 +38,18 @@ class OfflineCollector:
         return True
 
     def state(self) -> State:
-        """Return the counts."""
+        """Return the steps of each behaviour."""
         return State(meta={"steps": dict(self.behaviour_steps)})
 
     def load_state(self, state: State) -> list[str]:
-        """Continue from what :meth:`state` returned, exactly."""
+        """Continue from a result of :meth:`state`, exactly."""
         self.behaviour_steps = {name: state.meta["steps"][name] for name in self.behaviour_steps}
         return []
 
     def metrics(self) -> dict[str, float]:
-        """Return nothing: nothing is stepped."""
+        """Return no metrics: no environment is stepped."""
         return {}
 
     def rows(self) -> Rows:
-        """Return nothing."""
+        """Return no rows for the panel."""
         return ()

@@ -1,4 +1,4 @@
-"""Requests for the environments of a configuration."""
+"""The request for the environments of a configuration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def env_request(
     seed: int | None = None,
     lessons: Mapping[str, str] | None = None,
 ) -> EnvRequest:
-    """Return the request for one environment in this process.
+    """Return the configuration's request for one environment in this process.
 
     source:  an object of Python code in place of the task's environment
     seed:    of the environments, instead of the run's own

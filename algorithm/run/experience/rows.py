@@ -22,14 +22,14 @@ NO_IDS: Int = np.zeros(0, np.int64)
 
 
 def kinds(state: State) -> dict[str, str]:
-    """Return dtype and shape of one agent's part of each array."""
+    """Return dtype and shape of one agent's row in each array, as text."""
     return {name: f"{value.dtype} {value.shape[1:]}" for name, value in state.arrays.items()}
 
 
-def places(ids: Int, wanted: Int) -> Int:
-    """Return the row of each of ``wanted`` [n] among ``ids``, −1 for one that has none."""
+def places(ids: Int, others: Int) -> Int:
+    """Return the row of each id of ``others`` [n] in ``ids`` [N], −1 for a missing one."""
     place = {agent: row for row, agent in enumerate(ids.tolist())}
-    return np.array([place.get(agent, -1) for agent in wanted.tolist()], np.int64)
+    return np.array([place.get(agent, -1) for agent in others.tolist()], np.int64)
 
 
 def joined(first: AgentRows, second: AgentRows) -> AgentRows:
@@ -52,15 +52,15 @@ def moved(rows: NDArray[Scalar], source: Int) -> NDArray[Scalar]:
     return moved
 
 
-def mixed(where: Bool, one: NDArray[Scalar], other: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Return the rows of ``one`` where ``where`` is true, else those of ``other``."""
+def mixed(where: Bool, chosen: NDArray[Scalar], other: NDArray[Scalar]) -> NDArray[Scalar]:
+    """Return the rows of ``chosen`` where ``where`` [N] is true, else those of ``other``."""
     mixed = other.copy()
-    mixed[where] = one[where]
+    mixed[where] = chosen[where]
     return mixed
 
 
 def recorded(carry: Float, stored: tuple[int, ...]) -> Float:
-    """Return what is recorded of a carry [N, *C], its first numbers in the shape ``stored``."""
+    """Return the stored share of a carry [N, *C]: its first numbers, in the shape ``stored``."""
     flat = carry.reshape(len(carry), math.prod(carry.shape[1:]))
     return flat[:, : math.prod(stored)].reshape(len(carry), *stored)
 
@@ -111,7 +111,7 @@ class LiveAgents:
 
     @property
     def unfinished(self) -> list[int]:
-        """Agents with a transition in an episode that has not ended."""
+        """Ids of agents with a transition in an episode that has not ended."""
         waiting = self._waiting
         return [*self.ids[self.step > 0].tolist(), *waiting["ids"][waiting["step"] > 0].tolist()]
 
@@ -134,7 +134,7 @@ class LiveAgents:
         self._nobody: Bool = np.zeros(len(named), np.bool_)
 
     def _rows(self, acted: ActorOutput | None = None) -> AgentRows:
-        """Return the state of all present agents; with the output that they ``acted`` by, if given."""
+        """Return the arrays of all present agents, and those of their last output ``acted``, if any."""
         rows: AgentRows = {
             "ids": self.ids,
             "action_mask": self.action_mask,
@@ -161,7 +161,7 @@ class LiveAgents:
         self.step, self.total, self.began = rows["step"], rows["total"], rows["began"]
 
     def _move(self, ids: Int) -> None:
-        """Make ``ids`` [n] the rows; those of new agents are zeros until their episodes begin."""
+        """Rearrange the rows to those of ``ids`` [n]; new agents have zeros until their episodes begin."""
         source = places(self.ids, ids)
         rows = {name: moved(value, source) for name, value in self._rows().items()}
         self._set_rows({**rows, "ids": ids})
@@ -186,13 +186,13 @@ class LiveAgents:
         """Continue from ``state``, with other agents if need be; ValueError if spaces or memory differ."""
         if why := self.unlike(state):
             raise ValueError(f"the state of {self.name!r} does not fit: {why}")
-        own: dict[str, Any] = {name: np.array(value) for name, value in state.arrays.items()}
-        self._waiting = {name: own[f"waiting/{name}"] for name in self._waiting}
-        self._set_rows(own)
+        arrays: dict[str, Any] = {name: np.array(value) for name, value in state.arrays.items()}
+        self._waiting = {name: arrays[f"waiting/{name}"] for name in self._waiting}
+        self._set_rows(arrays)
         self._num_begun = state.meta["begun"]
 
     def unlike(self, state: State) -> str:
-        """Return the differences between the state's agents and the present ones; empty if there is none."""
+        """Return how spaces or memory of the state's agents differ, as text; empty if they do not."""
         before, now = kinds(state), kinds(self.state())
         changed = [name for name in sorted(before | now) if before.get(name) != now.get(name)]
         return ", ".join(f"{name} was {before.get(name)} and is {now.get(name)}" for name in changed)

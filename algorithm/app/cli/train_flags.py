@@ -1,4 +1,4 @@
-"""Given flags of ``main.py`` as keys of a configuration, and as words of another command."""
+"""Flags of ``main.py`` as keys of a configuration, and as words of another command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from algorithm.store.names import directory_flags
 
 
 def config_flags(options: TrainOptions) -> dict[str, object]:
-    """Return the flags that stand for a key of the configuration, as `load_config` takes them."""
+    """Return the flags that set a key of the configuration, as arguments of `load_config`."""
     keys = {
         "algorithm": options.algorithm,
         "base_config.n_envs": options.agents,
@@ -33,7 +33,7 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
 
 
 def task_flags(options: TrainOptions) -> dict[str, object]:
-    """Return the given flags that say what is trained: name without dashes → value, as it is written."""
+    """Return the flags that define the trained task: name without dashes → value, as it was written."""
     from algorithm.config.yaml_io import inline
 
     flags = {
@@ -49,8 +49,8 @@ def task_flags(options: TrainOptions) -> dict[str, object]:
 
 def task_command(options: TrainOptions, *flags: str) -> str:
     """Return ``python main.py`` with the environment and settings of ``options``, and with ``flags``."""
-    given = {**task_flags(options), "max_iter": options.max_iter, "max_step": options.max_step}
-    words = [f"--{flag}={value}" for flag, value in given.items() if value is not None]
+    values = {**task_flags(options), "max_iter": options.max_iter, "max_step": options.max_step}
+    words = [f"--{flag}={value}" for flag, value in values.items() if value is not None]
     words += [word for text in options.overrides for word in ("-o", text)]
     words += directory_flags(options.directory)
     return shlex.join([*program(), options.env, *words, *flags])

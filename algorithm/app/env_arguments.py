@@ -1,4 +1,4 @@
-"""Environments that Python code hands in: the name of a task, or an object."""
+"""Arguments of the Python API: environments, by a task's name or as objects, flags and overrides."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ EnvLike: TypeAlias = (
 """A task by name, or an object: an environment, its class, a function that makes it, many at once."""
 
 AlgorithmName: TypeAlias = Literal["SAC", "TD3", "PPO", "A2C", "A3C", "ACKTR", "ACER"]
-"""Families of the package."""
+"""Names of the algorithms in this package."""
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
-"""Devices without a number."""
+"""Names of devices without a number."""
 
 
 def is_name(env: EnvLike) -> TypeIs[_Name]:
-    """Return whether it is a task by name."""
+    """Return whether an environment is a task by name."""
     return isinstance(env, str | os.PathLike)
 
 
-def handed_in(env: EnvLike | None, eval_env: EnvLike | None = None) -> EnvObject | None:
-    """Return environments that are objects, for a training; None for the name of a task, or for none.
+def passed_env(env: EnvLike | None, eval_env: EnvLike | None = None) -> EnvObject | None:
+    """Return the environments of a training that are passed as objects; None for a task's name, or for None.
 
-    eval_env: that evaluations are played in
-    Raises UsageError for what is no environment, and for an ``eval_env`` beside a name, or alone.
+    eval_env: environment of evaluations
+    Raises UsageError for an object that is no environment, and for an ``eval_env`` beside a name, or alone.
     """
     if isinstance(env, EnvObject):
-        return env if eval_env is None else EnvObject(env.train, played_in(eval_env).evaluate)
+        return env if eval_env is None else EnvObject(env.train, env_to_play(eval_env).evaluate)
     if env is not None and not is_name(env):
-        return EnvObject.of(env, None if eval_env is None else played_in(eval_env).evaluate)
+        return EnvObject.of(env, None if eval_env is None else env_to_play(eval_env).evaluate)
     if eval_env is None:
         return None
     raise UsageError(
@@ -69,14 +69,14 @@ def handed_in(env: EnvLike | None, eval_env: EnvLike | None = None) -> EnvObject
     )
 
 
-def played_in(env: EnvLike) -> EnvObject:
-    """Return an environment, by name or an object, to play in. Raises UsageError for what is none."""
+def env_to_play(env: EnvLike) -> EnvObject:
+    """Return an environment to play in, passed by name or as an object. Raises UsageError for neither."""
     if isinstance(env, EnvObject):
         return env
     if is_name(env):
         task = os.fspath(env)
         loaded = load_config(task, seed=0, require_runnable=True)
-        # The run that is played in it has wrappers and parameters of its own.
+        # The run that plays in it adds its own wrappers and parameters.
         recipe = find_recipe(replace(env_request(loaded, "evaluate"), wrappers=()))
         source: EnvSource = EnvMaker(recipe.make_gym_env, name=task)
     else:
@@ -84,22 +84,22 @@ def played_in(env: EnvLike) -> EnvObject:
     return EnvObject(source, source)
 
 
-def as_object(env: EnvLike | None, eval_env: EnvLike | None = None) -> EnvObject | None:
-    """Return environments for a run that is there, by name or objects; None where none is given.
+def env_for_run(env: EnvLike | None, eval_env: EnvLike | None = None) -> EnvObject | None:
+    """Return environments for an existing run, passed by name or as objects; None for the run's own.
 
-    Raises UsageError as :func:`handed_in`.
+    Raises UsageError as :func:`passed_env`.
     """
-    given = handed_in(env, eval_env)
-    return given if given or env is None else played_in(env)
+    env_object = passed_env(env, eval_env)
+    return env_object if env_object or env is None else env_to_play(env)
 
 
-def given_flags(flags: Mapping[str, object]) -> dict[str, object]:
-    """Return the flags that are set."""
+def set_flags(flags: Mapping[str, object]) -> dict[str, object]:
+    """Return the flags that are not None."""
     return {key: value for key, value in flags.items() if value is not None}
 
 
 def with_keys(overrides: Overrides | None, keys: Mapping[str, object]) -> dict[str, object]:
-    """Return overrides, a mapping or texts such as ``batch_size=64``, with keys over them.
+    """Merge overrides, a mapping or texts such as ``batch_size=64``, with ``keys``, which win.
 
     Raises UsageError for a text that cannot be read, and for a value that no configuration can hold.
     """
@@ -130,7 +130,7 @@ def with_keys(overrides: Overrides | None, keys: Mapping[str, object]) -> dict[s
 
 
 def check_order(algorithm: object, env: object) -> None:
-    """Raise UsageError for an environment in the place of the algorithm."""
+    """Raise UsageError if the environment was passed in the place of the algorithm."""
     if not isinstance(algorithm, str | None) or (isinstance(env, str) and env in FAMILIES):
         raise UsageError(
             "the algorithm comes first, and then the environment",
