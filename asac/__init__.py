@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from algorithm.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from algorithm.app.agent import Agent
+    from algorithm.app.agent import LearningAgent as Agent
     from algorithm.app.api import check, from_mlagents, load, make_env, train
     from algorithm.app.policy import TrainedPolicy as Policy
     from algorithm.app.run import Run
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "train": "algorithm.app.api:train",
-    "Agent": "algorithm.app.agent:Agent",
+    "Agent": "algorithm.app.agent:LearningAgent",
     "Run": "algorithm.app.run:Run",
     "load": "algorithm.app.api:load",
     "Policy": "algorithm.app.policy:TrainedPolicy",

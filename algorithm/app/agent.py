@@ -29,7 +29,7 @@ from algorithm.store.names import MODELS, Ckpt
 _NEVER = {"base_config.stop_at_return": None}  # the argument of learn decides the steps, not success
 
 
-class Agent:
+class LearningAgent:
     """An agent and its environment. Each call of learn continues the training.
 
     algorithm: "SAC", "TD3", "PPO", "A2C", "A3C", "ACKTR", "ACER" or module:NAME; None: of the configuration

@@ -26,7 +26,7 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.app.cli.train_flags import config_flags
 from algorithm.core.errors import StorageError, described, visible
 from algorithm.core.extras import extra
-from algorithm.core.system.streams import mend_streams
+from algorithm.core.system.output import make_output_safe
 from algorithm.env.pool.process_exit import exit_process
 from algorithm.store.names import check_directory, report_names, run_names, study_names
 
@@ -249,9 +249,9 @@ def leave_first_folder() -> None:
 
 
 def prepare_process() -> None:
-    """Prepare this process: import path, streams, stack traces at crashes, signals."""
+    """Prepare this process: import path, safe output, stack traces at crashes, signals."""
     leave_first_folder()
-    mend_streams()
+    make_output_safe()
     faulthandler.enable()  # a simulator that crashes in this process takes it along, but prints where
 
 

@@ -71,9 +71,9 @@ class PlayableRun:
 
     @contextmanager
     def fitting(self, specs: Mapping[str, AgentSpec], *, warn: Callable[[str], None]) -> Iterator[None]:
-        """Check ``specs`` before the block, which builds agents for them and loads networks.
+        """Wrap a block that builds agents for ``specs`` and loads networks; exports refuse other specs in it.
 
-        warn: called for other differences of the environment
+        warn: called for each behaviour whose limits differ from those of the training
         """
         for line in other_limits(specs, self.spaces):
             warn(line)

@@ -28,7 +28,7 @@ from algorithm.run.experience.faults import Faults
 from algorithm.run.inputs import RunInputs, set_up
 from algorithm.run.runtime import LocalRuntime, Runtime
 from algorithm.run.state import Start
-from algorithm.run.trainer import RunParts, Trainer
+from algorithm.run.trainer import BuiltTraining, Trainer
 from algorithm.run.training_context import TrainingContext
 from algorithm.run.user_code import use_modules
 from algorithm.store.lock import RunLock
@@ -143,20 +143,20 @@ def run_training(
             context.lock.release()
 
         try:
-            parts = build(context, runtime)
+            built = build(context, runtime)
             loaded = context.loaded
             if loaded.config.export_config.per_checkpoint:
-                parts.saver.beside = extra("graphs_beside")(loaded, run, parts.runtime.env.specs, console)
-            _show_start(context, parts)
-            outcome = Trainer(parts, loaded.config, inputs.stop, inputs.evaluations).run(end_of_hang)
+                built.saver.beside = extra("graphs_beside")(loaded, run, built.runtime.env.specs, console)
+            _show_start(context, built)
+            outcome = Trainer(built, loaded.config, inputs.stop, inputs.evaluations).run(end_of_hang)
         except Exception as error:
             _record_failure(run, console, error)
             raise
         plot_returns(loaded, run, outcome, console)
-        parts.metrics.close()  # before the result, which marks a run as finished
+        built.metrics.close()  # before the result, which marks a run as finished
         result = write_outcome(run, outcome, loaded.seed, console)
         if screen.result:
-            cost, modes = parts.saver.summary, parts.render_modes
+            cost, modes = built.saver.summary, built.render_modes
             show_finish(console, run, outcome, cost, modes, variable=screen.variable)
     return Trained(run, result, inputs.stop.exit_code)
 
@@ -203,15 +203,15 @@ def _record_failure(run: RunDir, console: Console, error: Exception) -> None:
     write_page(run, console)
 
 
-def _show_start(context: TrainingContext, parts: RunParts) -> None:
+def _show_start(context: TrainingContext, built: BuiltTraining) -> None:
     """Show the start screen, and notices on things that are not resumed exactly."""
     inputs, console, resumed = context.inputs, context.console, context.start
-    agents = parts.training.agents
+    agents = built.training.agents
     console.start(
         start_screen(
             context.loaded,
             inputs.run,
-            parts.runtime.env,
+            built.runtime.env,
             agents,
             resumed=resumed.rows if resumed else [],
             until=end_of_learn(inputs.callbacks),

@@ -57,7 +57,7 @@ def flag_or_argument(flag: str, argument: str) -> str:
 
 
 def as_typed(text: str) -> str:
-    """Return a text whose ``python main.py`` are the command that started this program, e.g. ``asac``."""
+    """Replace ``python main.py`` in a text by the command that started this program, such as ``asac``."""
     for script in _SCRIPTS:
         words = program(script)
         if Path(words[-1]).name != script:

@@ -53,14 +53,14 @@ def open_plain(path: Path, limit: int, *, follow: bool = False) -> BinaryIO:
     return os.fdopen(handle, "rb")
 
 
-def check_zip(stream: BinaryIO, limit: int) -> None:
+def check_zip(file: BinaryIO, limit: int) -> None:
     """Raise ValueError for a zip whose directory has more than ``limit`` bytes: ``zipfile`` reads all of it.
 
     Raises BadZipFile for a file that does not end as a zip without a comment does.
     """
-    end = stream.seek(0, os.SEEK_END)
-    stream.seek(max(0, end - _ZIP_END))
-    tail = stream.read().rjust(_ZIP_END, b"\0")
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - _ZIP_END))
+    tail = file.read().rjust(_ZIP_END, b"\0")
     locator, record = tail[56:76], tail[76:]
     if record[:4] != b"PK\5\6" or record[-2:] != b"\0\0":
         raise BadZipFile("it is not a zip file, or it is cut off")
@@ -71,7 +71,7 @@ def check_zip(stream: BinaryIO, limit: int) -> None:
         size = int.from_bytes(tail[40:48], "little")
     if size > limit:
         raise ValueError(f"its directory has {size:,} bytes, far too many")
-    stream.seek(0)
+    file.seek(0)
 
 
 def read_bytes(path: Path, limit: int = TEXT, *, follow: bool = False) -> bytes:

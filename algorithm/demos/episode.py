@@ -121,28 +121,28 @@ class Draft:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        self._stream: BinaryIO | None = None
+        self._file: BinaryIO | None = None
 
     def open(self) -> BinaryIO:
         """Create the file under its temporary name; return it for writing."""
         if self.path.is_dir():
             raise IsADirectoryError("it is a folder")
-        self._stream = self._draft.open("wb")
-        return self._stream
+        self._file = self._draft.open("wb")
+        return self._file
 
     def finish(self) -> None:
         """Close the file and give it its name, in place of an older file."""
-        assert self._stream is not None, "open comes first"
-        self._stream.close()
+        assert self._file is not None, "open comes first"
+        self._file.close()
         replace_file(self._draft, self.path)
-        self._stream = None
+        self._file = None
 
     def discard(self) -> None:
         """Remove the temporary file."""
-        stream, self._stream = self._stream, None
+        file, self._file = self._file, None
         with contextlib.suppress(OSError):  # the disk may be full
-            if stream is not None:
-                stream.close()
+            if file is not None:
+                file.close()
         with contextlib.suppress(OSError):
             self._draft.unlink()
 

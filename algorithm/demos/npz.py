@@ -38,9 +38,9 @@ _OPTIONAL = ("action_mask", "truncated", "carry", "z", "behaviour_logp")
 def read_npz(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a file; see :data:`algorithm.demos.episode.Reader`."""
     try:
-        with open_plain(path, _LARGEST, follow=True) as stream:
-            check_zip(stream, free_memory() // _ENTRY)
-            with zipfile.ZipFile(stream) as archive:
+        with open_plain(path, _LARGEST, follow=True) as file:
+            check_zip(file, free_memory() // _ENTRY)
+            with zipfile.ZipFile(file) as archive:
                 names = _behaviours(archive)
                 read = set(names) if wanted is None else wanted.names_in(names, notify)
                 arrays = _arrays_of(archive)

@@ -10,7 +10,7 @@ import gymnasium as gym
 import gymnasium.vector
 from gymnasium.envs.registration import EnvSpec
 
-from algorithm.core.system.streams import silence
+from algorithm.core.system.output import silence
 from algorithm.env.env_id import register_env
 from algorithm.env.wrappers import Wrapper, load_wrapper
 

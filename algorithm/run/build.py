@@ -29,7 +29,7 @@ from algorithm.run.inputs import RunInputs
 from algorithm.run.reporter import open_metrics
 from algorithm.run.runtime import LocalRuntime, Runtime, check_together, chosen_runtime
 from algorithm.run.state import TrainState, seed_globally
-from algorithm.run.trainer import NoProfile, RunParts
+from algorithm.run.trainer import BuiltTraining, NoProfile
 from algorithm.run.training_context import TrainingContext
 from algorithm.run.user_code import nn_file
 from algorithm.store.checkpoints.manager import CheckpointManager, skip_warning
@@ -40,7 +40,7 @@ from algorithm.store.provenance import describe_start, made_with
 _DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
 
 
-def build(context: TrainingContext, runtime: type[Runtime] = LocalRuntime) -> RunParts:
+def build(context: TrainingContext, runtime: type[Runtime] = LocalRuntime) -> BuiltTraining:
     """Build a training. Whatever can fail does so here, before files of an older state are cut back.
 
     runtime: class of the source of transitions
@@ -57,7 +57,7 @@ def build(context: TrainingContext, runtime: type[Runtime] = LocalRuntime) -> Ru
     saver = _checkpointer(context, training, metrics)
     config = context.loaded.config
     callbacks.attach(Training(inputs.run.path, config, training.agents, training.counters, inputs.stop))
-    return RunParts(
+    return BuiltTraining(
         training=training,
         runtime=source,
         evaluator=evaluator,

@@ -50,7 +50,7 @@ class NoProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunParts:
+class BuiltTraining:
     """The objects of a training that is about to begin.
 
     training:  agents, collector and counts, new or restored
@@ -81,16 +81,16 @@ class Trainer:
     """
 
     def __init__(
-        self, parts: RunParts, config: Config, stop: StopRequest, evaluations: int | None = None
+        self, built: BuiltTraining, config: Config, stop: StopRequest, evaluations: int | None = None
     ) -> None:
         assert config.base_config.stop_at_return != "auto", "it has not been decided"
-        training, self._config = parts.training, config
-        self._training, self._runtime = training, parts.runtime
+        training, self._config = built.training, config
+        self._training, self._runtime = training, built.runtime
         self._agents, self._counters, self._watch = training.agents, training.counters, training.watch
         self._console = training.faults.console
-        self._evaluator, self._saver, self._profile = parts.evaluator, parts.saver, parts.profile
-        self._reporter = Reporter(training, config, self._console, parts.metrics, parts.callbacks.until)
-        self._stop, self._callbacks, self._evaluations = stop, parts.callbacks, evaluations
+        self._evaluator, self._saver, self._profile = built.evaluator, built.saver, built.profile
+        self._reporter = Reporter(training, config, self._console, built.metrics, built.callbacks.until)
+        self._stop, self._callbacks, self._evaluations = stop, built.callbacks, evaluations
         self._saved_at, step, run = -1, training.counters.step, config.run
         self._summary = Every(run.write_summary_per_step, step)
         self._early_summary = Every(run.write_summary_per_step, step, shortest=100)

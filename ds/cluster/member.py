@@ -21,8 +21,8 @@ from typing import Any
 from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_json
 from algorithm.core.system.files import rename
+from algorithm.core.system.output import make_output_safe
 from algorithm.core.system.processes import before_exit, send_signal, unblock_signals
-from algorithm.core.system.streams import mend_streams
 from algorithm.store.lock import holder_of, lock_files
 
 REPORT_S = 0.5
@@ -229,7 +229,7 @@ def _become_program(output: Path) -> None:
         for descriptor in (1, 2):
             os.dup2(file.fileno(), descriptor)
     sys.stdout, sys.stderr = (os.fdopen(stream, "w", 1, "utf-8", closefd=False) for stream in (1, 2))
-    mend_streams()
+    make_output_safe()
     faulthandler.enable()
     for name in list(os.environ):
         if name.startswith("RAY_") or name == "PYTHONBREAKPOINT":

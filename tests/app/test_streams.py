@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from algorithm.app.console.output import open_console
-from algorithm.core.system.streams import Lasting
+from algorithm.core.system.output import SafeOutput
 from algorithm.run.signals import StopRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 SAYS = """
 import os, sys
-from algorithm.core.system.streams import mend_streams
-mend_streams()
+from algorithm.core.system.output import make_output_safe
+make_output_safe()
 for _ in range(3):
     print("1 · 2 ± 3", flush=True)
 print("an error", file=sys.stderr)
@@ -62,7 +62,7 @@ def test_no_output_ends_a_program(tmp_path):
 def test_a_terminal_that_is_gone_ends_no_console():
     """As after SIGHUP: every write fails then, also those of the live panel."""
     ours, theirs = os.openpty()
-    with os.fdopen(theirs, "w") as terminal, open_console(stream=terminal) as console:
+    with os.fdopen(theirs, "w") as terminal, open_console(output=terminal) as console:
         console.message("there")
         os.close(ours)
         console.message("gone")
@@ -73,7 +73,7 @@ def test_a_terminal_that_is_gone_ends_no_console():
 @pytest.mark.fault("F38")
 def test_what_cannot_be_written_is_told_once_in_the_log(caplog):
     with Path("/dev/full").open("w") as full:
-        stream = Lasting(full)
+        stream = SafeOutput(full)
         for _ in range(3):
             print("x", file=stream, flush=True)
     (record,) = caplog.records
@@ -83,16 +83,16 @@ def test_what_cannot_be_written_is_told_once_in_the_log(caplog):
 @pytest.mark.fault("F38")
 def test_who_closes_the_output_or_leaves_no_descriptor_ends_nobody_else(tmp_path, monkeypatch):
     with (tmp_path / "out.txt").open("w") as file:
-        stream = Lasting(file)
+        stream = SafeOutput(file)
         print("one", file=stream)
         stream.close()
         print("two", file=stream, flush=True)
     assert (tmp_path / "out.txt").read_text() == "one\ntwo\n"
     with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
         patch.setattr(os, "dup2", lambda *_: os.open("/proc/none", 0))  # as where none is left
-        print("lost", file=Lasting(full), flush=True)
+        print("lost", file=SafeOutput(full), flush=True)
         patch.undo()
-        print("lost too", file=Lasting(full), flush=True)
+        print("lost too", file=SafeOutput(full), flush=True)
 
 
 @pytest.mark.fault("F35")

@@ -159,7 +159,7 @@ def test_a_doubtful_result_is_yellow(doubtful, colour, other):
 def test_a_dumb_terminal_gets_lines(monkeypatch):
     for term, styled in (("dumb", False), ("xterm", True)):
         monkeypatch.setenv("TERM", term)
-        with open_console(stream=(stream := Terminal())) as console:
+        with open_console(output=(stream := Terminal())) as console:
             console.warn("take care")
         assert ("\x1b" in stream.getvalue()) == styled
 
@@ -169,7 +169,7 @@ def test_text_from_outside_steers_no_terminal(monkeypatch):
     spelt = r"\x1b[2J\x9b2J\x07\u202egpj.\udc9b\r"
     for quiet, term in ((False, "xterm"), (True, "xterm"), (False, "dumb")):
         monkeypatch.setenv("TERM", term)
-        with open_console(stream=(stream := Terminal()), quiet=quiet) as console:
+        with open_console(output=(stream := Terminal()), quiet=quiet) as console:
             console.start([("run", [("name", evil)])])
             console.progress(progress(rows=((evil, evil),), metrics={evil: 1.0}))
             console.evaluation(Evaluation(1, 2.0, 3.0, 4, evil), best=False)
@@ -183,7 +183,7 @@ def test_text_from_outside_steers_no_terminal(monkeypatch):
 
 
 def test_everything_goes_to_the_log(tmp_path, logger):
-    with open_console(quiet=True, logger=logger, stream=io.StringIO()) as console:
+    with open_console(quiet=True, logger=logger, output=io.StringIO()) as console:
         console.start([("run", [("name", "x")])])
         console.progress(progress())
         console.warn("take care")
@@ -207,7 +207,7 @@ def test_everything_goes_to_the_log(tmp_path, logger):
 @pytest.mark.fault("F08")
 def test_a_log_on_a_full_disk_is_told_once_and_goes_on(tmp_path, logger):
     path, stream = tmp_path / "train.log", io.StringIO()
-    with open_console(stream=stream, logger=logger) as console:
+    with open_console(output=stream, logger=logger) as console:
         console.message("before")
         with files_no_larger_than(path.stat().st_size + 3):
             console.message("lost")
@@ -239,7 +239,7 @@ def test_a_line_torn_by_a_kill_is_ended_before_the_log_goes_on(tmp_path):
 
 
 def test_output_to_a_full_disk_ends_nothing(tmp_path, logger):
-    with Path("/dev/full").open("w") as stream, open_console(stream=stream, logger=logger) as console:
+    with Path("/dev/full").open("w") as stream, open_console(output=stream, logger=logger) as console:
         console.message("one")
         console.message("two")
     text = (tmp_path / "train.log").read_text()

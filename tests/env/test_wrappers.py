@@ -16,7 +16,7 @@ import pytest
 
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.core.system.streams import silence
+from algorithm.core.system.output import silence
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.env_id import _EXTRAS, advice
 from algorithm.env.gym import GymRecipe

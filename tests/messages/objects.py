@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 from gymnasium.vector import SyncVectorEnv
 
-from algorithm.app.agent import Agent
+from algorithm.app.agent import LearningAgent
 from algorithm.app.env_arguments import env_for_run, passed_env, with_keys
 from algorithm.app.policy import TrainedPolicy, refuse_non_finite
 from algorithm.config.schema import BaseConfig
@@ -54,7 +54,7 @@ def refusals() -> dict[str, Callable[[], object]]:
         "eval_env": partial(passed_env, "Pendulum-v1", "CartPole-v1"),
         "eval_env alone": partial(env_for_run, None, Walk),
         "a command line": lambda: (_ for _ in ()).throw(missing_object("my.Walk")),
-        "the environment first": partial(Agent, "Pendulum-v1", "SAC"),
+        "the environment first": partial(LearningAgent, "Pendulum-v1", "SAC"),
         "a schedule": partial(with_keys, None, {"learning_rate": lambda left: left}),
         "arguments of another library": partial(with_keys, None, {"policy_kwargs": {"activation_fn": type}}),
         "overrides": partial(with_keys, ["batch_size"], {}),

@@ -34,9 +34,9 @@ class LiveConsole(Console):
     """A panel of progress, rates, returns and losses; redrawn up to four times a second, without a thread."""
 
     def __init__(
-        self, stream: TextIO, *, width: int | None = None, clock: Callable[[], float] = time.monotonic
+        self, output: TextIO, *, width: int | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._terminal = Terminal(file=stream, width=width, highlight=False, soft_wrap=False)
+        self._terminal = Terminal(file=output, width=width, highlight=False, soft_wrap=False)
         self._glyphs = UNICODE if self._terminal.encoding.startswith("utf") else ASCII
         self._clock = clock
         self._next = -math.inf

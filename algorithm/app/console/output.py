@@ -17,29 +17,29 @@ from algorithm.app.console.base import LineConsole, Tee
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError, visible
 from algorithm.core.system.display import in_notebook
-from algorithm.core.system.streams import Lasting
+from algorithm.core.system.output import SafeOutput
 from algorithm.store.files import GrowingFile
 
 
 def open_console(
-    *, quiet: bool = False, logger: logging.Logger | None = None, stream: TextIO | None = None
+    *, quiet: bool = False, logger: logging.Logger | None = None, output: TextIO | None = None
 ) -> Console:
-    """Return the console for ``stream`` (standard output if None), which also logs to ``logger``, if any.
+    """Return the console for ``output`` (standard output if None), which also logs to ``logger``, if any.
 
     It is a panel on a terminal and in a notebook, and lines elsewhere. quiet: only warnings and the result.
     """
-    stream = cast(TextIO, Lasting(stream or sys.stdout))
+    output = cast(TextIO, SafeOutput(output or sys.stdout))
     screen: Console
     if not quiet and in_notebook():
         from algorithm.app.console.notebook import NotebookConsole
 
         screen = NotebookConsole()
-    elif not quiet and stream.isatty() and os.environ.get("TERM") != "dumb":
+    elif not quiet and output.isatty() and os.environ.get("TERM") != "dumb":
         from algorithm.app.console.live import LiveConsole  # rich takes a tenth of a second
 
-        screen = LiveConsole(stream)
+        screen = LiveConsole(output)
     else:
-        emit = partial(print, file=stream, flush=True)
+        emit = partial(print, file=output, flush=True)
         screen = LineConsole(emit, lambda line: emit(f"warning: {line}"), quiet=quiet)
     return Tee(screen) if logger is None else logged(screen, logger)
 

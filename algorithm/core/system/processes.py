@@ -85,12 +85,12 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def spawn(
-    run: Callable[..., None], arguments: tuple[object, ...], *, name: str, daemon: bool = False
+    function: Callable[..., None], arguments: tuple[object, ...], *, name: str, daemon: bool = False
 ) -> SpawnProcess:
-    """Start a process that calls ``run``; a fork would inherit torch's threads and locks."""
+    """Start a process that calls a function; a fork would inherit torch's threads and locks."""
     leave_import()
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=run, args=arguments, name=_CHILD + name, daemon=daemon)
+    process = context.Process(target=function, args=arguments, name=_CHILD + name, daemon=daemon)
     process.start()
     return process
 

@@ -113,9 +113,9 @@ class LanesVecEnv(VecEnv):
             )
         )
 
-    def _call(self, call: str, run: Callable[[], _T]) -> _T:
+    def _call(self, call: str, method: Callable[[], _T]) -> _T:
         try:
-            return run()
+            return method()
         except BaseException as raised:
             error = as_exception(raised)
             fix = "run with --debug for the environment's own traceback"

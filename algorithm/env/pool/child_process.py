@@ -41,16 +41,16 @@ class RemoteTracebackError(Exception):
 class ChildProcess:
     """A child process with a pipe to this one, which ends with it.
 
-    run:    its function, called with its end of the pipe, ``arguments`` and ``output``; it calls
-            :func:`~algorithm.env.pool.worker.isolate` first
-    output: file for its standard output and error
-    alone:  key and value of the configuration that avoid such a process, for messages
+    function: called in the process with its end of the pipe, ``arguments`` and ``output``; it calls
+              :func:`~algorithm.env.pool.worker.isolate` first
+    output:   file for its standard output and error
+    alone:    key and value of the configuration that avoid such a process, for messages
     """
 
     def __init__(
-        self, run: Callable[..., None], arguments: tuple[Any, ...], output: Path, *, alone: str
+        self, function: Callable[..., None], arguments: tuple[Any, ...], output: Path, *, alone: str
     ) -> None:
-        self._run, self._arguments, self._output, self._alone = run, arguments, output, alone
+        self._function, self._arguments, self._output, self._alone = function, arguments, output, alone
         self.start()
 
     def start(self) -> None:
@@ -59,7 +59,7 @@ class ChildProcess:
         self._output.touch()
         self._offset = self._output.stat().st_size
         arguments = (theirs, *self._arguments, self._output)
-        self._process = spawn(self._run, arguments, name=self.name, daemon=True)
+        self._process = spawn(self._function, arguments, name=self.name, daemon=True)
         theirs.close()
         self._started = time.monotonic()
 

@@ -63,7 +63,7 @@ def _abandon_threads(code: int) -> None:
     with suppress(OSError, ValueError):
         print(f"warning: threads that an environment left are abandoned: {', '.join(left)}", file=sys.stderr)
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
+    for output in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
-            stream.flush()
+            output.flush()
     exit_now(code)

@@ -15,13 +15,13 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from algorithm.core.errors import EnvError, UserError, described
+from algorithm.core.system.output import SafeOutput
 from algorithm.core.system.processes import (
     STOP_SIGNALS,
     end_with_parent,
     handle_signal,
     print_stacks_on_request,
 )
-from algorithm.core.system.streams import Lasting
 from algorithm.env.pool.env_group import EnvGroup, GroupFailure, MakeEnv
 from algorithm.env.pool.process_exit import exit_process, exits_as_errors
 from algorithm.env.pool.step_buffers import SharedStepBuffers
@@ -94,11 +94,11 @@ def _as_user_error(error: Exception) -> UserError:
 def isolate(output: Path) -> None:
     """Redirect output, ignore the parent's signals, and end with the parent."""
     with output.open("ab") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
     # On a full disk output is lost without an error in the environment.
     sys.stdout, sys.stderr = (
-        cast(TextIO, Lasting(os.fdopen(n, "w", buffering=1, closefd=False, errors="backslashreplace")))
+        cast(TextIO, SafeOutput(os.fdopen(n, "w", buffering=1, closefd=False, errors="backslashreplace")))
         for n in (1, 2)
     )
     faulthandler.enable(2)

@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from algorithm.core.system.output import redirected
 from algorithm.core.system.processes import end_with_parent, ending, kill_group, refuse_unguarded, spawn
-from algorithm.core.system.streams import redirected
 from algorithm.env.gym import GymRecipe
 from algorithm.env.pool.worker import ignore_stop_signals
 from algorithm.env.registered import has_vector_class

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from algorithm.core.data import Float
 from algorithm.core.errors import EnvError
-from algorithm.core.system.streams import silence
+from algorithm.core.system.output import silence
 from algorithm.env.env_id import suggest_name
 from algorithm.env.gym import GymRecipe
 from algorithm.env.kinds import dm_task

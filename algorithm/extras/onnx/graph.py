@@ -18,7 +18,7 @@ from typing_extensions import override
 from algorithm.actions.choice import ActionChoice
 from algorithm.core.errors import UsageError, described
 from algorithm.core.spec import AgentSpec
-from algorithm.core.system.streams import silence
+from algorithm.core.system.output import silence
 from algorithm.extras.onnx.errors import ExportError, required
 from algorithm.extras.onnx.lint import plain
 from algorithm.extras.onnx.names import from_unit, ports_of

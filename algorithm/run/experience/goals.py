@@ -155,7 +155,8 @@ class EnvGoals(GoalTask):
 def _tried(env: gym.Env[Any, Any], options: dict[str, Any] | None) -> tuple[Array, Array, float]:
     """Play a step, and return four pairs of achieved and desired goals, [4, ...] each, and its reward.
 
-    The first pair is that of the step, the second one a success; the others have goals achieved before it.
+    The first pair is that of the step, the second one a success; in the others the goal achieved is that
+    before the step.
     """
     try:
         with exits_as_errors():

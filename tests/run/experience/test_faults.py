@@ -17,7 +17,7 @@ from algorithm.store.logs.registry import METRICS
 @pytest.mark.fault("F12")
 def test_what_is_survived_is_a_warning_a_count_and_a_trace_in_the_log(tmp_path):
     stream, log = io.StringIO(), tmp_path / "train.log"
-    with open_console(stream=stream, logger=setup_logging(log, debug=True)) as console:
+    with open_console(output=stream, logger=setup_logging(log, debug=True)) as console:
         faults, later = Faults(console), Faults(console)
         for trace in ("Traceback\n  deep inside\n", ""):
             faults(Fault(what="Toy-v0 failed", where="copy 1", why="RuntimeError: gone", trace=trace))

@@ -70,7 +70,7 @@ class Kept(Faults):
     """Remembers the lines."""
 
     def __init__(self) -> None:
-        super().__init__(open_console(stream=io.StringIO()))
+        super().__init__(open_console(output=io.StringIO()))
         self.lines: list[tuple[str, bool]] = []
 
     def dropped(self, line: str, *, warn: bool) -> None:

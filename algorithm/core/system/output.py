@@ -14,38 +14,38 @@ from typing import IO, TextIO, cast
 _LOGGER = logging.getLogger(__name__)
 
 
-class Lasting:
-    """A text stream without write errors: after the first one, output is discarded."""
+class SafeOutput:
+    """Standard output or error without write errors: after the first one, output is discarded."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
+        return getattr(self._file, name)
 
     def write(self, text: str) -> int:
         """Write ``text``; return its length."""
         try:
-            return self._stream.write(text)
+            return self._file.write(text)
         except OSError as error:
             self._give_up(error)
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream."""
+        """Flush the output."""
         try:
-            self._stream.flush()
+            self._file.flush()
         except OSError as error:
             self._give_up(error)
 
     def close(self) -> None:
-        """Flush the stream only: an environment may close it while others still write."""
+        """Flush the output only: an environment may close it while others still write."""
         self.flush()
 
     def _give_up(self, error: OSError) -> None:
         try:
             with Path(os.devnull).open("wb") as nowhere:  # first, for what follows may be written here
-                os.dup2(nowhere.fileno(), self._stream.fileno())
+                os.dup2(nowhere.fileno(), self._file.fileno())
         except OSError:  # no descriptor is left; the next write tries again
             return
         what = f"the output cannot be written any more ({error.strerror})"
@@ -54,7 +54,7 @@ class Lasting:
         _LOGGER.warning("%s; the run continues, its log is train.log", what)
 
 
-def mend_streams() -> None:
+def make_output_safe() -> None:
     """Replace standard output and error by ones that never fail. Call it once, before anything else.
 
     A letter outside of their encoding is shown by its code. A closed descriptor would be reused for the next
@@ -63,20 +63,20 @@ def mend_streams() -> None:
     while (free := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(free, True)
     os.close(free)
-    sys.stdout = _lasting(sys.stdout, 1)
-    sys.stderr = _lasting(sys.stderr, 2)
+    sys.stdout = _safe(sys.stdout, 1)
+    sys.stderr = _safe(sys.stderr, 2)
 
 
-def _lasting(stream: TextIO | None, descriptor: int) -> TextIO:
-    if stream is None:  # as Python finds it closed
-        stream = open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
-    reconfigure = getattr(stream, "reconfigure", None)
+def _safe(file: TextIO | None, descriptor: int) -> TextIO:
+    if file is None:  # as Python finds it closed
+        file = open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
+    reconfigure = getattr(file, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
-    return cast(TextIO, Lasting(stream))
+    return cast(TextIO, SafeOutput(file))
 
 
-_STREAMS = (1, 2)  # file descriptors of output and error: C code bypasses sys.stdout
+_DESCRIPTORS = (1, 2)  # of output and error: C code bypasses sys.stdout
 
 
 @contextmanager
@@ -90,22 +90,22 @@ def silence() -> Iterator[None]:
 def redirected(target: IO[bytes]) -> Iterator[None]:
     """Send standard output and error to ``target`` inside the block."""
     _flush()
-    saved = [os.dup(stream) for stream in _STREAMS]
+    saved = [os.dup(descriptor) for descriptor in _DESCRIPTORS]
     try:
-        for stream in _STREAMS:
-            os.dup2(target.fileno(), stream)
+        for descriptor in _DESCRIPTORS:
+            os.dup2(target.fileno(), descriptor)
         yield
     finally:
         _flush()  # before it is restored: C buffers lines itself
-        for stream, original in zip(_STREAMS, saved, strict=True):
-            os.dup2(original, stream)
+        for descriptor, original in zip(_DESCRIPTORS, saved, strict=True):
+            os.dup2(original, descriptor)
             os.close(original)
 
 
 def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
+    for file in (sys.stdout, sys.stderr):
+        if file is not None:
+            file.flush()
     library = "ucrtbase" if sys.platform == "win32" else None
     with suppress(OSError, AttributeError):  # no C library to flush
         ctypes.CDLL(library).fflush(None)
