@@ -170,6 +170,7 @@ def _preview(options: TrainOptions) -> Command:
 
 
 def _train(options: TrainOptions) -> Command:
+    """Return the command that trains one or several runs."""
     loaded = _load(options, options.seed)
     print_line(options, f"{loaded.env_label}, {loaded.source}: loading torch")
     with interruptible_imports():
@@ -192,6 +193,7 @@ def _env_folder(options: TrainOptions) -> EnvFolder:
 
 
 def _load(options: TrainOptions, seed: int | None) -> LoadedConfig:
+    """Load the configuration that the options choose, with a seed."""
     from algorithm.config.loader import load_config
 
     return load_config(

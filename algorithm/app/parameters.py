@@ -37,6 +37,7 @@ def _values(parameter: EnvParameter) -> str:
 
 
 def _value(sampler: ParameterSampler) -> str:
+    """Return a distribution in words."""
     numbers = [f"{number:g}" for number in sampler.numbers]
     if len(numbers) == 1:
         return numbers[0]
@@ -98,6 +99,7 @@ def played_lessons(
 
 
 def _unknown(parameters: EnvParameters, word: str, having: Sequence[str]) -> UsageError:
+    """Return the error for a lesson that no curriculum has, or several have."""
     known = [f"{name}={lesson}" for name, text in parameters.items() for lesson in text.lessons]
     close = get_close_matches(word, [*known, *(text.partition("=")[2] for text in known)], n=1)
     return UsageError(

@@ -99,6 +99,7 @@ def _begin(
 
 
 def _loaded(options: TrainOptions, played: PlayableRun, folder: EnvFolder) -> LoadedConfig:
+    """Load the run's configuration with the options' changes, and without the training's limits."""
     loaded = load_config_file(
         played.run.config,
         (*LIMITS, *options.overrides),
@@ -112,6 +113,7 @@ def _loaded(options: TrainOptions, played: PlayableRun, folder: EnvFolder) -> Lo
 
 
 def _warn(options: TrainOptions, loaded: LoadedConfig, console: Console) -> None:
+    """Show notices on flags without effect, and a missing display."""
     for text in notices(options, loaded.config):
         console.warn(text)
     if options.render and not has_display():
@@ -136,6 +138,7 @@ def _refuse_other_algorithm(run: RunDir, loaded: LoadedConfig, folder: EnvFolder
 
 
 def _refuse_contradictions(options: TrainOptions) -> None:
+    """Raise UsageError for two ways of playing, or of rendering, at once."""
     if options.run and options.eval is not None:
         raise UsageError(
             "--run and --eval exclude each other",
@@ -191,6 +194,7 @@ class _Playing:
             self.console.message(f"{name}: {text}")
 
     def _endless(self) -> Iterator[Episode]:
+        """Yield episodes as they end, until a limit of the configuration or a signal."""
         base = self.loaded.config.base_config
         policies = eval_policies(self.agents, "playing", greedy=self.acting == "deterministic")
         callback, limit = self.files.callback, base.max_step_each_iter

@@ -127,6 +127,7 @@ def _wanted(
     flags: Mapping[str, object],
     defaults: Mapping[str, object],
 ) -> LoadedConfig:
+    """Load the run's own configuration with changes, or with ``--config`` that of the task."""
     flags = {**flags, "base_config.name": former.config.base_config.name}
     if options.config is None:
         return load_config_file(
@@ -146,6 +147,7 @@ def _wanted(
 
 
 def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evaluations: int | None) -> None:
+    """Raise UsageError if a limit of the configuration is reached already."""
     counted = Counters(())
     with misfit_errors(saved.path):
         counted.load_state(State(meta=saved.state["run"]["counters"]))
@@ -164,6 +166,7 @@ def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evalua
 
 
 def _never_saved(run: RunDir) -> StorageError:
+    """Return the error for a run without a checkpoint."""
     return StorageError(
         "there is nothing to resume from",
         where=run.shown(run.checkpoints),

@@ -57,6 +57,7 @@ def train(
 
 
 def _summarise(options: TrainOptions, runs: Sequence[Trained], title: str) -> None:
+    """Write and show the results of all runs: means over seeds, and a picture."""
     first = runs[0].run
     results = [trained.result for trained in runs]
     write_json(first.path / "repeat.json", repeat_summary(results))

@@ -149,6 +149,7 @@ class LiveConsole(Console):
         return Panel(body, title=Text(title), title_align="left", border_style=colour, width=self._width)
 
     def _panel(self, progress: Progress) -> Panel:
+        """Draw the panel: a bar, then a row for each line."""
         rows = Table.grid(padding=(0, 1))
         rows.add_column(style="dim", width=_LABEL_WIDTH - 1, overflow="fold")
         rows.add_column(width=self._room, overflow="fold")
@@ -157,6 +158,7 @@ class LiveConsole(Console):
         return self._frame(Group(self._bar(progress), rows), self._title, "cyan")
 
     def _bar(self, progress: Progress) -> RenderableType:
+        """Draw steps, share done and remaining time; a bar only if a limit ends the run."""
         left = f"{progress.step:,}" + (f" / {progress.max_step:,}" if progress.max_step else "") + " steps"
         if progress.fraction is None:
             return Text(f"{left}   {clock_time(progress.seconds)}")
@@ -174,6 +176,7 @@ class LiveConsole(Console):
         return line if fits else Group(Text(left), line)
 
     def _lines(self, progress: Progress) -> list[tuple[str, Text]]:
+        """Return label and content of each line of the panel."""
         rates = self._fields(
             ("", progress.env_steps_per_s, " steps/s"),
             ("", progress.updates_per_s, " updates/s"),
@@ -229,6 +232,7 @@ class LiveConsole(Console):
         return lines
 
     def _returns(self, progress: Progress) -> Text:
+        """Return the mean of the last training returns, with a small curve."""
         mean = progress.return_mean
         if mean is None:
             return Text("no episode has ended yet", style="dim")
@@ -236,6 +240,7 @@ class LiveConsole(Console):
         return self._with_spark(text, list(progress.returns), "blue")
 
     def _evaluation(self, progress: Progress) -> Text:
+        """Return the last and the best evaluation, with a small curve."""
         last, best = progress.last_eval, progress.best_eval
         if last is None:
             return Text("none yet", style="dim")

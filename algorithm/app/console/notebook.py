@@ -43,6 +43,7 @@ class NotebookConsole(LiveConsole):
             self._last = None
 
     def _rendered(self, what: RenderableType, *, soft_wrap: bool = False) -> dict[str, str]:
+        """Render a text or panel as HTML and as plain text, by media type."""
         paper = Terminal(
             file=io.StringIO(),
             width=MAX_WIDTH,
@@ -56,6 +57,7 @@ class NotebookConsole(LiveConsole):
         return {"text/html": paper.export_html(code_format="{code}", inline_styles=True), "text/plain": text}
 
     def _show(self) -> None:
+        """Display all texts and the panel, in place of the former output."""
         parts = [*self._texts, *([self._last] if self._last else [])]
         html, text = ("".join(part[kind] for part in parts) for kind in ("text/html", "text/plain"))
         output = {"text/html": JUPYTER_HTML_FORMAT.format(code=html), "text/plain": text}

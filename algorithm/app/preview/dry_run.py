@@ -123,6 +123,7 @@ def _folder(options: TrainOptions, loaded: LoadedConfig) -> RunDir:
 
 
 def _sizes(env: VecEnv, agents: Mapping[str, Agent], config: Config, faults: Faults) -> Sizes:
+    """Return the sizes of the built agents, of a checkpoint and of this process."""
     collector = partial(local_collector, env, config.base_config, Stop())
     snapshot = TrainState(collector, agents, faults).snapshot({})
     tensors = [tensor for named in snapshot.tensors.values() for tensor in named.values()]

@@ -74,6 +74,7 @@ def lesson_bands(
 
 
 def _span(lessons: Sequence[str], number: int, begin: float, end: float) -> Span:
+    """Return the span of lesson ``number`` from one step to another."""
     return Span(
         lesson=lessons[number] if number < len(lessons) else str(number),
         begin=begin,

@@ -147,6 +147,7 @@ class Chart:
         return [line for line in self.lines if np.isfinite(line.y).any()]
 
     def _drawing(self, name: str, width: int, height: int) -> Drawing:
+        """Draw the chart in one size, in pixels, as an SVG with its points."""
         # A point of the SVG is a pixel.
         below = len(self.bands) * (_BAND + _BETWEEN)
         whole, inside = height + below, width - _LEFT - _RIGHT

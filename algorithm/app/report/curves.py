@@ -168,6 +168,7 @@ def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:
 
 
 def _lines(names: Mapping[str, str], columns: Columns, step: Double, style: str = "line") -> list[Line]:
+    """Return a line for each metric that has values; names: metric -> label."""
     values = {label: np.asarray(columns.get(metric, ()), np.float64) for metric, label in names.items()}
     known = {label: each for label, each in values.items() if np.isfinite(each).any()}
     return [

@@ -216,6 +216,7 @@ class Facts:
         ]
 
     def _result_score(self, which: str, behaviour: str) -> Score | None:
+        """Return an evaluation from ``result.json``, ``last_eval`` or ``best_eval``; None without one."""
         if not self.ended:
             return None
         path = (which,) if behaviour == DEFAULT_BEHAVIOUR else ("behaviours", behaviour, which)

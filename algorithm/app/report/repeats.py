@@ -47,6 +47,7 @@ def _evaluation_mean(result: Mapping[str, object], key: str) -> float | None:
 
 
 def _over_runs(values: Sequence[float | None]) -> dict[str, object]:
+    """Return the values of all runs, and mean and half width of their interval, as JSON."""
     known = [value for value in values if value is not None]
     if not known:
         return {"values": list(values), "mean": None, "ci95": None}

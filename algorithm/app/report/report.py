@@ -66,6 +66,7 @@ def write_report(run: RunDir) -> Path:
 
 
 def _subtitle(facts: Facts) -> str:
+    """Return environment, state, seed and start of the run on one line."""
     env_name = facts.config.config.base_config.env_name if facts.config else None
     parts = [*([env_name] if env_name else []), facts.state, f"seed {facts.seed}"]  # an emptied file has none
     if isinstance(started := facts.manifest.get("started"), str):
@@ -75,6 +76,7 @@ def _subtitle(facts: Facts) -> str:
 
 
 def _tiles(facts: Facts) -> list[Tile]:
+    """Return the numbers at the top of the page."""
     tiles = []
     for behaviour in facts.behaviours:
         name = "" if behaviour == DEFAULT_BEHAVIOUR else f", {behaviour}"
@@ -99,6 +101,7 @@ def _tiles(facts: Facts) -> list[Tile]:
 
 
 def _score(label: str, score: Score | None) -> Tile:
+    """Return the tile of an evaluation."""
     if score is None:
         return Tile(label, "none", "not evaluated yet")
     mean, _, half_width = plus_minus(score.mean, score.half_width).partition(" ± ")
