@@ -86,6 +86,7 @@ def _section(spec: AgentSpec) -> str:
 
 
 def _fits(section: str, spec: AgentSpec) -> bool:
+    """Return whether a behaviour has the spaces that a section is for."""
     fits = {
         "continuous": bool(spec.action.continuous),
         "discrete": bool(spec.action.branches),
@@ -96,6 +97,7 @@ def _fits(section: str, spec: AgentSpec) -> bool:
 
 
 def _refuse_unfit(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
+    """Raise UsageError for a section that the task names, but no behaviour has its spaces."""
     preset = loaded.preset.name if loaded.preset else ""
     for section in MEANING:
         if section not in (*loaded.shipped, preset) or any(_fits(section, spec) for spec in specs.values()):

@@ -69,6 +69,7 @@ def default_yaml(defaults: Mapping[str, object]) -> str:
 def _yaml_lines(
     path: tuple[str, ...], field: FieldInfo, indent: str, defaults: Mapping[str, object]
 ) -> Iterator[str]:
+    """Yield the listing of a key, or of a block with all its keys."""
     block = block_of(field)
     marks = "".join(f"[{mark}] " for mark in _marks(field))
     choices = f" One of: {expected(path)}." if block is None and _is_choice(field) else ""

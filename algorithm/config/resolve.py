@@ -166,6 +166,7 @@ def _algorithm(overrides: Overrides) -> object:
 
 
 def _in_block(key: str, algorithm: str) -> str:
+    """Return a key with its block; as it is if it belongs to no block, or to several."""
     if "." in key or key in {*Config.model_fields, *MERGE_KEYS, *_UNCLEAR}:
         return key
     homes = [path[0] for path, _ in fields() if path[1:] == (key,)]
@@ -186,6 +187,7 @@ def validate(tree: Node, seed: int | None, problems: list[Problem], *, runnable:
     distributions: dict[str, Distribution] = {}
 
     def with_draws(subtree: Node, prefix: str) -> Node:
+        """Lay the section memory below a tree, draw its ``random_params``, and collect both."""
         subtree, taken = lay_memory(subtree, run_seed, prefix)
         for_memory.update(taken)
         if any(RANDOM in block.children for block in subtree.children.values()):

@@ -103,6 +103,7 @@ def effect_of(field: FieldInfo, old: Config, new: Config, path: str = "") -> Eff
 
 
 def _compared(old: Config, new: Config, chosen: Collection[str]) -> Iterator[Change]:
+    """Yield the changes of the blocks and keys ``chosen`` at the top level."""
     for path, field in fields():
         before, after, name = value_at(old, path), value_at(new, path), ".".join(path)
         if path[0] not in chosen or before == after:

@@ -150,6 +150,7 @@ def misplaced_keys(config: Config, behaviours: Mapping[str, Config], tree: Node)
 
 
 def _misplaced(algorithm: str, tree: Node, prefix: str) -> Iterator[tuple[str, Problem]]:
+    """Yield path, with a prefix, and fault of each key that the algorithm does not have."""
     for block, inner in tree.children.items():
         nodes = dict(inner.children)
         if block == "nn_config":
@@ -239,6 +240,7 @@ def _ancestry(
 
 
 def _parents(node: Node, problems: list[Problem]) -> list[str]:
+    """Return the names of the sections that a section inherits directly."""
     names = [node.value] if isinstance(node.value, str) else [] if node.value is None else node.value
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         return names
@@ -273,6 +275,7 @@ def _file(folder: Path, name: str) -> Path | None:
 
 
 def _no_config(config: str, folder: EnvFolder, main: Node) -> Problem:
+    """Return the fault of a ``--config`` that is neither a section nor a file."""
     near = suggest(config, shipped().children, "sections for every task")
     if folder.env_name is None:
         files = sorted(f.name for f in folder.path.glob("*.yaml"))

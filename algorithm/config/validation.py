@@ -95,6 +95,7 @@ def _first_errors(error: ValidationError) -> dict[KeyPath, ErrorDetails]:
 
 
 def _problem(path: KeyPath, item: ErrorDetails, tree: Node) -> Problem:
+    """Return the problem for an error of pydantic: an unknown key, a block without keys, a wrong value."""
     node, name = tree.find(path), ".".join(path)
     assert node is not None, f"{path} is not in the tree it was read from"
     if item["type"] == _UNKNOWN:
@@ -108,6 +109,7 @@ def _problem(path: KeyPath, item: ErrorDetails, tree: Node) -> Problem:
 
 
 def _suggestion(path: KeyPath) -> str:
+    """Return advice on an unknown key: its right place, or similar keys."""
     key, inside, meant = path[-1], path[:-1], _meant_keys(path)
     homes = [".".join(home[:-1]) for home in meant if home[-1] == key and len(home) > 1]
     if homes:
@@ -142,6 +144,7 @@ def _known_in(inside: KeyPath) -> list[str]:
 
 
 def _wrong_value(path: KeyPath, item: ErrorDetails, node: Node) -> Problem:
+    """Return the problem for a wrong value, with the valid ones and the default."""
     field, value = field_at(path), to_value(node)
     assert field is not None, f"pydantic refused {path}, which is not a key"
     what = f"wrong value `{'.'.join(path)}: {inline(value)}`"
@@ -209,6 +212,7 @@ def _in_words(schema: dict[str, Any], *, several: bool = False) -> str:
 
 
 def _bounds(schema: dict[str, Any]) -> str:
+    """Return the bounds of a number in words: `` from 1 to 3``, `` ≥ 1``."""
     if {"minimum", "maximum"} <= schema.keys():
         return f" from {schema['minimum']} to {schema['maximum']}"
     signs = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))

@@ -35,6 +35,7 @@ _OBJECT = f"{_PYTHON}object/apply:"
 
 
 def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    """Return PyYAML's rules for plain values, with our own for numbers and without dates."""
     table = {
         first: [(tag, pattern) for tag, pattern in rules if tag not in (_FLOAT, _INT, _TIMESTAMP)]
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -61,6 +62,7 @@ class _Loader(yaml.SafeLoader):
         return Node({}, f"{self._name}:1") if node is None else self._build(node, self._where(node))
 
     def _build(self, node: nodes.Node, where: str) -> Node:
+        """Return the tree of a node, whose values have the place ``where`` or their own."""
         self._built += 1
         if self._built > _MOST:
             raise _refusal(f"it has more than {_MOST:,} values once its aliases are written out", node)
@@ -73,6 +75,7 @@ class _Loader(yaml.SafeLoader):
         return Node(self.construct_object(node), where)
 
     def _children(self, node: nodes.MappingNode) -> dict[str, Node]:
+        """Return the children of a mapping; a key that appears twice is a problem."""
         merged: dict[str, Node] = {}
         children: dict[str, Node] = {}
         for key_node, value_node in node.value:
@@ -194,6 +197,7 @@ def _duplicate(key: str, first: str, second: str) -> Problem:
 
 
 def _syntax_problem(error: Exception, name: str) -> Problem:
+    """Return the problem for text that is no YAML."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     where = f"{name}:{mark.line + 1}, column {mark.column + 1}" if mark else name
     why = str(getattr(error, "problem", None) or error).splitlines()[0]
