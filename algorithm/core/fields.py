@@ -43,6 +43,7 @@ def to_whole(value: object) -> object:
 
 
 def _limit(value: int) -> int:
+    """Return a limit. Raises an error of pydantic for 0, and below -1."""
     if value == 0:
         raise PydanticCustomError("limit", "0 would allow nothing; write -1 for no limit")
     if value < -1:
@@ -115,6 +116,7 @@ def installed_name(group: Group) -> AfterValidator:
     """Return a validator of names and `NamedEntry`s, which must be built in or of an installed package."""
 
     def check(value: Any) -> Any:  # noqa: ANN401 - as the field declares
+        """Return the value. Raises pydantic's error for a name that is neither built in nor a plug-in's."""
         for name in [value] if isinstance(value, str) else value:
             if name in group.built_in and name not in installed(group):
                 continue

@@ -17,6 +17,7 @@ def lazy(package: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any],
     """
 
     def find(name: str) -> Any:  # noqa: ANN401 - whatever it is
+        """Import and return an attribute of the package, and store it there."""
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, _, attribute = places[name].partition(":")

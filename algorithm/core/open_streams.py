@@ -78,6 +78,7 @@ class OpenStreams:
         return Open(self._steps.item(place), self._numbers.item(place))
 
     def _place(self, stream: int) -> int:
+        """Return the place of a stream in the arrays, a new one if it is not open."""
         if stream not in self._places:
             place = self._free.pop() if self._free else len(self._places)
             if place == len(self._steps):

@@ -159,6 +159,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_depth(value: object) -> None:
+    """Raise ValueError for JSON that is nested too deeply."""
     level = [value]
     for _ in range(DEEPEST):
         level = [child for parent in level for child in _children(parent) if isinstance(child, dict | list)]

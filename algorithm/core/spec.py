@@ -149,6 +149,7 @@ class ObsSpec:
 
 
 def _in_words(name: str, shape: tuple[int, ...], dtype: str, categories: tuple[int, ...], stack: int) -> str:
+    """Return an observation in words: ``obs 4 float32``."""
     if len(categories) == 1:
         return f"{name} one of {categories[0]}"
     size = "×".join(map(str, shape)) or "scalar"
@@ -197,6 +198,7 @@ class ActionSpec:
         return self.description
 
     def _layout(self) -> str:
+        """Return the layout in words: ``one of 3, 2 numbers in [-1, 1]``."""
         sizes = ", ".join(map(str, self.branches))
         several = len(self.branches) > 1
         choices = f"{len(self.branches)} choices: of {sizes}" if several else f"one of {sizes}"

@@ -76,6 +76,7 @@ def replace(source: Path, target: Path) -> None:
 
 
 def _patiently(change: Callable[[], object]) -> None:
+    """Call a function, on Windows again for two seconds while another process has the file open."""
     deadline = time.monotonic() + _RETRY_S
     while True:
         try:

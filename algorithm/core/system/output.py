@@ -43,6 +43,7 @@ class SafeOutput:
         self.flush()
 
     def _give_up(self, error: OSError) -> None:
+        """Discard all further output, and log the reason."""
         try:
             with Path(os.devnull).open("wb") as nowhere:  # first, for what follows may be written here
                 os.dup2(nowhere.fileno(), self._file.fileno())
@@ -68,6 +69,7 @@ def make_output_safe() -> None:
 
 
 def _safe(file: TextIO | None, descriptor: int) -> TextIO:
+    """Return an output that never fails, for an open or closed descriptor."""
     if file is None:  # as Python finds it closed
         file = open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
     reconfigure = getattr(file, "reconfigure", None)
@@ -103,6 +105,7 @@ def redirected(target: IO[bytes]) -> Iterator[None]:
 
 
 def _flush() -> None:
+    """Flush the output of Python and of the C library."""
     for file in (sys.stdout, sys.stderr):
         if file is not None:
             file.flush()
