@@ -68,6 +68,7 @@ def _recorded_policy(episode: RecordedEpisode, spec: AgentSpec) -> tuple[Float |
 
 
 def _arrays(episode: RecordedEpisode) -> dict[str, Array]:
+    """Return all checked arrays of an episode by name."""
     return {
         **{f"obs/{name}": value for name, value in episode.obs.items()},
         "action_mask": episode.action_mask,
@@ -91,6 +92,7 @@ def _by_position(episode: RecordedEpisode, spec: AgentSpec) -> RecordedEpisode:
 
 
 def _check_names(episode: RecordedEpisode, spec: AgentSpec) -> None:
+    """Raise FaultyRecordingError for other observations than the spec's, with a renaming that may fit."""
     if set(episode.obs) == set(spec.obs.names):
         return
     expected, got = (", ".join(sorted(each)) or "none" for each in (spec.obs.names, episode.obs))
@@ -181,6 +183,7 @@ def _reshaped(shape: tuple[int, ...], value: Array, name: str) -> str:
 
 
 def _check_choices(action: Array, mask: Array, spec: AgentSpec) -> None:
+    """Raise FaultyRecordingError for choices that are no one-hots or forbidden, and numbers beyond ±1."""
     chosen, continuous = np.split(action, [spec.action.discrete], axis=1)
     for branch in spec.action.branch_slices:
         choice = chosen[:, branch]

@@ -98,6 +98,7 @@ def _array(archive: zipfile.ZipFile, name: str) -> Array:
 
 
 def _episode(archive: zipfile.ZipFile, number: int, behaviour: str, there: set[str]) -> RecordedEpisode:
+    """Read an episode. there: names of its arrays; optional ones may be missing."""
     prefix = "obs/"
     seen = [name.removeprefix(prefix) for name in there if name.startswith(prefix)]
     optional = there.intersection(_OPTIONAL)

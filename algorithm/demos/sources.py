@@ -140,6 +140,7 @@ def load_demonstrations(
 def _fitted(
     source: Source, spec: AgentSpec, wanted: Wanted, renaming: Renaming, notify: Notify
 ) -> Iterator[DemoEpisode]:
+    """Yield the episodes of a source as the agent learns from them. Raises UsageError."""
     try:
         for episode in source.read(wanted, notify):
             yield fitted(renaming(episode), spec, wanted.behaviour)
@@ -150,6 +151,7 @@ def _fitted(
 
 
 def _nothing_left(config: DemoConfig, totals: Sequence[float]) -> UsageError:
+    """Return the error for a selection without episodes. totals: returns of all episodes."""
     why, fix = (
         "the files contain no episodes",
         "record episodes of a run with the flags --eval 10 --record FILE.npz",
@@ -175,6 +177,7 @@ def find_sources(paths: Sequence[str], *folders: Path, key: str = _PATH) -> list
 
 
 def _dataset(text: str, key: str) -> Source:
+    """Return the source for ``minari:ID``. Raises UsageError for an invalid id."""
     try:
         name = dataset_id(text)
     except ValueError as error:
@@ -214,6 +217,7 @@ def _files(text: str, folders: Sequence[Path], key: str) -> Iterator[Source]:
 
 
 def _matching(place: Path) -> list[Path]:
+    """Return the files of a path: itself, the recordings in a folder, or the matches of a pattern."""
     if place.is_dir():
         return sorted(file for file in place.iterdir() if file.suffix.lower() in READERS)
     if place.exists():
