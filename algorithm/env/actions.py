@@ -174,6 +174,7 @@ def _inwards(bound: int, side: float) -> float:
 
 
 def _refuse_unbounded(leaf: Leaf, env: str) -> None:
+    """Raise EnvError for a Box without finite bounds."""
     space = leaf.space
     assert isinstance(space, gym.spaces.Box)
     if not (space.is_bounded() and np.isfinite(space.low).all() and np.isfinite(space.high).all()):

@@ -79,6 +79,7 @@ def import_source(source: str) -> ModuleType:
 
 
 def _import_source(source: str) -> ModuleType:
+    """Import a module, or a file under a private name if an import would get another file."""
     if source.endswith(".py"):
         extend_path(Path(source).parent)  # for imports from its own folder
     name = _module_of(source)
@@ -120,6 +121,7 @@ def suggest_name(name: str, available: Sequence[str]) -> str:
 
 
 def _file(source: str, folder: Path | None, key: str) -> Path:
+    """Return the absolute path of a source file. Raises EnvError if there is none."""
     tried = [place / source for place in (folder, Path.cwd()) if place is not None]
     tried = list(dict.fromkeys(path.resolve() for path in tried))
     file = next((path for path in tried if path.is_file()), None)

@@ -156,6 +156,7 @@ class GymEnv:
         return seen, as_number(reward, "the reward"), over, as_bool(truncated, "truncated")
 
     def _seen(self, obs: Any, info: Any, *, over: bool) -> TimeStep:  # noqa: ANN401 - a space may hold anything
+        """Convert observation and mask; remark on values outside the bounds."""
         read = self._observations.read(obs)
         remarks, self._remarks = self._remarks, ()
         for name, why in self._bounds.violations(read).items():

@@ -75,6 +75,7 @@ def dm_task(name: str) -> tuple[str, str] | None:
 
 
 def _many(name: str, *, maker: str = "", extra_name: str = "") -> EnvKind:
+    """Return a kind whose simulator steps many environments at once."""
     return EnvKind(
         name=name,
         maker=maker,

@@ -81,6 +81,7 @@ class Masks:
             ) from error
 
     def _of_env(self, raw: RawMask, i: int, over: bool) -> Bool:
+        """Return the flat mask of environment i of a vector class."""
         try:
             mask = observation_of(raw, i) if self._observed else info_of(raw, i)
             return self._fill_empty_branches(self._flat(mask), over)
@@ -114,6 +115,7 @@ class Masks:
 
 
 def _is_flat(raw: RawMask, size: int) -> bool:
+    """Return whether a mask is a flat array or sequence of ``size`` numbers."""
     if isinstance(raw, np.ndarray):
         return bool(raw.dtype != object and raw.shape == (size,))
     if not isinstance(raw, Sequence) or len(raw) != size:

@@ -173,6 +173,7 @@ def frame_stack(env: gym.Env[Any, Any]) -> int:
 
 
 def _extractor(leaf: Leaf, stack: int) -> _Extractor:
+    """Return the extractor of a leaf of the observation space."""
     space, name = leaf.space, leaf.name or UNNAMED
     pick = partial(_pick, leaf.path, name)
     shape = tuple(space.shape or ())
@@ -212,6 +213,7 @@ def _choice_dtype(largest: int) -> str:
 
 
 def _pick(path: tuple[Any, ...], name: str, value: Any) -> Any:  # noqa: ANN401 - any output of an environment
+    """Return the value at a path in an observation. Raises SpaceMismatchError if it is missing."""
     try:
         for key in path:
             value = value[key]

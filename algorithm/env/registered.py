@@ -52,6 +52,7 @@ def _registered(env_id: str) -> EnvSpec | None:
 
 
 def _is_from(packages: tuple[str, ...], env_id: str) -> bool:
+    """Return whether an environment belongs to one of these packages."""
     module, _, name = env_id.rpartition(":")
     spec = gym.registry.get(name)
     entry_point = spec.entry_point if spec else None

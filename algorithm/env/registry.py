@@ -230,6 +230,7 @@ def _made_at_once(kind: EnvKind, maker: Callable[[EnvRequest], VecEnv], request:
 
 
 def _unable(kind: EnvKind, asked: Sequence[str]) -> UsageError:
+    """Return the error for features that a kind of environments lacks."""
     return UsageError(
         f"{kind.name} environments have no {' and no '.join(asked)}",
         why="their simulator makes and steps all of them itself; they are not Gymnasium environments",

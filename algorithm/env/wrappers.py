@@ -105,6 +105,7 @@ def running_statistics(env: gym.Env[Any, Any]) -> tuple[Remark, ...]:
 
 
 def _module(name: str, source: str) -> ModuleType:
+    """Import the module of a wrapper's name. Raises UsageError."""
     try:
         return import_source(source)
     except Exception as error:
@@ -124,6 +125,7 @@ def _is_wrapper(value: object) -> TypeGuard[type[gym.Wrapper]]:
 
 
 def _unknown(name: str, known: Sequence[str]) -> UsageError:
+    """Return the error for a wrapper that does not exist."""
     source, _, wanted = name.rpartition(":")
     return UsageError(
         f"there is no wrapper {name!r}",

@@ -114,6 +114,7 @@ class LanesVecEnv(VecEnv):
         )
 
     def _call(self, call: str, method: Callable[[], _T]) -> _T:
+        """Call the simulator; any error in it becomes an EnvError. call: its name, for the message."""
         try:
             return method()
         except BaseException as raised:

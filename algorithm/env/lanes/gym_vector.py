@@ -268,6 +268,7 @@ class GymVectorEnv(LanesVecEnv):
         return replace(first, action_mask=mask)
 
     def _autoreset_mode(self) -> AutoresetMode:
+        """Return the autoreset mode of the class. Raises EnvError for none, or one that resets twice."""
         stated = self._env.metadata.get("autoreset_mode")
         if not isinstance(stated, AutoresetMode):
             raise self._error(

@@ -158,6 +158,7 @@ def make_named(request: EnvRequest) -> TensorVecEnv:
 
 
 def _named(resolved: str, request: EnvRequest) -> TensorEnv:
+    """Make an environment from ``module:Class`` or ``file.py:Class``."""
     source, _, name = resolved.rpartition(":")
     if not source:
         raise ValueError("it must be module:Class or file.py:Class")

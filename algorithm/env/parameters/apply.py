@@ -175,6 +175,7 @@ class _Setter:
         return reduce(_get, self.path, self.layer)
 
     def _refusal(self, what: str, why: str) -> UsageError:
+        """Return the error for a value that cannot be set, or has no effect."""
         return UsageError(
             f"'{'.'.join(map(str, self.path))}' {what}",
             where=self.where,

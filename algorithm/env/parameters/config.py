@@ -242,6 +242,7 @@ class EnvParameter(Block):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
+        """Check that there is a value or a curriculum, whose lessons but the last one end."""
         lessons = self.curriculum or ()
         if (self.value is None) == (not lessons):
             raise refusal("it needs either a value or a curriculum", FORMS)

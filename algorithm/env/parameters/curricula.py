@@ -156,6 +156,7 @@ class Curricula:
         self._former = {(name, agent) for name, agent in state.meta.get("former", ())}
 
     def _is_over(self, name: str, criteria: CompletionCriteria, progress: float) -> bool:
+        """Return whether the measure of a lesson is above its threshold, after enough episodes."""
         behaviour = criteria.behavior or ""
         returns = self._returns[behaviour]
         if len(returns) < criteria.min_lesson_length:

@@ -87,6 +87,7 @@ class RestartBudget:
         )
 
     def _too_many(self, failure: GroupFailure, where: str) -> UserError:
+        """Return the error for a failure that a run cannot survive."""
         if failure.refused is not None:
             return failure.refused
         survived = f"; {self._restarts} failures are tolerated (base_config.env_restarts)"
@@ -185,6 +186,7 @@ class EnvGroup:
             raise close_error(self.info.name, first) from first
 
     def _repeat(self, buffers: StepBuffers, i: int, actions: Float) -> GroupFailure | None:
+        """Start an episode and repeat its actions [L, A]; return the failure that ended it, if any."""
         buffers.mark_skipped([i])
         buffers.repeated_steps[i] = buffers.repeated_return[i] = 0
         buffers.call_started[i] = time.monotonic()
@@ -200,6 +202,7 @@ class EnvGroup:
         return failure
 
     def _reset(self, buffers: StepBuffers, i: int) -> GroupFailure | None:
+        """Start an episode of sub-environment i, built again after a failure; return a failure, or None."""
         try:
             if i not in self._envs:
                 self._envs[i] = self._make_again(i)
@@ -209,6 +212,7 @@ class EnvGroup:
         return None
 
     def _step(self, buffers: StepBuffers, i: int) -> GroupFailure | None:
+        """Step sub-environment i and write its row; return a failure, or None."""
         try:
             time_step, reward, terminated, truncated = self._envs[i].step(buffers.action[i])
             self._write(buffers, i, time_step)
@@ -221,6 +225,7 @@ class EnvGroup:
         return None
 
     def _write(self, buffers: StepBuffers, i: int, time_step: TimeStep) -> None:
+        """Write observation and mask to row i. Raises SpaceMismatchError."""
         for name, shape in self._shapes.items():
             value = time_step.obs[name]
             if np.shape(value) != shape:  # assignment would broadcast silently
@@ -243,6 +248,7 @@ class EnvGroup:
         return noted
 
     def _make_again(self, i: int) -> GymEnv:
+        """Build a failed sub-environment. Raises SpaceMismatchError if its spaces have changed."""
         env = self._make(i)
         if env.spec != self.info.spec:
             env.close()
@@ -252,6 +258,7 @@ class EnvGroup:
         return env
 
     def _fail(self, i: int, call: str, error: Exception) -> GroupFailure:
+        """Close sub-environment i, and return its failure in a call."""
         misfit = isinstance(error, SpaceMismatchError)  # raised by us: no line of the environment is to blame
         why = error.line if isinstance(error, UserError) else str(error) if misfit else described(error)
         trace = "" if misfit else _env_traceback(error)

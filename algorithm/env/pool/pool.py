@@ -259,6 +259,7 @@ class EnvPool(VecEnv):
             self._budget.survive(failure, self._describe(failure))
 
     def _describe(self, failure: GroupFailure) -> str:
+        """Return environment, episode, seed, step and last action of a failure, for its message."""
         i = failure.envs[0] if failure.culprit is None else failure.culprit
         place = self._place(i, self._episode[i])
         step = f"step {self._history.length(i)} of the episode"
@@ -276,6 +277,7 @@ class EnvPool(VecEnv):
         return f"environment {i}, episode {episode}, seed {self._seed_of(i, episode)}"
 
     def _observation(self, obs: Mapping[str, Array], mask: Bool) -> Observation:
+        """Return copies of observations [N, ...] with their masks."""
         return Observation(
             ids=self._ids,
             obs={name: value.copy() for name, value in obs.items()},

@@ -56,6 +56,7 @@ def exit_process(code: int) -> NoReturn:
 
 
 def _abandon_threads(code: int) -> None:
+    """End the process after two seconds, whatever threads still run."""
     time.sleep(_GRACE_S)
     left = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
     if not left:  # something else is slow

@@ -65,6 +65,7 @@ class ActionHistory:
         return float(np.add.accumulate(np.append(self._sum[env], earned))[-1])
 
     def _flush(self) -> None:
+        """Divide the recorded steps among the open episodes."""
         for env, first in enumerate(self._first):
             if first < len(self._recent):
                 self._sum[env] = self.total_reward(env)

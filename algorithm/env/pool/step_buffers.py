@@ -126,6 +126,7 @@ _Column = tuple[str, tuple[int, ...], str]
 
 
 def _columns(spec: AgentSpec, n: int, parameters: int, infos: int) -> list[_Column]:
+    """Return name, shape and dtype of each array."""
     seen = list(spec.obs.items())
     choices = (n, spec.action.discrete)
     return [

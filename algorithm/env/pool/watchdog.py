@@ -108,6 +108,7 @@ class Watchdog:
         return float(self._buffers.call_started.max()), self._timeout
 
     def _watch(self) -> None:
+        """End the process if the current call takes longer than its limit; runs in a thread."""
         interval = min(1.0, (self._timeout if self._timeout > 0 else CLOSE_TIMEOUT) / 4)
         active = ActiveTime(interval)
         call, before = 0.0, 0.0
@@ -123,6 +124,7 @@ class Watchdog:
         monitor_process().beat(self._name, 0.0)
 
     def _end_process(self, limit: float) -> None:
+        """Print the stacks of all threads, save the run, and end the process with the error."""
         place, call = "", "close"
         if not self._closing:
             place, call = f"environment {int(np.argmax(self._buffers.call_started))}, ", "step or reset"
