@@ -219,6 +219,7 @@ def load_callbacks(entries: Sequence[Mapping[str, Mapping[str, Any] | None]], fo
 
 
 def _make(name: str, kwargs: Mapping[str, Any], folder: Path) -> Callback:
+    """Make a callback from ``module:Class`` or ``file.py:Class``. Raises UsageError."""
     source, colon, wanted = resolve_env_id(name, folder, key=_KEY).rpartition(":")
     if not colon:
         raise _unusable(name, "it does not name a module", "write module:Class or file.py:Class")

@@ -108,6 +108,7 @@ class Checkpointer:
         return {file: saved[behaviour_file(behaviour, file)] for file in files}
 
     def _write(self) -> None:
+        """Write a checkpoint of this step, and count its cost. Raises StorageError and NumericalError."""
         self._check()
         snapshot = self._training.snapshot(self._metrics())
         _refuse_non_finite(snapshot)
@@ -127,6 +128,7 @@ class Checkpointer:
         self.beside(snapshot.step)
 
     def _given_up(self, error: StorageError) -> StorageError:
+        """Return the error that ends the run after too many failures."""
         last = self._manager.latest
         return StorageError(
             error.what,
@@ -147,6 +149,7 @@ def _cost(cost: SaveCost) -> str:
 
 
 def _refuse_non_finite(snapshot: Snapshot) -> None:
+    """Raise NumericalError if networks or statistics hold NaN or infinity."""
     for file, named in snapshot.tensors.items():
         if file == "run":  # numbers of the environment, which are checked where they enter
             continue

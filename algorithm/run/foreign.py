@@ -136,6 +136,7 @@ def foreign_networks(
 
 
 def _checkpoint(at: str, text: str) -> Ckpt | None:
+    """Return the checkpoint that the text behind a colon names; None for an empty one. Raises UsageError."""
     if at == "latest":
         return "latest"
     if at == "best":
@@ -245,6 +246,7 @@ def _shape(tensors: Mapping[str, Tensor], name: str) -> str:
 
 
 def _misfit(foreign: ForeignNetworks, why: str) -> StorageError:
+    """Return the error for networks that do not fit the agent."""
     return StorageError(
         "the networks do not fit this agent",
         where=foreign.saved.path,

@@ -73,6 +73,7 @@ class Reporter:
         self._metrics.flush()
 
     def _log_callbacks(self) -> None:
+        """Write the values that callbacks have logged to the row of this step."""
         counters = self._training.counters
         if counters.logged and not self._metrics.is_closed(counters.step):
             logged = counters.take_logged()
@@ -208,6 +209,7 @@ def _shown_overall(outcome: EvaluationOutcome | None) -> Evaluation | None:
 
 
 def _episode_metrics(episodes: list[Episode]) -> dict[str, float]:
+    """Return the metrics of finished training episodes; none without episodes."""
     if not episodes:
         return {}
     totals = np.array([episode.total for episode in episodes])

@@ -95,6 +95,7 @@ class StopRequest:
         self._pass_on(on_signal)
 
     def _pass_on(self, on_signal: OnSignal) -> None:
+        """Give the signal to the program's own handler, or raise SystemExit."""
         if self.signal is None or not self._received or on_signal == "return":
             return
         if callable(signal.getsignal(self.signal)):
@@ -108,6 +109,7 @@ class StopRequest:
             raise StoppedError(self.signal)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Set the flag at a first signal, and end the process at a second one."""
         if os.getpid() != self._process:
             if number == signal.SIGTERM:
                 signal.signal(number, signal.SIG_DFL)

@@ -210,6 +210,7 @@ class Trainer:
         return self._counters.ends(self._config.base_config, self._evaluations)
 
     def _step(self) -> None:
+        """Step all environments once, learn, and count what has ended."""
         counters, collector = self._counters, self._training.collector
         try:
             episodes = collector.step()
@@ -253,6 +254,7 @@ class Trainer:
             curricula.pass_over(collector.agents)
 
     def _evaluate(self, *, on_way: bool = True) -> None:
+        """Evaluate, unless there is no environment for that, and log the result. on_way: see Counters."""
         if self._evaluator is None:
             return
         self._watch.lap("other")

@@ -73,6 +73,7 @@ def own_classes(config: Config, folder: Path) -> set[str]:
 
 
 def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:
+    """Return the module of a plug-in with networks; None for a built-in name. Raises UsageError."""
     if name not in (*NETWORKS.built_in, *installed(NETWORKS)):
         files = [file.relative_to(folder).with_suffix("").as_posix() for file in sorted(folder.glob("*.py"))]
         raise unknown(

@@ -119,6 +119,7 @@ def kept_recordings(
 
 
 def _recorded(number: int, episode: Episode, segments: Sequence[Segment]) -> RecordedEpisode:
+    """Return an episode for a file, from its transitions."""
     last = segments[-1]
     seen: dict[str, Any] = {
         name: np.stack([*(getattr(s, name)[0] for s in segments), getattr(last, name)[1]])

@@ -168,6 +168,7 @@ class VideoRecorder(EvalCallback):
 
     @others_modes()
     def _picture(self) -> Picture:
+        """Return the present image of environment 0. Raises VideoError."""
         try:
             picture = self._env.render()
         except EnvError as error:
@@ -177,6 +178,7 @@ class VideoRecorder(EvalCallback):
         return picture
 
     def _give_up(self, error: VideoError) -> None:
+        """Discard the video and warn."""
         encoder, self._encoder = self._encoder, None
         if encoder is not None:
             encoder.discard()

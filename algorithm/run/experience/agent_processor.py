@@ -194,6 +194,7 @@ class AgentProcessor(LiveAgents):
         after: Observation,
         over_limit: Bool,
     ) -> None:
+        """Give the transitions of the agents in ``rows`` to the recorder."""
         steps = StepBatch(
             streams=self.ids,
             start_steps=self.step - 1,

@@ -143,6 +143,7 @@ class EnvGoals(GoalTask):
             return False
 
     def _no_number(self, why: str, method: str) -> EnvError:
+        """Return the error for a result of the wrong type."""
         asked = "true or false" if method == _END else "a finite number"
         return EnvError(
             f"{method} of {self._name} does not return {asked}",
@@ -241,6 +242,7 @@ def _close(env: gym.Env[Any, Any]) -> None:
 
 
 def _no_goals(env_name: str, why: str) -> NoHindsightError:
+    """Return the error for an environment without goals."""
     return NoHindsightError(
         f"{env_name} is not an environment with goals",
         where="replay_config.her_ratio",

@@ -205,6 +205,7 @@ class _Trouble:
 
 
 def _trouble(values: Mapping[str, Array], *, of_policy: bool = False) -> Sequence[_Trouble]:
+    """Return the arrays that have a number that is not finite as float32."""
     return [
         _Trouble(what, value, of_policy)
         for what, value in values.items()

@@ -116,6 +116,7 @@ class LiveAgents:
         return [*self.ids[self.step > 0].tolist(), *waiting["ids"][waiting["step"] > 0].tolist()]
 
     def _nobody_acts(self) -> ActorOutput:
+        """Return an output for no agents, [0, ...]."""
         action = self._spec.action
         return ActorOutput(
             action=action.padding(0),
@@ -167,6 +168,7 @@ class LiveAgents:
         self._set_rows({**rows, "ids": ids})
 
     def _begin(self, rows: Int) -> None:
+        """Begin the episodes of the agents in these rows, with fresh memory and counts."""
         if len(rows) == 0:
             return
         self.prev_action, self.carry = self.prev_action.copy(), self.carry.copy()
