@@ -39,6 +39,7 @@ def copy_run(run: RunDir, folder: Path, *, replace: bool, notice: Callable[[str]
 
 
 def _exchange(run: RunDir, folder: Path, notice: Callable[[str], None]) -> None:
+    """Copy a run to a temporary folder, and rename that in place of ``folder``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:

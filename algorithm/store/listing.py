@@ -77,6 +77,7 @@ def _result(run: RunDir) -> str:
 
 
 def _scores(result: Any) -> Iterator[str]:  # noqa: ANN401 - what a file holds
+    """Yield the steps and evaluations of a run's result, as text."""
     yield f"{result['steps']:,} steps"
     for key, title in (("last_eval", "last"), ("best_eval", "best")):
         if evaluation := result.get(key):

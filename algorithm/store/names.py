@@ -202,6 +202,7 @@ def candidates(template: str) -> Iterator[str]:
 
 
 def _fill(template: str, stamp: str) -> str:
+    """Replace the placeholders of a name. Raises UsageError for an unknown one, or an invalid name."""
     known = {"time": stamp, "hostname": socket.gethostname()}
     unknown = [name for name in _PLACEHOLDER.findall(template) if name not in known]
     if unknown:

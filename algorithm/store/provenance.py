@@ -74,6 +74,7 @@ def what_differs(before: Mapping[str, object], now: Mapping[str, object]) -> lis
 
 
 def _digest(files: Iterable[Path], root: Path) -> str:
+    """Return the SHA-256 of files and their paths below ``root``; unreadable ones are left out."""
     digest = hashlib.sha256()
     for file in sorted(files):
         with contextlib.suppress(OSError, ValueError):

@@ -180,6 +180,7 @@ def load_replay(path: Path, replays: Path, level: str, replay: ReplayBuffer) -> 
 
 
 def _plain(stem: str, named: Mapping[str, Tensor | Array]) -> dict[str, Tensor]:
+    """Return copies of tensors and arrays on the CPU that safetensors can write."""
     # Parameters are views of one flat tensor, and safetensors takes neither shared memory nor strides.
     plain = {}
     for name, value in named.items():
@@ -234,6 +235,7 @@ def _write_draft(
 
 
 def _publish(draft: Path, target: Path) -> None:
+    """Rename a complete draft to its final name. Raises OSError, with the draft back in place."""
     rename(draft, target)
     try:
         sync_folder(target.parent)

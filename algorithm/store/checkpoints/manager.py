@@ -144,6 +144,7 @@ class CheckpointManager:
         return {later[0] for later in behind if later}
 
     def _remove_segments(self) -> None:
+        """Remove segments of replays that no checkpoint needs; a failure is a warning."""
         try:
             left = remove_segments(self._root, self._replays)
         except StorageError as error:
@@ -156,6 +157,7 @@ class CheckpointManager:
             )
 
     def _recall_best(self, steps: list[int]) -> None:
+        """Read step and score of the best checkpoint from ``best.json``, if it is one of ``steps``."""
         pointer = self._root / "best.json"
         if not pointer.exists():
             return
@@ -172,6 +174,7 @@ class CheckpointManager:
             raise StorageError("a file cannot be removed", where=pointer, fix="remove it yourself")
 
     def _leave_behind(self, steps: list[int]) -> None:
+        """Remove checkpoints later than the resumed one; rename damaged ones."""
         removed = []
         for step in steps:
             path = checkpoint_of(self._root, step)
@@ -273,6 +276,7 @@ def _listed(steps: list[int]) -> str:
 
 
 def _missing(what: str, where: Path, steps: list[int], flag: str) -> StorageError:
+    """Return the error for a checkpoint that does not exist."""
     return StorageError(
         what,
         where=where,

@@ -199,6 +199,7 @@ def _bytes_of(content: ArrayChunks) -> Iterator[bytes | memoryview]:
 def _chunks(
     folder: Path, name: str, entry: Entry, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> Iterator[Array]:
+    """Yield a ``.npy`` file in chunks of rows. Raises StorageError if it is not as it was written."""
     path, header = folder / name, _header(dtype, shape)
     row_bytes = dtype.itemsize * prod(shape[1:])
     if entry.nbytes != len(header) + shape[0] * row_bytes:

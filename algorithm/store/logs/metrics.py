@@ -171,6 +171,7 @@ class MetricsLogger:
         return [self._rows, *self._events.values()]
 
     def _commit(self) -> None:
+        """Write the pending row to all logs."""
         row = {_column(*key): value for key, value in self._pending.items()}
         self._rows.write(json_line(self._step, row))
         if self._upload:
@@ -183,6 +184,7 @@ class MetricsLogger:
         self._pictures = {}
 
     def _write_table(self) -> None:
+        """Write the table if rows were added; an error waits for the next attempt."""
         if self._table_step == self._closed_step:
             return
         self._table_error = None

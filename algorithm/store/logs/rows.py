@@ -62,6 +62,7 @@ class RecordFile:
             self._attempt(self._file.sync)
 
     def _write_waiting(self) -> None:
+        """Append the waiting records, one after the other. Raises OSError."""
         while self._waiting:
             if not self._begun:
                 self.path.parent.mkdir(exist_ok=True)
@@ -71,6 +72,7 @@ class RecordFile:
             self._waiting.popleft()
 
     def _attempt(self, act: Callable[[], None]) -> None:
+        """Call a function; keep its error as :attr:`error`."""
         self.error = None
         try:
             with metrics_errors(self.path):
