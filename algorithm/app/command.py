@@ -180,6 +180,7 @@ def _train(options: TrainOptions) -> Command:
 
 
 def _tune(options: TrainOptions) -> Command:
+    """Return the command that searches hyperparameters."""
     show_notices(options)
     with interruptible_imports():
         tune: Callable[[TrainOptions, Callable[[], LoadedConfig]], int] = extra("tune")
@@ -187,6 +188,7 @@ def _tune(options: TrainOptions) -> Command:
 
 
 def _env_folder(options: TrainOptions) -> EnvFolder:
+    """Return the task's folder, or the environment without one."""
     from algorithm.config.locate import find_env
 
     return find_env(options.env)

@@ -30,6 +30,7 @@ def parameter_rows(parameters: EnvParameters, kind: EnvKind) -> Rows:
 
 
 def _values(parameter: EnvParameter) -> str:
+    """Return the value or the lessons of a parameter in words."""
     if parameter.value is not None:
         return _value(parameter.value)
     lessons = (f"{lesson.name} {_value(lesson.value)}" for lesson in parameter.curriculum or ())
@@ -50,6 +51,7 @@ def _value(sampler: ParameterSampler) -> str:
 
 
 def _applied(parameter: EnvParameter, kind: EnvKind) -> str:
+    """Return in words how an environment gets a parameter."""
     if parameter.set is not None:
         return f"sets {parameter.set}"
     return "sent by name" if kind.parameters else "an option of reset()"

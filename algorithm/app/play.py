@@ -280,6 +280,7 @@ def _editor_as_signal(stop: StopRequest) -> Iterator[None]:
 
 
 def _line(number: int, episode: Episode) -> str:
+    """Return the console's line on a finished episode."""
     who = "" if episode.behaviour == DEFAULT_BEHAVIOUR else f"{episode.behaviour} "
     outcome = f"return {episode.total:>10.2f}  length {episode.length}"
     return f"episode {number:>4}  {who}agent {episode.agent}  {outcome}"

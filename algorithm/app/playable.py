@@ -215,6 +215,7 @@ def _same(present: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
 
 
 def _text(specs: Mapping[str, AgentSpec]) -> str:
+    """Return observations and actions of each behaviour in words."""
     return " · ".join(
         f"{spec}" if name == DEFAULT_BEHAVIOUR else f"{name}: {spec}" for name, spec in specs.items()
     )

@@ -176,6 +176,7 @@ def _tables(sections: Sections) -> list[str]:
 
 
 def _visible(rows: Iterable[tuple[str, str]]) -> Rows:
+    """Return rows whose control characters are spelt out."""
     return tuple((visible(name), visible(text)) for name, text in rows)
 
 
@@ -217,5 +218,6 @@ def evaluation_line(evaluation: Evaluation, *, best: bool) -> str:
 
 
 def _key_values(pairs: Mapping[str, float | str | None]) -> str:
+    """Format ``key=value`` pairs on one line; None and NaN are left out."""
     known = {key: value for key, value in pairs.items() if value is not None and value == value}
     return " ".join(f"{k}={v:.6g}" if isinstance(v, float) else f"{k}={v}" for k, v in known.items())

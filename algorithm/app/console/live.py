@@ -146,6 +146,7 @@ class LiveConsole(Console):
         self._print(Text.assemble(("warning  ", "bold yellow"), text))
 
     def _frame(self, body: RenderableType, title: str, colour: str) -> Panel:
+        """Return a panel with a title and a border in a colour."""
         return Panel(body, title=Text(title), title_align="left", border_style=colour, width=self._width)
 
     def _panel(self, progress: Progress) -> Panel:

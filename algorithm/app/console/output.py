@@ -84,6 +84,7 @@ def _run_logs() -> list[RunLog]:
 
 
 def _all_run_logs() -> list[RunLog]:
+    """Return the handlers of all runs in this process."""
     return [handler for handler in logging.getLogger().handlers if isinstance(handler, RunLog)]
 
 

@@ -186,6 +186,7 @@ def suits_logarithm(values: Double) -> bool:
 
 
 def _clipped(values: Double) -> Double:
+    """Clip values to numbers that matplotlib can draw."""
     return np.clip(values, -_LARGEST, _LARGEST)
 
 

@@ -41,6 +41,7 @@ def repeat_rows(results: Sequence[Mapping[str, object]]) -> list[tuple[str, str]
 
 
 def _evaluation_mean(result: Mapping[str, object], key: str) -> float | None:
+    """Return the mean return of an evaluation in a result; None without one."""
     evaluation = result.get(key)
     mean = evaluation.get("mean") if isinstance(evaluation, Mapping) else None
     return float(mean) if isinstance(mean, (int, float)) and math.isfinite(mean) else None

@@ -185,6 +185,7 @@ def _origin(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _shares(parts: Mapping[object, object]) -> str:
+    """Format seconds by phase as percentages, the largest first."""
     seconds = {str(part): value for part, value in parts.items() if isinstance(value, int | float)}
     total = sum(seconds.values())
     largest_first = sorted(seconds, key=lambda part: -seconds[part]) if total > 0 else ()

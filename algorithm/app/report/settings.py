@@ -123,6 +123,7 @@ def config_rows(loaded: LoadedConfig) -> Rows:
 
 
 def _layers(loaded: LoadedConfig) -> list[PresetLayer]:
+    """Return the shipped sections below the configurations."""
     return [*([loaded.preset] if loaded.preset else ()), *loaded.laid]
 
 
@@ -135,6 +136,7 @@ def _origin(loaded: LoadedConfig, path: str) -> str:
 
 
 def _sets(layer: PresetLayer, common: str, path: str) -> bool:
+    """Return whether a section sets the key at ``path``, whose common key is ``common``."""
     whose = path.removesuffix(common)
     mine = not (whose and layer.behaviours) or whose in {f"ma_config.{name}." for name in layer.behaviours}
     return mine and any(f"{key}.".startswith(f"{common}.") for key in layer.taken)
@@ -163,6 +165,7 @@ def _flat(loaded: LoadedConfig) -> dict[str, object]:
 
 
 def _flat_config(config: Config) -> dict[str, object]:
+    """Return dotted path → value of all keys of a configuration."""
     plain = config.model_dump(mode="json")
     return {".".join(path): reduce(operator.getitem, path, plain) for path, _ in fields()}
 
