@@ -290,6 +290,7 @@ def _locate(env: str, config: str | None, problems: list[Problem]) -> tuple[EnvF
 
 
 def _differences(config: Config, base: Config) -> Iterator[tuple[str, object]]:
+    """Yield the keys of ``config`` whose value differs from ``base``, without the seed."""
     for path, _ in fields():
         value, other = value_at(config, path), value_at(base, path)
         if value != other and path != SEED_PATH and not (path[1:] and misplaced(config.algorithm, *path[:2])):

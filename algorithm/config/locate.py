@@ -115,15 +115,18 @@ def nearest(env: str, known: Iterable[str], count: int = 1) -> list[str]:
 
 
 def _spelled(name: str) -> str:
+    """Return a name in small letters and without a version, for comparisons."""
     return re.sub(r"-v\d+$", "", name).lower()
 
 
 def _roots() -> tuple[Path, ...]:
+    """Return the folders that are searched for tasks."""
     here = (Path.cwd() / "envs").resolve()
     return (here,) if here == _PROJECT_ENVS else (here, _PROJECT_ENVS)
 
 
 def _label(folder: Path, roots: tuple[Path, ...]) -> str:
+    """Return the path of a task's folder below a root, or its name if it lies below none."""
     for root in roots:
         if folder != root and folder.is_relative_to(root):
             return folder.relative_to(root).as_posix()
@@ -203,4 +206,5 @@ def _no_env(env: str, roots: tuple[Path, ...]) -> ConfigError:
 
 
 def _unknown(env: str, why: str, fix: str, where: str = "the name of the task") -> ConfigError:
+    """Return the error for an unknown environment."""
     return ConfigError([Problem(f"unknown environment `{env}`", where, why, fix)])

@@ -149,4 +149,5 @@ def _read(spec: Node) -> Form | None:
 
 
 def _bad(path: str, node: Node, why: str) -> Problem:
+    """Return the problem of an entry in ``random_params``."""
     return Problem(f"`{path}` cannot be drawn", node.where, why, f"write {_FORMS}")

@@ -87,6 +87,7 @@ def _yaml_lines(
 
 
 def _is_choice(field: FieldInfo) -> bool:
+    """Return whether a key has a list of valid values."""
     kind = field.annotation
     return any(get_origin(part) is Literal for part in (kind, *get_args(kind)))
 
@@ -99,6 +100,7 @@ def _marks(field: FieldInfo) -> list[str]:
 
 
 def _comment(text: str, indent: str) -> list[str]:
+    """Return text as lines of a YAML comment."""
     lead = f"{indent}# "
     return textwrap.wrap(text, _WIDTH, initial_indent=lead, subsequent_indent=lead, break_on_hyphens=False)
 
@@ -138,6 +140,7 @@ class _Explained:
 
 
 def _section(title: str, text: str, items: Sequence[str], after: str = "") -> str:
+    """Return a Markdown section: title, text, list, and a paragraph after it."""
     lead = [title, "", *([text, ""] if text else [])]
     last = [after] if after else []
     return "\n".join([*lead, *items, "", *last])
@@ -159,6 +162,7 @@ def _values(path: KeyPath, field: FieldInfo) -> tuple[str, str]:
 
 
 def _item(name: str, values: str, text: str) -> str:
+    """Return an entry of a Markdown list."""
     return f"- `{name}` ({values}): {text}"
 
 

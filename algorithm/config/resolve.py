@@ -287,6 +287,7 @@ def _behaviours(tree: Node, problems: list[Problem]) -> dict[str, Node]:
 
 
 def _check_mapping(path: str, node: Node, problems: list[Problem]) -> None:
+    """Add a problem if a node of ``ma_config`` is neither a mapping nor empty."""
     if not node.is_mapping and node.value is not None:
         why = "ma_config maps the name of a behaviour to its own blocks"
         fix = "write ma_config: {behaviour: {sac_config: {...}}}, or null"

@@ -116,4 +116,5 @@ def _compared(old: Config, new: Config, chosen: Collection[str]) -> Iterator[Cha
 
 
 def _shown(value: object) -> str:
+    """Return a value as YAML on one line."""
     return inline(list(value) if isinstance(value, tuple) else value)

@@ -191,6 +191,7 @@ def fields(model: type[Block] = Config, path: KeyPath = ()) -> tuple[tuple[KeyPa
 
 @cache
 def _by_path() -> Mapping[KeyPath, FieldInfo]:
+    """Return path -> declaration of all keys."""
     return dict(fields())
 
 

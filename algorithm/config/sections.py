@@ -251,6 +251,7 @@ def _parents(node: Node, problems: list[Problem]) -> list[str]:
 
 
 def _cycle(trail: tuple[str, ...], where: str) -> Problem:
+    """Return the problem of sections that inherit one another."""
     fix = f"remove `{trail[-1]}` from what `{trail[-2]}` inherits, or the other way round"
     return Problem("`inherited` is circular", where, " → ".join(trail), fix)
 
@@ -271,6 +272,7 @@ def _checked(choice: Choice, problems: list[Problem]) -> Choice | None:
 
 
 def _file(folder: Path, name: str) -> Path | None:
+    """Return a file of the folder by its name, with or without ``.yaml``; None if there is none."""
     return next((f for f in (folder / name, folder / f"{name}.yaml") if name and f.is_file()), None)
 
 

@@ -71,6 +71,7 @@ def default_text(field: FieldInfo) -> str:
 
 
 def _block_at(path: KeyPath) -> type[Block]:
+    """Return the class of the block at a path."""
     model: Any = Config
     for name in path:
         model = model.model_fields[name].annotation
@@ -79,6 +80,7 @@ def _block_at(path: KeyPath) -> type[Block]:
 
 @cache
 def _properties(model: type[Block]) -> dict[str, Any]:
+    """Return name -> JSON schema of a block's keys."""
     return cast("dict[str, Any]", model.model_json_schema()["properties"])
 
 

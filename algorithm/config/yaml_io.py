@@ -101,6 +101,7 @@ class _Loader(yaml.SafeLoader):
         return children
 
     def _where(self, node: nodes.Node) -> str:
+        """Return file and line of a node."""
         return f"{self._name}:{node.start_mark.line + 1}"
 
 
@@ -188,10 +189,12 @@ def inline(value: object) -> str:
 
 
 def _refusal(why: str, node: nodes.Node) -> yaml.MarkedYAMLError:
+    """Return the error for a node that YAML allows and a configuration does not."""
     return yaml.MarkedYAMLError(problem=why, problem_mark=node.start_mark)
 
 
 def _duplicate(key: str, first: str, second: str) -> Problem:
+    """Return the problem of a key that appears twice, at two places."""
     why = f"only one of the two values can apply; the first is at {first}"
     return Problem(f"`{key}` appears twice in one mapping", second, why, "remove one of them")
 
