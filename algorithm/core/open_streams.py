@@ -75,6 +75,7 @@ class OpenStreams:
         return np.fromiter(map(self._places.get, streams.tolist(), repeat(-1)), np.int64, len(streams))
 
     def _at(self, place: int) -> Open:
+        """Return step and number at a place of the arrays."""
         return Open(self._steps.item(place), self._numbers.item(place))
 
     def _place(self, stream: int) -> int:

@@ -131,6 +131,7 @@ class Plugin:
         return self._of_kind(kind, self.load(), "is", "it must name an")
 
     def _of_kind(self, kind: type[_Kind], value: object, verb: str, must: str) -> _Kind:
+        """Return a value of the right class. Raises UsageError; verb, must: words of its sentences."""
         if not isinstance(value, kind):
             fix = f"{must} {kind.__module__}.{kind.__name__}"
             raise self.error(f"is not a valid {self.group.noun}", f"{self.value} {verb} {value!r}", fix)

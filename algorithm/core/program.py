@@ -41,6 +41,7 @@ def python_arguments(script: str = "main.py") -> tuple[str, ...]:
 
 
 def _is_module(typed: Path) -> bool:
+    """Return whether the program was started as ``python -m``."""
     return typed.name == "__main__.py" and typed.parent.name in _MODULES
 
 

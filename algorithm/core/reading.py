@@ -135,10 +135,12 @@ def read_lines(path: Path, limit: int = TEXT) -> list[str]:
 
 
 def _no_number(text: str) -> float:
+    """Raise ValueError: JSON has no NaN and no infinity."""
     raise ValueError(f"{text} is not a JSON number")
 
 
 def _finite(text: str) -> float:
+    """Parse a number with a fraction or exponent. Raises ValueError if it is infinite."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text[:20]} is too large a number")
@@ -146,12 +148,14 @@ def _finite(text: str) -> float:
 
 
 def _whole(text: str) -> int:
+    """Parse a whole number. Raises ValueError for one with too many digits."""
     if len(text) > _DIGITS:
         raise ValueError(f"a whole number has {len(text)} digits")
     return int(text)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dict. Raises ValueError for a key that appears twice."""
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a key appears twice in one object")
@@ -169,4 +173,5 @@ def _check_depth(value: object) -> None:
 
 
 def _children(value: object) -> list[object]:
+    """Return the values within a dict or list; none for anything else."""
     return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []

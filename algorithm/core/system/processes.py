@@ -148,6 +148,7 @@ def end_with_parent(meanwhile: Callable[[], None] = lambda: None) -> None:
 
 
 def _end_with(sentinel: int, parent: int, meanwhile: Callable[[], None]) -> None:
+    """Kill this process and its group when the parent ends; runs in a thread."""
     while not wait([sentinel], _POLL_S) and os.getppid() == parent:  # a fork may hold the pipe open
         meanwhile()
     kill_group(os.getpid())
