@@ -140,5 +140,6 @@ def _layout(episode: RecordedEpisode) -> tuple[str, str]:
 
 
 def _spread(values: list[float] | list[int]) -> str:
+    """Return mean, smallest and largest value in words."""
     mean, low, high = (short(float(of(values))) for of in (np.mean, np.min, np.max))
     return mean if low == high else f"{mean} on average, {low} to {high}"

@@ -167,6 +167,7 @@ class NpzWriter:
         self._draft.discard()
 
     def _array(self, name: str, value: ArrayLike) -> None:
+        """Append an array to the archive."""
         assert self._file is not None, "begin comes first"
         with self._file.open(f"{name}.npy", "w", force_zip64=True) as member:
             np.lib.format.write_array(member, np.asanyarray(value), allow_pickle=False)

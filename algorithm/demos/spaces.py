@@ -76,6 +76,7 @@ def _one_hots(leaf: Leaf, value: NDArray[Any]) -> Iterator[Float]:
 
 
 def _shown(leaf: Leaf) -> str:
+    """Return the name of an action, for messages."""
     return f"action {leaf.name!r}" if leaf.name else "the action"
 
 
@@ -88,12 +89,14 @@ def in_space(space: Space, obs: Mapping[str, Array]) -> Any:  # noqa: ANN401 - a
 
 
 def _original(space: Space, value: Array) -> NDArray[Any]:
+    """Convert an observation to the values and dtype of its space."""
     if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         return (value.astype(np.int64) + np.asarray(space.start, np.int64)).astype(space.dtype)
     return value.astype(space.dtype)
 
 
 def _nested(space: Space, values: Iterator[Any]) -> Any:  # noqa: ANN401 - as in_space
+    """Build the structure of a space from the values of its leaves, in order."""
     if is_leaf(space):
         return next(values)
     parts = {key: _nested(part, values) for key, part in branches_of(space)}
