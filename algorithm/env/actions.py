@@ -116,14 +116,17 @@ _Parts = Sequence[tuple[Any, _Decode]]
 
 
 def _dict_of(parts: _Parts, choices: Choices, u: Float) -> dict[Any, Any]:
+    """Decode the action of a Dict."""
     return {key: decode(choices, u) for key, decode in parts}
 
 
 def _tuple_of(parts: _Parts, choices: Choices, u: Float) -> tuple[Any, ...]:
+    """Decode the action of a Tuple."""
     return tuple([decode(choices, u) for _, decode in parts])
 
 
 def _discrete(space: Space, where: slice) -> _Decode:
+    """Return the decoder of a discrete leaf with the branches ``where``."""
     dtype = np.dtype(space.dtype)
     if isinstance(space, gym.spaces.Discrete):
         return partial(_choice, where.start, dtype)
@@ -131,12 +134,14 @@ def _discrete(space: Space, where: slice) -> _Decode:
 
 
 def _choice(branch: int, dtype: np.dtype[Any], choices: Choices, u: Float) -> Any:  # noqa: ANN401 - one number
+    """Return the chosen value of a Discrete, in the dtype of its space."""
     return choices[branch].astype(dtype)
 
 
 def _choices(
     where: slice, shape: tuple[int, ...], dtype: np.dtype[Any], choices: Choices, u: Float
 ) -> NDArray[Any]:
+    """Return the chosen values of a MultiDiscrete or MultiBinary, in shape and dtype of its space."""
     values = choices[where].T
     return values.reshape((*values.shape[:-1], *shape)).astype(dtype)
 
@@ -168,6 +173,7 @@ def _whole_bounds(space: gym.spaces.Box) -> tuple[Double, Double]:
 
 
 def _inwards(bound: int, side: float) -> float:
+    """Return the float64 nearest to a bound that is not outside of it. side: direction of the inside."""
     end = float(bound)
     outside = end < bound if side > 0 else end > bound
     return float(np.nextafter(end, side)) if outside else end
@@ -188,6 +194,7 @@ def _refuse_unbounded(leaf: Leaf, env: str) -> None:
 
 
 def _branch_names(leaf: Leaf) -> list[str]:
+    """Return a name for each branch of a discrete leaf."""
     if isinstance(leaf.space, gym.spaces.Discrete):
         return [leaf.name]
     name = leaf.name or "action"

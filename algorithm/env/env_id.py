@@ -182,14 +182,17 @@ def _id_of(module: ModuleType, env_class: type[gym.Env]) -> str:
 
 
 def _namespace(module: ModuleType) -> str:
+    """Return the namespace for ids of classes that a module does not register."""
     return re.sub(r"\W", "_", module.__name__)
 
 
 def _is_env_class(value: object) -> TypeGuard[type[gym.Env]]:
+    """Return whether a value is a class of environments, and not a wrapper."""
     return isinstance(value, type) and issubclass(value, gym.Env) and not issubclass(value, gym.Wrapper)
 
 
 def _is_of(module: ModuleType, entry_point: object) -> bool:
+    """Return whether an entry point lies in a module or below it."""
     origin = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
     return f"{origin.partition(':')[0]}.".startswith(f"{module.__name__}.")
 
@@ -223,5 +226,6 @@ def advice(error: BaseException, otherwise: str) -> str:
 
 
 def _raised_in(error: BaseException, package: str) -> bool:
+    """Return whether an error passed through code of a package."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(frame.f_globals.get("__name__", "").split(".")[0] == package for frame in frames)

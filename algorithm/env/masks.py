@@ -178,6 +178,7 @@ def _choices(counts: Array, raw: RawMask, name: str) -> Iterator[Bool]:
 
 
 def _binary(space: gym.spaces.MultiBinary, raw: RawMask, name: str) -> Bool:
+    """Return the flat mask of a MultiBinary: for each element, whether 0 and 1 are allowed."""
     values = _array(raw, name)
     if values.shape != space.shape or not np.isin(values, (0, 1, 2)).all():
         raise SpaceMismatchError(f"{name} is not an array of 0, 1 and 2 of shape {space.shape}")
@@ -185,6 +186,7 @@ def _binary(space: gym.spaces.MultiBinary, raw: RawMask, name: str) -> Bool:
 
 
 def _array(raw: RawMask, name: str) -> Array:
+    """Return a mask as an array. Raises SpaceMismatchError."""
     try:
         return np.asarray(raw)
     except ValueError as error:

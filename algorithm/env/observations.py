@@ -207,6 +207,7 @@ def _range(space: Space, *sides: int) -> Range | None:
 
 
 def _choice_dtype(largest: int) -> str:
+    """Return the smallest dtype for choices, by their largest number."""
     if largest <= 256:
         return "uint8"
     return "int16" if largest <= 32768 else "int32"

@@ -131,6 +131,7 @@ def flags_of(value: ArrayLike, n: int, what: str) -> Bool:
 
 
 def _is_flag(infos: Mapping[Any, Batched], key: Any) -> bool:  # noqa: ANN401 - a mapping may have any keys
+    """Return whether a key of infos marks which environments have another key."""
     return isinstance(key, str) and key.startswith("_") and key[1:] in infos
 
 
@@ -201,6 +202,7 @@ class EpisodeInfos:
                     self._put(k, *_numbers(source[key], there, f"infos[{key!r}]"))
 
     def _put(self, k: int, rows: Bool | np.bool_, numbers: Double | np.float64) -> None:
+        """Store numbers of key k for some rows; add them up if the key is summed."""
         before = self.values[:, k]
         if self.keys[k].startswith(_SUMMED):
             numbers = np.where(np.isnan(before), numbers, before + numbers)

@@ -199,6 +199,7 @@ def wrap_vector_env(make: Callable[[], Any], request: EnvRequest) -> GymVectorEn
 
 
 def _is_recipe(maker: object) -> TypeIs[type[GymRecipe]]:
+    """Return whether a maker is a class of recipes."""
     return isinstance(maker, type) and issubclass(maker, GymRecipe)
 
 

@@ -136,6 +136,7 @@ def unsupported_error(leaf: Leaf, kind: str, env: str) -> EnvError:
 
 
 def _walk(space: Space, path: tuple[Any, ...]) -> Iterator[Leaf]:
+    """Yield the leaves of a space at ``path``, in order."""
     if is_leaf(space):
         yield Leaf("/".join(map(str, path)), path, space)
     for key, part in branches_of(space):

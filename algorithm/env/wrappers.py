@@ -121,6 +121,7 @@ def _module(name: str, source: str) -> ModuleType:
 
 
 def _is_wrapper(value: object) -> TypeGuard[type[gym.Wrapper]]:
+    """Return whether a value is a class of wrappers."""
     return isinstance(value, type) and issubclass(value, gym.Wrapper)
 
 
@@ -152,6 +153,7 @@ class MasksInInfos(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, info if terminated else self._with_mask(info)
 
     def _with_mask(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Return the info with the mask of the method, unless it has one."""
         return info if MASK in info else {**info, MASK: self.env.get_wrapper_attr(MASKS_METHOD)()}
 
 

@@ -123,11 +123,13 @@ class LanesVecEnv(VecEnv):
             raise self._error(f"failed in {call}", why=described(error), fix=fix) from error
 
     def _space_error(self, why: str) -> EnvError:
+        """Return the error for output that does not fit the spaces."""
         return self._error(
             "returned what its spaces do not allow", why=why, fix="report it to the environment's authors"
         )
 
     def _error(self, what: str, *, why: str, fix: str) -> EnvError:
+        """Return an EnvError about the simulator, with its class and step."""
         where = f"{self._class} of {self._n} environments, index unknown, step {self._step}"
         return EnvError(f"{self._name} {what}", where=where, why=why, fix=fix)
 

@@ -72,6 +72,7 @@ class _TorchEnv(TensorEnv):
         self._random.set_state(state["random"])
 
     def _restart(self, lanes: Tensor) -> None:
+        """Begin new episodes in the lanes [N] that are true."""
         # All lanes draw in every step: their number would have to be waited for.
         draws = torch.rand(self._state.shape, generator=self._random, device=self.device) * 2 - 1
         self._state = torch.where(lanes[:, None], self._begin(draws), self._state)

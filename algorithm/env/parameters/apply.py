@@ -172,6 +172,7 @@ class _Setter:
             raise self._refusal("has no effect", f"reset() sets it to {self.original} again")
 
     def _now(self) -> Any:  # noqa: ANN401 - what is there
+        """Return the present value at the path."""
         return reduce(_get, self.path, self.layer)
 
     def _refusal(self, what: str, why: str) -> UsageError:
@@ -215,14 +216,17 @@ def _find(env: gym.Env, name: str, path: str) -> _Setter:
 
 
 def _names(owner: Any) -> list[str]:  # noqa: ANN401 - any object
+    """Return the public attributes of an object."""
     return [name for name in dir(owner) if not name.startswith("_")]
 
 
 def _get(owner: Any, key: str | int) -> Any:  # noqa: ANN401 - any object
+    """Return an item or an attribute."""
     return owner[key] if isinstance(key, int) else getattr(owner, key)
 
 
 def _is_number(value: object) -> bool:
+    """Return whether a value is a single number."""
     return isinstance(value, int | float | np.number) or (isinstance(value, np.ndarray) and value.ndim == 0)
 
 

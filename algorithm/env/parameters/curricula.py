@@ -172,6 +172,7 @@ class Curricula:
         return measure > criteria.threshold
 
     def _names(self, parameter: str) -> list[str]:
+        """Return the names of a curriculum's lessons."""
         return [lesson.name for lesson in self._curricula[parameter]]
 
 

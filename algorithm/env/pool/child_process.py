@@ -141,6 +141,7 @@ class ChildProcess:
         return False
 
     def _received(self) -> object:
+        """Receive a message. Raises WorkerLostError if the process has ended."""
         try:
             return self._connection.recv()
         except (EOFError, OSError):
@@ -158,6 +159,7 @@ class ChildProcess:
         return ended
 
     def _died(self) -> WorkerLostError:
+        """Return the error for a process that has ended, and kill its group."""
         self._process.join(_STACK_TIMEOUT)  # the pipe closes first
         why = ending(self._process.exitcode)
         self._kill()
@@ -177,6 +179,7 @@ class ChildProcess:
         )
 
     def _kill(self) -> None:
+        """Kill the process and its group."""
         self._process.kill()
         self._process.join()
         kill_group(self.pid)

@@ -249,6 +249,7 @@ class EnvPool(VecEnv):
         return failures
 
     def _plan_episode(self, i: int, episode: int) -> None:
+        """Set number, seed and parameters of the next episode of sub-environment i."""
         self._episode[i] = episode - 1
         seed = self._buffers.seed[i] = self._seed_of(i, episode)
         self._buffers.parameters[i] = self._parameters.draw(seed)
@@ -274,6 +275,7 @@ class EnvPool(VecEnv):
         return f"{place}, {step}{also}"
 
     def _place(self, i: int, episode: int) -> str:
+        """Return environment, episode and seed, for a message."""
         return f"environment {i}, episode {episode}, seed {self._seed_of(i, episode)}"
 
     def _observation(self, obs: Mapping[str, Array], mask: Bool) -> Observation:

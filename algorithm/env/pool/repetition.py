@@ -192,4 +192,5 @@ def find_differences(state: State, buffers: StepBuffers, action_mask: Bool) -> d
 
 
 def _differ(value: Array, other: Array) -> bool:
+    """Return whether two arrays differ in any bit."""
     return value.tobytes() != other.tobytes()

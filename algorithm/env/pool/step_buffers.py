@@ -150,5 +150,6 @@ def _columns(spec: AgentSpec, n: int, parameters: int, infos: int) -> list[_Colu
 
 
 def _padded(shape: tuple[int, ...], dtype: str) -> int:
+    """Return the bytes of an array, rounded up so that the next one is aligned."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -80,12 +80,14 @@ def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, ou
 
 
 def _execute(group: EnvGroup, buffers: SharedStepBuffers, command: str, argument: Any) -> list[GroupFailure]:  # noqa: ANN401
+    """Execute a command of the parent; return its failures."""
     if command == "step":
         return group.step(buffers)
     return group.reset(buffers, argument) if command == "reset" else group.repeat(buffers, argument)
 
 
 def _as_user_error(error: Exception) -> UserError:
+    """Return the error of a failed construction as a UserError."""
     if isinstance(error, UserError):
         return error
     return EnvError("the environment could not be made", why=described(error))
