@@ -25,6 +25,7 @@ def _on_as_before(read: Callable[[AnyConfig], float]) -> Callable[[AnyConfig, An
     """Return the resume rule of a strength: free, unless it turns on or off the training of networks."""
 
     def rule(old: AnyConfig, new: AnyConfig) -> str:
+        """Return the effect of another strength on a resumed run."""
         return "free" if (read(old) > 0) == (read(new) > 0) else _UNTRAINED
 
     return rule
