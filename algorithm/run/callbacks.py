@@ -255,10 +255,12 @@ def _checked(callback: object, name: str = "") -> Callback:
 
 
 def _unusable(name: str, why: str, fix: str) -> UsageError:
+    """Return the error for a callback that cannot be used."""
     return UsageError(f"the callback {name!r} cannot be used", where=_KEY, why=why, fix=fix)
 
 
 def _place(error: BaseException) -> str:
+    """Return file and line where an error was raised; empty without a traceback."""
     frames = extract_tb(error.__traceback__)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 

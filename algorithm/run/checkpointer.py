@@ -144,6 +144,7 @@ def kept_replays(agents: Mapping[str, Agent], chosen: Replays) -> Replays:
 
 
 def _cost(cost: SaveCost) -> str:
+    """Return size and duration of a checkpoint as text."""
     replay = f", {format_bytes(cost.replay_bytes)} of them replay" if cost.replay_bytes else ""
     return f"{format_bytes(cost.bytes_written)}{replay}, {cost.seconds:.2f} s"
 

@@ -242,6 +242,7 @@ def _merged(
 
 
 def _shape(tensors: Mapping[str, Tensor], name: str) -> str:
+    """Return the shape of a tensor as text, ``none`` for a missing one."""
     return str(list(tensors[name].shape)) if name in tensors else "none"
 
 

@@ -199,12 +199,14 @@ class Reporter:
 
 
 def _shown(step: int, performance: Performance, behaviour: str = DEFAULT_BEHAVIOUR) -> Evaluation:
+    """Return a performance in the form that the console shows."""
     interval = performance.interval
     n = len(performance.returns)
     return Evaluation(step, interval.mean, interval.half_width, n, behaviour, performance.infos)
 
 
 def _shown_overall(outcome: EvaluationOutcome | None) -> Evaluation | None:
+    """Return the performance of all behaviours in the form that the console shows; None for None."""
     return _shown(outcome.step, outcome.overall) if outcome else None
 
 
@@ -227,6 +229,7 @@ def _episode_metrics(episodes: list[Episode]) -> dict[str, float]:
 
 
 def _refuse_non_finite(values: Mapping[str, float], step: int) -> None:
+    """Raise NumericalError if a loss is not finite."""
     bad = [f"{k} = {v}" for k, v in values.items() if k.startswith("loss/") and not math.isfinite(v)]
     if bad:
         raise diverged(", ".join(bad), step)

@@ -219,6 +219,7 @@ def misfit_errors(folder: Path) -> Iterator[None]:
 
 
 def _part(behaviour: str) -> str:
+    """Return the name of a behaviour's state, which has no slash."""
     return behaviour_level(behaviour) or DEFAULT_BEHAVIOUR
 
 

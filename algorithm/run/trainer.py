@@ -207,6 +207,7 @@ class Trainer:
             )
 
     def _ends(self) -> Ends:
+        """Return the limits that the training has reached."""
         return self._counters.ends(self._config.base_config, self._evaluations)
 
     def _step(self) -> None:
@@ -232,6 +233,7 @@ class Trainer:
         self._callbacks.call("on_step")
 
     def _learn(self, name: str, agent: Agent) -> None:
+        """Make the updates that an agent owes."""
         steps = self._training.collector.behaviour_steps[name]
         agent.learn(steps, self._watch, run_step=self._counters.step)
 
@@ -274,5 +276,6 @@ class Trainer:
         self._save_if_best()
 
     def _save_if_best(self) -> None:
+        """Save the networks if the last evaluation is the best so far."""
         assert self._counters.last_eval is not None, "there was an evaluation"
         self._saver.save_best(self._counters.last_eval.mean)

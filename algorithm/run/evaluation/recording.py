@@ -198,6 +198,7 @@ class FilePerBehaviour:
 
 
 def _named(path: Path, behaviour: str) -> Path:
+    """Return the path of a behaviour's file."""
     return path.with_name(f"{path.stem}.{behaviour}{path.suffix}")
 
 

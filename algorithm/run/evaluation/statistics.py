@@ -34,6 +34,7 @@ class Interval:
 
 
 def _short(value: float) -> str:
+    """Format a number with one decimal, or an exponent if it is huge."""
     return f"{value:.1f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 

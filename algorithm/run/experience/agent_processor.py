@@ -101,6 +101,7 @@ class AgentProcessor(LiveAgents):
         return recorded
 
     def _episode(self, i: int) -> Episode:
+        """Return the finished episode of the agent in row i."""
         return Episode(self.name, int(self.ids[i]), float(self.total[i]), int(self.step[i]))
 
     def _changes(self, result: StepResult) -> bool:

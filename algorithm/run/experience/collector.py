@@ -211,6 +211,7 @@ class LocalCollector:
         }
 
     def _on_bad_number(self, bad: BadNumber) -> None:
+        """Treat a number that is not finite, with the facts of its episode."""
         episode = self._env.episode_of(bad.agent, begins=not bad.step)
         self._on_non_finite.handle(replace(bad, episode=episode, taken=self.steps))
 
@@ -233,6 +234,7 @@ class LocalCollector:
 
 
 def _lost_line(environments: list[int], reason: str) -> str:
+    """Return the line on environments whose open episodes cannot continue."""
     which = ", ".join(map(str, environments))
     if len(environments) == 1:
         return f"environment {which}: {reason}; its open episode ends as truncated"

@@ -137,6 +137,7 @@ class EnvGoals(GoalTask):
 
     @staticmethod
     def _alike(ask: Callable[[Array, Array], Array], pairs: tuple[Array, Array], each: Array) -> bool:
+        """Return whether one call for all pairs returns the same as single calls."""
         try:
             return bool(np.allclose(ask(*pairs), each, rtol=_SAME, atol=_SAME))
         except (NoHindsightError, EnvError):
@@ -237,6 +238,7 @@ def _task(
 
 
 def _close(env: gym.Env[Any, Any]) -> None:
+    """Close an environment, whatever it raises."""
     with suppress(Exception), exits_as_errors():  # nothing was kept in it
         env.close()
 

@@ -214,10 +214,12 @@ def _trouble(values: Mapping[str, Array], *, of_policy: bool = False) -> Sequenc
 
 
 def _named(seen: Observation) -> dict[str, Array]:
+    """Return the arrays of an observation, by their names in messages."""
     return {f"observation {name!r}": value for name, value in seen.obs.items()}
 
 
 def _rows(trouble: Iterable[_Trouble], no_rows: Bool) -> Bool:
+    """Return which rows [N] have a number that is not finite, in any array."""
     bad = no_rows.copy()
     for array in trouble:
         bad |= array.rows
