@@ -86,10 +86,12 @@ def _scores(result: Any) -> Iterator[str]:  # noqa: ANN401 - what a file holds
 
 
 def _text(file: Path) -> str:
+    """Return the content of a file; invalid bytes are replaced."""
     return read_bytes(file).decode("utf-8", "replace")
 
 
 def _page(title: str, rows: Sequence[tuple[str, str]], width: int) -> str:
+    """Format a table with a title, folded to a width."""
     longest = max((len(name) for name, _ in rows), default=0)
     room, below = max(width - longest - 4, 10), "\n" + " " * (longest + 4)
     folded = [(name, below.join(wrap(text, room))) for name, text in rows]

@@ -239,6 +239,7 @@ def _acquire(path: Path) -> BaseFileLock:
 
 
 def _read(path: Path) -> str | None:
+    """Return the content of ``run.lock``; None if it is missing."""
     with contextlib.suppress(FileNotFoundError):
         return read_bytes(path, _LONGEST).decode("utf-8", "replace")
     return None

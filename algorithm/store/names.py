@@ -190,6 +190,7 @@ def shown(path: Path) -> str:
 
 
 def _is_usual(models: Path) -> bool:
+    """Return whether a folder of runs is the default one."""
     return models.absolute() == MODELS.absolute()
 
 

@@ -194,6 +194,7 @@ def _plain(stem: str, named: Mapping[str, Tensor | Array]) -> dict[str, Tensor]:
 
 
 def _header(trained: Collection[str] | None) -> dict[str, str] | None:
+    """Return the header of a file of tensors: the trained ones; None if that is unknown."""
     return None if trained is None else {TRAINED: json.dumps(sorted(trained))}
 
 

@@ -114,6 +114,7 @@ def set_aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _explained(what: str, path: Path) -> Iterator[None]:
+    """Convert an OSError of the block to a StorageError. what: failed action, for the message."""
     try:
         yield
     except OSError as error:

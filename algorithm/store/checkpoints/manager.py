@@ -140,6 +140,7 @@ class CheckpointManager:
         self._remove_segments()
 
     def _first_behind_milestones(self, steps: list[int]) -> set[int]:
+        """Return, for each milestone, the first step at or after it."""
         behind = ([step for step in steps if step >= milestone] for milestone in self._milestones)
         return {later[0] for later in behind if later}
 
@@ -192,6 +193,7 @@ class CheckpointManager:
             )
 
     def _try(self, act: Callable[[Path], None], path: Path) -> None:
+        """Call a function for a path; a failure is a warning."""
         try:
             act(path)
         except StorageError as error:
@@ -272,6 +274,7 @@ def _wrong(error: StorageError) -> str:
 
 
 def _listed(steps: list[int]) -> str:
+    """Return steps as text."""
     return ", ".join(map(str, steps))
 
 

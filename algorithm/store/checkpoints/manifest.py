@@ -192,6 +192,7 @@ def is_damage(error: StorageError) -> bool:
 
 
 def _entries(manifest: Path, value: Mapping[str, Any]) -> dict[str, Entry]:
+    """Parse name -> entry. Raises DamagedError for a name that leads out of the folder."""
     for name in map(PurePosixPath, value):
         if not name.parts or ".." in name.parts or name.is_absolute():
             raise damaged(manifest, f"it points outside of the folder, to {name}")
@@ -199,4 +200,5 @@ def _entries(manifest: Path, value: Mapping[str, Any]) -> dict[str, Entry]:
 
 
 def _listed(entries: Mapping[str, Entry]) -> dict[str, object]:
+    """Return name -> entry as JSON."""
     return {name: entry.listed for name, entry in entries.items()}

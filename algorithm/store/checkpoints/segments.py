@@ -165,6 +165,7 @@ def try_to_remove(file: Path) -> bool:
 
 
 def _records(replays: Path, parts: list[SegmentFile], dtype: np.dtype[Any]) -> Iterator[Records]:
+    """Yield the records of all segments in order, in chunks."""
     for part in parts:
         name, entry = part.file.relative_to(replays).as_posix(), Entry(part.nbytes, part.sha256)
         yield from read_array(replays, name, entry, dtype, (part.rows,)).chunks
@@ -191,6 +192,7 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def _bytes_of(content: ArrayChunks) -> Iterator[bytes | memoryview]:
+    """Yield the content of a ``.npy`` file: header, then chunks."""
     yield _header(content.dtype, content.shape)
     for chunk in content.chunks:
         yield memoryview(np.ascontiguousarray(chunk).reshape(-1).view(np.uint8))  # type: ignore[arg-type]

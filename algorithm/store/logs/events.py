@@ -100,14 +100,17 @@ def _record(step: int, content: bytes) -> bytes:
 
 
 def _bytes(field: int, content: bytes) -> bytes:
+    """Encode a field of protobuf with bytes."""
     return _key(field, _BYTES) + _varint(len(content)) + content
 
 
 def _number(field: int, value: int) -> bytes:
+    """Encode a field of protobuf with a whole number."""
     return _key(field, 0) + _varint(value)
 
 
 def _key(field: int, wire: int) -> bytes:
+    """Encode number and wire type of a field of protobuf."""
     return _varint(field << 3 | wire)
 
 

@@ -168,6 +168,7 @@ class MetricsLogger:
 
     @property
     def _files(self) -> list[RecordFile]:
+        """All files with rows."""
         return [self._rows, *self._events.values()]
 
     def _commit(self) -> None:
@@ -197,6 +198,7 @@ class MetricsLogger:
             self._table_step = self._closed_step
 
     def _events_of(self, folder: Path) -> RecordFile:
+        """Return the event file for a folder, a new one at first."""
         if folder not in self._events:
             self._events[folder] = event_file(folder, self._purge)
         return self._events[folder]
@@ -285,4 +287,5 @@ class Rate:
 
 
 def _column(behaviour: str, name: str) -> str:
+    """Return the name of a metric's column; that of a named behaviour has its name in front."""
     return name if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}/{name}"
