@@ -40,7 +40,7 @@ class Group:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """All built-in names."""
+        """All built-in names, also those that ``key`` does not take."""
         return (*self.built_in, *self.instead)
 
 
