@@ -173,6 +173,6 @@ class SpreadNoise:
         return TanhNormal(part.mean, 0.5 * lib.log(variance))
 
     def mix(self, probs: Tensor, uniform: Callable[[], Tensor]) -> Tensor:
-        """Return the mixture with the uniform distribution."""
+        """Return the mixture (1 − ν) π + ν/n with the uniform distribution, [N, ΣN]."""
         mixed: Tensor = library.of(probs).lerp(probs, uniform(), self._of(probs))
         return mixed

@@ -126,7 +126,7 @@ class Categorical:
         return onehot, lib.log(taken).sum(-1)
 
     def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
-        """Return the probabilities of the allowed choices."""
+        """Return the distribution over the allowed choices at P positions; mean_q is not used."""
         log_probs, probs = ops.branch_log_probs(logits_of(policy), mask, self.branches)
         return DiscretePolicy(probs=probs, log_probs=log_probs, mask=mask)
 

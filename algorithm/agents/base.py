@@ -138,7 +138,7 @@ class Agent(ABC):
 
     @property
     def updates(self) -> int:
-        """Gradient updates so far."""
+        """Number of gradient updates so far, those of all resumed parts of the run included."""
         return self.learner.updates
 
     @property
@@ -170,7 +170,7 @@ class Agent(ABC):
         self._masked = self._masked or not new.acted_on(new.action_mask, new.next_action_mask).all()
 
     def close(self, stream: int) -> None:
-        """End an agent's unfinished episode as truncated."""
+        """End the open episode of a stream, as truncated."""
         if self.replay is not None:
             self.replay.close(stream)
         self.learner.close(stream)

@@ -123,7 +123,7 @@ class DivergenceMonitor:
         )
 
     def state(self) -> State:
-        """Return all counts."""
+        """Return the counts of skipped and good updates and of roll backs."""
         return State(
             meta={
                 "skipped": self.skipped,

@@ -84,7 +84,7 @@ class Recorder(Protocol):
         """Store transitions: a step of all environments, or several from a remote actor."""
 
     def close(self, stream: int) -> None:
-        """End the agent's unfinished episode as truncated."""
+        """End the open episode of an agent, ``stream``, as truncated."""
 
 
 class Collector(Protocol):
@@ -96,7 +96,7 @@ class Collector(Protocol):
 
     @property
     def behaviour_steps(self) -> Mapping[str, int]:
-        """Behaviour -> its agents' share of ``steps``."""
+        """Name of a behaviour -> number of its agents' transitions, of ``steps`` in all."""
 
     @property
     def agents(self) -> frozenset[tuple[str, int]]:

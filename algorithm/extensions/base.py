@@ -130,7 +130,7 @@ class Context:
 
 
 class _Detached:
-    """States without gradient."""
+    """View of a batch's states whose tensors have no gradient."""
 
     def __init__(self, states: States) -> None:
         self._states = states

@@ -43,7 +43,7 @@ class Field(NamedTuple):
 
 
 class Column(NamedTuple):
-    """Width and dtype of one matrix."""
+    """Columns of a row in one matrix of the replay: their number and dtype."""
 
     width: int
     dtype: str

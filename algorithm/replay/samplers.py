@@ -69,7 +69,7 @@ class Sampler:
 
     @property
     def nbytes(self) -> int:
-        """Bytes reserved."""
+        """Bytes that the sampler has reserved."""
         return 0
 
     def state(self) -> SamplerState:
@@ -225,7 +225,7 @@ class FifoSampler(Sampler):
 
     @override
     def add(self, ids: Int, heads: Int, td: Float | None) -> None:
-        """Add new transitions to the young ones."""
+        """Add new transitions to the young ones, whose following steps may still be missing."""
         self._young.append(ids)
         if len(self._young) >= MAX_YOUNG:
             self._update_ready()
@@ -253,7 +253,7 @@ class FifoSampler(Sampler):
 
     @override
     def state(self) -> SamplerState:
-        """Return the stored ids, in order."""
+        """Return the ids of transitions that have not been drawn, ascending."""
         self._update_ready()
         return {"waiting": ArrayChunks.of(np.sort(np.concatenate([self._ready, *self._young])))}, {}
 

@@ -45,7 +45,7 @@ class SavedReplay:
 
     @property
     def capacity(self) -> int:
-        """Number of rows in the full ring."""
+        """Number of rows that the ring can hold."""
         return self._storage.capacity
 
     @property

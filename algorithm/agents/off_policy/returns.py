@@ -122,7 +122,7 @@ class NStep(Return):
         next_bonus: Tensor,
         steps: Tensor,
     ) -> Tensor:
-        """Return :func:`algorithm.ops.returns.soft_n_step`."""
+        """Return y [B, T] of :func:`algorithm.ops.returns.soft_n_step`."""
         return soft_n_step(reward, terminated, steps, next_value, next_bonus, gamma=self.gamma)
 
     @override
@@ -178,7 +178,7 @@ class VTrace(Return):
         next_bonus: Tensor,
         steps: Tensor,
     ) -> Tensor:
-        """Return :func:`algorithm.ops.returns.soft_vtrace`."""
+        """Return y [B, T] of :func:`algorithm.ops.returns.soft_vtrace`; steps: the ratios."""
         return soft_vtrace(
             reward,
             terminated,

@@ -32,7 +32,7 @@ from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, Sampler, 
 
 
 def prioritised(keys: OffPolicyConfig) -> bool:
-    """Return whether windows are drawn by priority."""
+    """Return whether windows are drawn by priority: ``use_priority``, with a replay buffer."""
     return keys.use_priority and keys.use_replay_buffer
 
 

@@ -154,7 +154,7 @@ class QuantileValues(Values):
 
     @override
     def point(self, out: Tensor) -> Tensor:
-        """Return the mean of the quantiles."""
+        """Return the means of the quantiles, [..., P, N]."""
         return _by_value(out, self.per_value).mean(-1)
 
     @override
@@ -167,7 +167,7 @@ class QuantileValues(Values):
 
     @override
     def mean(self, taken: Tensor) -> Tensor:
-        """Return the mean of the quantiles."""
+        """Return the means of the quantiles, [E, B, T]."""
         return taken.mean(-3)
 
     @override
@@ -184,7 +184,7 @@ class QuantileValues(Values):
 
     @override
     def metrics(self, taken: Tensor, target: CriticTarget) -> dict[str, Tensor]:
-        """Return the spread of the quantiles."""
+        """Return the standard deviation of the quantiles, in units of reward."""
         return {"value/spread": taken.std(-3, correction=0) / target.unit}
 
 
@@ -218,7 +218,7 @@ class CategoricalValues(Values):
 
     @override
     def point(self, out: Tensor) -> Tensor:
-        """Return the means of the histograms."""
+        """Return the means of the histograms, [..., P, N]."""
         return _by_value(out, self.per_value).softmax(-1) @ self._centres
 
     @override
@@ -231,7 +231,7 @@ class CategoricalValues(Values):
 
     @override
     def mean(self, taken: Tensor) -> Tensor:
-        """Return the mean of the histogram."""
+        """Return the means of the histograms, [E, B, T]."""
         return (taken.exp() * self._centres.view(-1, 1, 1)).sum(-3)
 
     @override

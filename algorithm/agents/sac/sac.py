@@ -39,7 +39,7 @@ class Temperature(nn.Module):
 
     @property
     def alpha(self) -> Tensor:
-        """exp(log α), a scalar without gradient."""
+        """The temperature α = exp(log α), a scalar without gradient."""
         return self.log_alpha.detach().exp()
 
     def loss(self, entropy: Tensor, target: float | Tensor, share: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class SacObjective(Objective):
         return {"policy": total(policy), "alpha": total(temperature)} if policy else {}
 
     def _discrete_loss(self, choice: DiscretePolicy, q: Tensor) -> Tensor:
-        """Return :func:`algorithm.ops.discrete.discrete_policy_loss` [P] (arXiv 1910.07207, eq. 12)."""
+        """Return the loss [P] of the discrete part, eq. 12 of arXiv 1910.07207, a mean over branches."""
         assert self.discrete is not None
         alpha, branches = self.discrete.alpha, len(self._branches)
         return ops.discrete_policy_loss(choice.log_probs, choice.probs, q, alpha, branches)
@@ -125,11 +125,11 @@ class SacObjective(Objective):
         return self.discrete.loss(entropy, target, share)
 
     def _entropy(self, choice: DiscretePolicy) -> Tensor:
-        """Return mean_b H(π_b), [P]."""
+        """Return the entropy of the discrete part, mean_b H(π_b), [P]."""
         return ops.mean_entropy(choice.log_probs, choice.probs, len(self._branches))
 
     def _target_d(self, choice: DiscretePolicy) -> Tensor:
-        """Return the target of mean_b H(π_b), [P]."""
+        """Return the target entropy of the discrete part, a share of mean_b log n_b, [P]."""
         return self._config.target_d_alpha * ops.largest_entropy(choice.mask, self._branches)
 
     @override

@@ -17,7 +17,7 @@ GATE_BIAS = 2.0
 
 
 class Sum(nn.Module):
-    """Residual sum x + y."""
+    """Residual sum x + y, as a module in the place of :class:`Gate`."""
 
     @override
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class Layer(nn.Module):
 
     @override
     def forward(self, x: Tensor, mask: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Run both sublayers; shapes as in :meth:`SelfAttention.forward`."""
+        """Apply attention, then the dense layers; shapes as in :meth:`SelfAttention.forward`."""
         attended, kv = self.attention(self.norm_attention(x), mask, past)
         x = self.add_attention(x, attended)
         dense = self.dense_out(F.gelu(self.dense_in(self.norm_dense(x))))

@@ -80,7 +80,7 @@ class ModelRep(Rep):
     def forward(
         self, obs: Mapping[str, Tensor], prev_action: Tensor, carry: Tensor, valid: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Encode each token on its own."""
+        """Encode each token on its own: return states [B, T, out_size], and ``carry`` unchanged."""
         if self.only_vector is not None:
             return self.net(obs[self.only_vector]), carry
         parts = [self.vectors(obs)] if self.has_vectors else []
