@@ -143,8 +143,8 @@ class Gail(Extension):
         of_policy = self.inputs(ctx.batch, ctx.obs, ctx.learned)
         both = {name: torch.cat([expert[name], value]) for name, value in of_policy.items()}
         there, here = shown.valid[:, at], ctx.batch.valid[:, ctx.learned]
-        judged, *costs = self._judge(both, torch.cat([there, here]), *noise)
-        logits = judged.chunk(2)
+        both_logits, *costs = self._logits_and_costs(both, torch.cat([there, here]), *noise)
+        logits = both_logits.chunk(2)
         expert_loss, policy_loss = discriminator_loss(*logits)
         slope = gradient_penalty(self._logit, expert, of_policy, share)
 
@@ -164,7 +164,9 @@ class Gail(Extension):
         loss = mean(expert_loss, there) + mean(policy_loss, here) + self._penalty * penalty
         return {"gail": total([loss, *costs])}
 
-    def _judge(self, inputs: Mapping[str, Tensor], valid: Tensor, *noise: Tensor) -> tuple[Tensor, ...]:
+    def _logits_and_costs(
+        self, inputs: Mapping[str, Tensor], valid: Tensor, *noise: Tensor
+    ) -> tuple[Tensor, ...]:
         """Return the logits [P] of transitions, and further losses over the ``valid`` ones [B, T]."""
         return (self._logit(inputs),)
 
@@ -194,7 +196,9 @@ class Vail(Gail):
         return *drawn, noise.to(batch.reward.device)
 
     @override
-    def _judge(self, inputs: Mapping[str, Tensor], valid: Tensor, *noise: Tensor) -> tuple[Tensor, ...]:
+    def _logits_and_costs(
+        self, inputs: Mapping[str, Tensor], valid: Tensor, *noise: Tensor
+    ) -> tuple[Tensor, ...]:
         network = cast(BottleneckDiscriminator, self.own[0])
         mean, log_std = network.code(*_parts(inputs))
         logit = network.logit(mean + log_std.exp() * noise[0])

@@ -167,4 +167,4 @@ class OffPolicyConfig(RunConfig):
         shared=True,
     )
 
-    contradictions = rules.of_block
+    contradictions = rules.block_contradictions

@@ -23,7 +23,7 @@ def planned_updates(sac: AnyConfig, max_step: float) -> float:
     return float(each * (max_step if max_step >= 0 else math.inf))
 
 
-def of_block(sac: AnyConfig) -> Iterator[Contradiction]:
+def block_contradictions(sac: AnyConfig) -> Iterator[Contradiction]:
     """Yield the contradictions within ``sac_config``, such as V-trace without rho ≥ c (arXiv 1802.01561)."""
     low, high = sac.action_noise or (0.0, 0.0)
     yield from contradicting(
