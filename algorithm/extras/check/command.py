@@ -36,9 +36,10 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
     checks: Callable[[LoadedConfig, CheckLimits], Generator[CheckResult, None, None]] = (
         check_single if kind.gymnasium else extra("check_player" if kind.player else "check_lanes")
     )
-    cost = ("what a training costs", task_command(options, "--dry_run"))
-    costs = [cost] * bool(flag_or_argument("a command", ""))
-    commands = [*costs, ("train", flag_or_argument(task_command(options), f"asac.train({options.env!r})"))]
+    commands = [("what a training costs", task_command(options, "--dry_run"))] * bool(
+        flag_or_argument("typed", "")
+    )
+    commands += [("train", flag_or_argument(task_command(options), f"asac.train({options.env!r})"))]
     return _show(checks(loaded, limits or CheckLimits()), loaded, commands, quiet=options.quiet)
 
 
