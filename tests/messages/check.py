@@ -94,7 +94,7 @@ def printed(width: int | None, *, quiet: bool = False) -> str:
             findings=(error("it is \x1b[31mnan", why="it is", fix="fix it", trace="one\n  two"),),
         ),
     ]
-    printer = CheckPrinter(quiet=quiet, stream=stream, width=width)  # not entered: no progress line
+    printer = CheckPrinter(quiet=quiet, output=stream, width=width)  # not entered: no progress line
     printer.begin("Task-v0, config.yaml")
     for result in results:
         printer.show(result)

@@ -1,4 +1,4 @@
-"""The list of checks and their execution: ``python main.py ENV --check``.
+"""The list of checks, run in order by ``python main.py ENV --check``.
 
 A check is a function from a :class:`~algorithm.extras.check.context.CheckContext` to findings, and a line of
 :data:`CHECKS`.

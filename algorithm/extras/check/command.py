@@ -43,43 +43,45 @@ def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimi
     return _show(checks(loaded, limits or CheckLimits()), loaded, commands, quiet=options.quiet)
 
 
-def check_object(loaded: LoadedConfig, given: EnvSource, *, quiet: bool) -> int:
-    """Do the same for an environment that was handed in as an object."""
-    return _show(check_single(loaded, CheckLimits(), given.copies()), loaded, [], quiet=quiet)
+def check_object(loaded: LoadedConfig, source: EnvSource, *, quiet: bool) -> int:
+    """Show the findings about an environment that was handed in as an object; return the exit code."""
+    return _show(check_single(loaded, CheckLimits(), source.copies()), loaded, [], quiet=quiet)
 
 
 def _show(
     checks: Generator[CheckResult, None, None], loaded: LoadedConfig, commands: Rows, *, quiet: bool
 ) -> int:
-    """Show what is found; return the exit code. commands: to go on with where nothing is an error."""
-    began, found = time.monotonic(), list[Finding]()
+    """Show the findings; return the exit code. commands: printed at the end if no finding is an error."""
+    began, findings = time.monotonic(), list[Finding]()
     source = loaded.source if loaded.file is None else f"{loaded.env_label}/{loaded.source}"
     with CheckPrinter(quiet=quiet) as printer, closing(checks) as results:
         printer.begin(f"{loaded.config.base_config.env_name}, {source}")
         for checked in results:
             printer.show(checked)
-            found += checked.findings
-    counts = [(sum(one.level is level for one in found), level.word) for level in list(Level)[:0:-1]]
+            findings += checked.findings
+    counts = [
+        (sum(finding.level is level for finding in findings), level.word) for level in list(Level)[:0:-1]
+    ]
     numbers = ", ".join(counted(count, word) if count else f"no {word}s" for count, word in counts)
     rows = [("found", f"{numbers}, in {time.monotonic() - began:.1f} s")]
-    codes = [one.code for one in found if one.level is Level.ERROR]
+    codes = [finding.code for finding in findings if finding.level is Level.ERROR]
     if codes:
         rows.append(("to do", "fix the errors and check again"))
-    doubtful = any(one.level >= Level.WARNING for one in found)
+    doubtful = any(finding.level >= Level.WARNING for finding in findings)
     with open_console(quiet=quiet) as console:
         console.finish(rows, [] if codes else commands, doubtful=doubtful)
     return codes[0] if codes else 0
 
 
 def check_single(
-    loaded: LoadedConfig, limits: CheckLimits, given: EnvSource | None = None
+    loaded: LoadedConfig, limits: CheckLimits, source: EnvSource | None = None
 ) -> Generator[CheckResult, None, None]:
-    """Yield what is found in an environment with one agent, made as for a training.
+    """Yield the findings about an environment with one agent, made as for a training.
 
-    given: what it is had from instead of its name
+    source: makes the environment, instead of its name
     """
     base = loaded.config.base_config
-    recipe = find_recipe(replace(env_request(loaded, "train", source=given), parameters=ParameterSource()))
+    recipe = find_recipe(replace(env_request(loaded, "train", source=source), parameters=ParameterSource()))
     config = CheckConfig(
         seed=loaded.seed,
         options=recipe.options,
@@ -96,13 +98,13 @@ def check_single(
 
 
 def _learning_keys(loaded: LoadedConfig, spec: AgentSpec) -> LearningKeys:
-    """Return the keys that a training of these spaces would have; broken networks count as none."""
+    """Return the learner's keys that a training of these spaces would have; a broken ``nn.py`` is ignored."""
 
-    def own(config: Config) -> set[str]:
-        with suppress(ModelError):  # no fault of the environment; a training will tell
+    def network_classes(config: Config) -> set[str]:
+        with suppress(ModelError):  # no fault of the environment; a training reports it
             return own_classes(config, loaded.env_dir)
         return set()
 
-    fitted = for_spaces(loaded, {DEFAULT_BEHAVIOUR: spec}, own)
+    fitted = for_spaces(loaded, {DEFAULT_BEHAVIOUR: spec}, network_classes)
     run = fitted.for_behaviour(DEFAULT_BEHAVIOUR).run
     return LearningKeys(use_normalization=run.use_normalization, reward_scaling=run.reward_scaling)

@@ -43,7 +43,7 @@ class CheckLimits:
     steps:   of the random episodes for statistics
     compared: steps of episodes that are played twice
     episodes: for the memory check
-    seconds: of the same; each other experiment gets a quarter
+    seconds: of the random episodes; each other experiment gets a quarter
     total:   seconds after which no further instance is built, for slow environments
     """
 
@@ -55,14 +55,14 @@ class CheckLimits:
 
 
 class LearningKeys(NamedTuple):
-    """Keys of the learner that decide which sizes of numbers it bears; see ``sac_config``."""
+    """Keys of the learner that decide how large numbers may be; see ``sac_config``."""
 
     use_normalization: bool = False
     reward_scaling: bool | Literal["auto"] = False
 
 
-def raw(spec: AgentSpec) -> LearningKeys:
-    """Return keys that leave all numbers as they are; sent to the process of the checks."""
+def default_keys(spec: AgentSpec) -> LearningKeys:
+    """Return keys that scale nothing, for any spaces. A function, so that it can be pickled."""
     return LearningKeys()
 
 
@@ -74,7 +74,7 @@ class CheckConfig:
     options:      passed to every reset
     parameters:   of each episode
     n_envs, workers, length_limit: ``base_config.n_envs``, ``workers`` and ``max_step_each_iter``
-    learning:     (spaces) -> keys of the learner, above the section by these spaces
+    learning:     (spaces) -> keys of the learner; presets may depend on the spaces
     reward_scale: ``base_config.reward_scale``
     timeout:      seconds after which a call counts as hanging, -1 never
     vector_class: a training uses the environment's own vector class
@@ -86,7 +86,7 @@ class CheckConfig:
     n_envs: int = 1
     workers: int = 0
     length_limit: int = -1
-    learning: Callable[[AgentSpec], LearningKeys] = raw
+    learning: Callable[[AgentSpec], LearningKeys] = default_keys
     reward_scale: float = 1.0
     timeout: float = -1
     vector_class: bool = False
@@ -109,14 +109,14 @@ class CheckStep(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """The environment itself ended the episode."""
+        """Whether the environment itself ended the episode."""
         return self.terminated or self.truncated
 
 
 class EnvInstance:
     """One instance of the environment. A call that fails raises FindingError with all details.
 
-    bare: the same without the adapter
+    bare: the environment in its wrappers, without our adapter
     seconds, calls: time and number of calls of "reset" and "step"
     """
 
@@ -131,19 +131,19 @@ class EnvInstance:
     def reset(self, seed: int) -> CheckStep:
         """Start the episode of ``seed``."""
         self._seed, self._step = seed, 0
-        return self._call("reset", lambda: self._checked(self.env.reset(seed)))
+        return self._call("reset", lambda: self._check_step(self.env.reset(seed)))
 
     def step(self, flat: Float) -> CheckStep:
         """Take a flat action [A]."""
         self._step += 1
-        return self._call("step", lambda: self._checked(*self.env.step(flat)), flat)
+        return self._call("step", lambda: self._check_step(*self.env.step(flat)), flat)
 
     @property
     def place(self) -> str:
         """Current seed and step, for messages."""
         return f"seed {self._seed}, step {self._step}"
 
-    def _checked(self, seen: TimeStep, *outcome: Any) -> CheckStep:  # noqa: ANN401 - of a step: reward and ends
+    def _check_step(self, seen: TimeStep, *outcome: Any) -> CheckStep:  # noqa: ANN401 - reward and ends of a step
         for name, shape, _ in self.spec.obs.items():
             check_shape(name, np.shape(seen.obs[name]), shape)
         mask = self.spec.action.all_allowed() if seen.action_mask is None else seen.action_mask
@@ -155,7 +155,7 @@ class EnvInstance:
         try:
             result = run()
         except SpaceMismatchError as failure:
-            raise FindingError(not_fitting(where, failure)) from failure
+            raise FindingError(spaces_mismatch(where, failure)) from failure
         except UsageError as refused:  # of parameters that it does not have
             raise FindingError(refusal(refused)) from refused
         except Exception as failure:
@@ -170,7 +170,7 @@ Choose = Callable[[ActionSpec, np.random.Generator, Bool], Float]
 
 
 def random_policy(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
-    """Act randomly, as in the warm-up."""
+    """Return a random action [A] that the mask [1, ΣN] allows, as in the warm-up."""
     action, _, _ = spec.random(rng, mask)
     flat: Float = action[0]
     return flat
@@ -184,7 +184,7 @@ def play(
     episode: int = 0,
     limit: int = -1,
 ) -> Iterator[CheckStep]:
-    """Play episodes without an end, from number ``episode`` on, each of at most ``limit`` steps."""
+    """Yield steps of episodes without end, from number ``episode`` on, each of at most ``limit`` steps."""
     rng = np.random.default_rng(episode)
     for number in count(episode):
         now = instance.reset(config.seed_of(number))
@@ -235,21 +235,21 @@ class CheckContext:
 
     @cached_property
     def learning(self) -> LearningKeys:
-        """Keys of the learner, once there was an instance. Raises FindingError if its spaces do not fit."""
-        assert self._spec is not None, "its spaces decide"
+        """Keys of the learner for the spaces of the last instance. Raises FindingError if they do not fit."""
+        assert self._spec is not None, "an instance comes first"
         try:
             return self.config.learning(self._spec)
         except UserError as refused:
             raise FindingError(refusal(refused)) from refused
 
     def deadline(self, share: float = 0.25) -> Callable[[], bool]:
-        """Return a function: whether ``share`` of the time is over, from now."""
+        """Return a function that returns whether ``share`` of the seconds has passed since now."""
         self._on_call()
         end = time.monotonic() + share * self.limits.seconds
         return lambda: time.monotonic() >= end
 
     def limited(self, items: Iterable[_T], share: float = 1.0) -> Iterator[_T]:
-        """Yield items until ``share`` of the compared steps, or of their time, is over."""
+        """Yield items until ``share`` of the number of compared steps, or of their time, is used up."""
         late = self.deadline(0.25 * share)
         for done, item in enumerate(items):
             yield item
@@ -257,11 +257,11 @@ class CheckContext:
                 return
 
     def cached(self, measure: Callable[[CheckContext], _T]) -> _T:
-        """Return ``measure(self)``, computed once."""
+        """Return ``measure(self)``, computed at the first call only."""
         if measure not in self._cache:
             self._cache[measure] = measure(self)
-        found: _T = self._cache[measure]
-        return found
+        measured: _T = self._cache[measure]
+        return measured
 
     def _make_instance(self) -> EnvInstance:
         if time.monotonic() > self._end:
@@ -284,7 +284,7 @@ class CheckContext:
         return instance
 
 
-def not_fitting(where: str, failure: SpaceMismatchError) -> Finding:
+def spaces_mismatch(where: str, failure: SpaceMismatchError) -> Finding:
     """Return the finding of an output that the adapter refuses."""
     return error(
         "the environment returns values that do not fit its spaces",

@@ -20,29 +20,29 @@ from algorithm.extras.check.episode_stats import collect_stats
 from algorithm.extras.check.finding import Finding, FindingError, call_failed, error, note, ok, warning
 
 _STARTS = 5
-_OTHER = 7  # number of the episode that is played in between, or beside
+_OTHER = 7  # number of the episode that is played in between, or in another instance
 
 Digests = list[bytes]
 """A digest of all output of the reset and of each step."""
 
 
 def digests(steps: Iterable[CheckStep]) -> Digests:
-    """Digest everything an agent observes."""
+    """Return a digest of each step: observations, mask, reward and ends."""
     return [_digest(now) for now in steps]
 
 
-def first_difference(one: Digests, other: Digests) -> int | None:
-    """Return the first place (0 is the first reset) in which two lists differ; None for none."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+def first_difference(first: Digests, second: Digests) -> int | None:
+    """Return the first index at which two lists differ (0 is the first reset); None if none does."""
+    return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
 
 
 @dataclass(frozen=True)
 class Repeatability:
     """Comparison of the same episodes, played several times.
 
-    first:  of the first time
+    first:  digests of the first time
     steps:  number of steps and resets that were compared
-    places: where it was played again -> first place that differs, if any
+    places: where the episodes were played again -> first index that differs; empty if they repeat
     """
 
     first: Digests
@@ -67,11 +67,12 @@ def measure_repeatability(context: CheckContext) -> Repeatability:
 
 
 def check_repeatable(context: CheckContext) -> Iterator[Finding]:
-    """Check that episodes repeat, which an exact resume needs."""
-    found = context.cached(measure_repeatability)
-    if not found.places:
+    """Check that the same seeds and actions give the same episodes; an exact resume needs that."""
+    measured = context.cached(measure_repeatability)
+    if not measured.places:
         yield ok(
-            f"bit for bit over {found.steps} steps and resets, in new instances too: a resumed run is exact"
+            f"bit for bit over {measured.steps} steps and resets, "
+            "in new instances too: a resumed run is exact"
         )
         return
     if context.cached(collect_stats).wrappers:
@@ -79,7 +80,7 @@ def check_repeatable(context: CheckContext) -> Iterator[Finding]:
         return
     yield warning(
         "the same seed and actions give a different episode: a resumed run is not exact",
-        where="; ".join(f"{place} at {_moment(at)}" for place, at in found.places.items()),
+        where="; ".join(f"{place} at {_step_name(at)}" for place, at in measured.places.items()),
         why="a run cannot be repeated from its seed; when it is resumed, open episodes end as truncated",
         fix="draw every random number from self.np_random after super().reset(seed=seed), and set all state "
         "in reset",
@@ -92,14 +93,14 @@ def check_copies(context: CheckContext) -> Iterator[Finding]:
     if alone.places:
         yield ok("not compared: episodes do not repeat")
         return
-    with context.instance() as one, context.instance() as other:
-        in_turn = zip(play(one, context.config), play(other, context.config, episode=_OTHER), strict=False)
+    with context.instance() as first, context.instance() as second:
+        in_turn = zip(play(first, context.config), play(second, context.config, episode=_OTHER), strict=False)
         beside = digests(now for now, _ in context.limited(in_turn))
     at = first_difference(alone.first, beside)
     if at is not None:
         yield error(
             "two instances in one process influence each other",
-            where=f"an episode differs at {_moment(at)}, when another instance is stepped in turn",
+            where=f"an episode differs at {_step_name(at)}, when another instance is stepped in turn",
             why="each repeats its episodes when alone; training always has a second one for evaluations",
             fix="look for state that instances share: class attributes, modules, global random numbers; "
             "until then set base_config.workers to n_envs: one process each",
@@ -108,7 +109,7 @@ def check_copies(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_new_process(context: CheckContext) -> Iterator[Finding]:
-    """Check that an episode is the same in another process, as that of a worker or of a resumed run.
+    """Check that an episode is the same in another process, such as a worker's or a resumed run's.
 
     The context's ``make`` is pickled.
     """
@@ -120,23 +121,23 @@ def check_new_process(context: CheckContext) -> Iterator[Finding]:
     with ProcessPoolExecutor(1, spawn, initializer=ignore_stop_signals) as pool:
         arguments = (context.make, context.config, context.limits, len(alone.first))
         try:
-            found = pool.submit(_played, *arguments).result()
+            there = pool.submit(_play_here, *arguments).result()
         except BrokenProcessPool as failure:
             raise FindingError(call_failed("another process", "", failure)) from failure
-    at = first_difference(alone.first, found)
+    at = first_difference(alone.first, there)
     if at is not None:
         yield warning(
             "another process gives a different episode: a resumed run is not exact",
-            where=f"at {_moment(at)}",
+            where=f"at {_step_name(at)}",
             why="the same seed and actions give the same episode only within one process",
             fix="look for what differs between processes: the order of a set of strings, hash(), time, the "
             "process id",
         )
-    yield ok(f"the same in another process, over {len(found)} steps and resets")
+    yield ok(f"the same in another process, over {len(there)} steps and resets")
 
 
 def check_seeds_differ(context: CheckContext) -> Iterator[Finding]:
-    """Check that seeds have an effect."""
+    """Check that different seeds give different first observations."""
     seeds = [context.config.seed_of(episode) for episode in range(_STARTS)]
     with context.instance() as instance:
         starts = {_digest(instance.reset(seed)) for seed in seeds}
@@ -149,19 +150,19 @@ def check_seeds_differ(context: CheckContext) -> Iterator[Finding]:
     yield ok(f"{len(starts)} different starts from {_STARTS} seeds")
 
 
-def _played(
+def _play_here(
     make: Callable[[], gym.Env[Any, Any]], config: CheckConfig, limits: CheckLimits, count: int
 ) -> Digests:
-    """Play the first steps in a process of its own."""
+    """Return the digests of the first ``count`` steps; called in another process."""
     with CheckContext(make, config, limits).instance() as instance:
         return digests(islice(play(instance, config), count))
 
 
-def _moment(at: int) -> str:
+def _step_name(at: int) -> str:
     return f"step {at}, counted from the first reset" if at else "the first reset"
 
 
 def _digest(now: CheckStep) -> bytes:
-    parts = [name.encode() + np.ascontiguousarray(value).tobytes() for name, value in now.obs.items()]
+    values = [name.encode() + np.ascontiguousarray(value).tobytes() for name, value in now.obs.items()]
     outcome = np.array([now.reward, now.terminated, now.truncated], np.float64)
-    return hashlib.blake2b(b"".join([*parts, now.mask.tobytes(), outcome.tobytes()])).digest()
+    return hashlib.blake2b(b"".join([*values, now.mask.tobytes(), outcome.tobytes()])).digest()

@@ -18,7 +18,7 @@ from algorithm.extras.check.finding import Finding, FindingError
 
 
 class RunningMoments:
-    """Count, mean, variance, smallest and largest of arrays of one shape, element by element.
+    """Count, mean, variance, minimum and maximum of arrays of one shape, element by element.
 
     Welford, Technometrics 4 (1962): numerically stable in one pass.
     """
@@ -31,7 +31,7 @@ class RunningMoments:
         self._m2 = np.zeros(shape)
 
     def add(self, value: Double) -> None:
-        """Add an array."""
+        """Include an array of that shape in the moments."""
         self.count += 1
         off = value - self.mean
         self.mean += off / self.count
@@ -49,7 +49,7 @@ class RunningMoments:
 class ObsStats:
     """Statistics of one leaf of the observation space.
 
-    dtype:      as it is stored
+    dtype:      of the observation in the replay
     span:       range of an image, which networks see as 0 to 1
     moments:    of the observations that are finite
     not_finite: the first NaN or infinity, and where
@@ -65,7 +65,7 @@ class ObsStats:
         self.not_finite = ""
 
     def add(self, value: Array, place: str) -> None:
-        """Add an observation; ``place`` is where it was seen."""
+        """Include an observation; ``place``: its seed and step, for messages."""
         numbers = np.asarray(value, np.float64)
         bad = ~fits_float32(numbers)
         if not bad.any():
@@ -76,7 +76,7 @@ class ObsStats:
 
 
 class EpisodeEnd(NamedTuple):
-    """An episode that is over."""
+    """Length and outcome of a finished episode."""
 
     length: int
     terminated: bool
@@ -87,7 +87,7 @@ class EpisodeEnd(NamedTuple):
 class EpisodeStats:
     """Statistics of random episodes.
 
-    instance: that was stepped, closed since
+    instance: the one that was stepped; closed by now
     wrappers: remarks on wrappers that keep statistics
     outside:  remarks on observations outside their bounds, and where
     not_finite: the first reward that is not finite, and where
@@ -135,13 +135,13 @@ def collect_stats(context: CheckContext) -> EpisodeStats:
         spec = instance.spec.obs
         records = {name: ObsStats(name, known[name], spec) for name in spec.names}
         actions = leaves(env.action_space, "action", instance.env.name)
-        found = EpisodeStats(instance, actions, records, running_statistics(env))
+        stats = EpisodeStats(instance, actions, records, running_statistics(env))
         over, limit = context.deadline(1.0), context.config.length_limit
         try:
             for now in play(instance, context.config, limit=limit):
-                found.add(now, limit)
-                if found.steps >= context.limits.steps or over():
+                stats.add(now, limit)
+                if stats.steps >= context.limits.steps or over():
                     break
         except FindingError as flaw:
-            found.flaw = flaw.finding
-    return found
+            stats.flaw = flaw.finding
+    return stats

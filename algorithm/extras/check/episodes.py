@@ -20,39 +20,39 @@ _ENOUGH = 50  # rewards before "always the same" is reported
 SHORT = 5
 """Mean length below which an episode has hardly any past to learn from."""
 
-_SAME = 3  # episodes that a conclusion needs
-_LONG = 200  # steps that "never ends" needs
-_GAME = 10  # steps: a task of fewer may well have so many rounds
+_SAME = 3  # episodes needed before "all of the same length" is reported
+_LONG = 200  # steps needed before "never ends" is reported
+_GAME = 10  # steps: shorter episodes of one length may be a game with a fixed number of rounds
 
 
 def check_rewards_finite(context: CheckContext) -> Iterator[Finding]:
-    """Check for NaN and infinity."""
-    found = context.cached(collect_stats)
-    if found.not_finite:
+    """Check that no reward is NaN or infinite."""
+    stats = context.cached(collect_stats)
+    if stats.not_finite:
         yield error(
             "a reward is not finite",
-            where=found.not_finite,
+            where=stats.not_finite,
             why="training stops with exit code 5 at the first one",
             fix="find what divides by zero or overflows; a wrapper can clip (base_config.wrappers)",
         )
 
 
 def check_rewards_differ(context: CheckContext) -> Iterator[Finding]:
-    """Check for a constant reward, which has no information unless episodes differ in length."""
-    found = context.cached(collect_stats)
-    rewards = found.rewards
+    """Check that rewards differ: a constant one has no information unless episodes differ in length."""
+    stats = context.cached(collect_stats)
+    rewards = stats.rewards
     value = float(rewards.low)
     if rewards.count < _ENOUGH:
         yield ok("too few rewards")
-    elif not found.nonzero:
+    elif not stats.nonzero:
         yield warning(
             f"all {rewards.count:,} rewards were 0",
-            where=f"{len(found.episodes):,} episodes of random actions",
+            where=f"{len(stats.episodes):,} episodes of random actions",
             why="without any reward there is nothing to learn from: one must be found by chance",
             fix="check whether random actions can reach one; reward progress, or start some episodes "
             "closer to it",
         )
-    elif rewards.low == rewards.high and len({episode.length for episode in found.episodes}) < 2:
+    elif rewards.low == rewards.high and len({episode.length for episode in stats.episodes}) < 2:
         yield warning(
             f"every reward was {value:g}, and no episode was longer than another",
             where=f"{rewards.count:,} steps of random actions",
@@ -62,7 +62,7 @@ def check_rewards_differ(context: CheckContext) -> Iterator[Finding]:
     elif rewards.low == rewards.high:
         yield ok(f"always {value:g}: only the length of an episode matters")
     else:
-        share = found.nonzero / rewards.count
+        share = stats.nonzero / rewards.count
         rare = f", {share:.1%} of them not 0" if share < 0.1 else ""
         yield ok(f"from {value:.4g} to {float(rewards.high):.4g}, mean {float(rewards.mean):.4g}{rare}")
 
@@ -81,39 +81,39 @@ def check_reward_scale(context: CheckContext) -> Iterator[Finding]:
         yield warning(
             f"rewards of up to {largest:.4g}{scaled} per step",
             why="values become too large for the step size; losses may explode, the entropy bonus vanishes",
-            fix=_to_about_one(largest),
+            fix=_suggest_scale(largest),
         )
     elif 0 < learned < SMALL:
         yield warning(
             f"no reward per step was above {largest:.2g}{scaled}",
             why="the entropy bonus outweighs them: the policy stays random for a long time",
-            fix=_to_about_one(largest),
+            fix=_suggest_scale(largest),
         )
     else:
         yield ok(f"at most {largest:.4g}{scaled} per step")
 
 
-def _to_about_one(largest: float) -> str:
+def _suggest_scale(largest: float) -> str:
     factor = 10.0 ** -round(math.log10(largest))
     return f"set base_config.reward_scale: {factor:g}; returns are still reported unscaled"
 
 
 def check_ends(context: CheckContext) -> Iterator[Finding]:
-    """Check that episodes end."""
-    found = context.cached(collect_stats)
-    if not found.episodes:
-        yield from _endless(context, found)
+    """Check that episodes end, by themselves or at a time limit."""
+    stats = context.cached(collect_stats)
+    if not stats.episodes:
+        yield from _without_end(context, stats)
         return
-    terminated = sum(episode.terminated for episode in found.episodes)
-    truncated = sum(episode.truncated for episode in found.episodes)
-    if not terminated and found.instance.env.time_limit is None and not truncated:
+    terminated = sum(episode.terminated for episode in stats.episodes)
+    truncated = sum(episode.truncated for episode in stats.episodes)
+    if not terminated and stats.instance.env.time_limit is None and not truncated:
         yield ok(
-            f"all {len(found.episodes):,} cut off by max_step_each_iter at {context.config.length_limit:,}"
+            f"all {len(stats.episodes):,} cut off by max_step_each_iter at {context.config.length_limit:,}"
         )
         return
     if not terminated:
         yield note(
-            f"the task itself never ended: all {len(found.episodes):,} episodes were truncated",
+            f"the task itself never ended: all {len(stats.episodes):,} episodes were truncated",
             why="correct for a task without an end; values continue beyond the time limit",
         )
     yield ok(f"{terminated:,} terminated, {truncated:,} truncated")
@@ -147,7 +147,7 @@ def check_time_limits(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_length(context: CheckContext) -> Iterator[Finding]:
-    """Check the length of episodes."""
+    """Report the lengths of episodes; note very short ones."""
     episodes = context.cached(collect_stats).episodes
     if not episodes:
         yield ok("none has ended")
@@ -167,19 +167,19 @@ def check_length(context: CheckContext) -> Iterator[Finding]:
     )
 
 
-def _endless(context: CheckContext, found: EpisodeStats) -> Iterator[Finding]:
+def _without_end(context: CheckContext, stats: EpisodeStats) -> Iterator[Finding]:
     limits = [
         limit
-        for limit in (found.instance.env.time_limit, context.config.length_limit)
+        for limit in (stats.instance.env.time_limit, context.config.length_limit)
         if limit is not None and limit > 0
     ]
     if limits:
-        yield ok(f"none in {found.steps:,} steps; the time limit is {min(limits):,}")
-    elif found.steps < _LONG:
-        yield ok(f"none in {found.steps:,} steps, more were not possible in time")
+        yield ok(f"none in {stats.steps:,} steps; the time limit is {min(limits):,}")
+    elif stats.steps < _LONG:
+        yield ok(f"none in {stats.steps:,} steps, more were not possible in time")
     else:
         yield warning(
-            f"no episode ended within {found.steps:,} steps, and no time limit is known",
+            f"no episode ended within {stats.steps:,} steps, and no time limit is known",
             why="returns are reported only when episodes end, and evaluations cut them off at "
             "eval_config.max_step",
             fix="set base_config.max_step_each_iter, or wrappers: [{TimeLimit: {max_episode_steps: 1000}}]",

@@ -1,4 +1,4 @@
-"""Findings of checks."""
+"""The result of a check: findings, and functions that make them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_ITS_OWN = (Path(gym.__file__).parent, Path(__file__).parents[2])
 
 
 class Level(IntEnum):
-    """Severity. Only an error prevents training."""
+    """Severity of a finding. Only an error prevents training."""
 
     OK = 0
     NOTE = 1
@@ -27,13 +27,13 @@ class Level(IntEnum):
 
     @property
     def word(self) -> str:
-        """Name for messages."""
+        """The level in lower case, for messages."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One sentence on one checked thing.
+    """One observation about one checked property.
 
     what:  the observation, one line
     where: part, step and seed
@@ -62,12 +62,12 @@ class CheckResult:
 
     @property
     def level(self) -> Level:
-        """The worst level."""
+        """The worst level of the findings."""
         return max((finding.level for finding in self.findings), default=Level.OK)
 
 
 class FindingError(Exception):
-    """The environment cannot continue; carries the finding."""
+    """Error of an environment that cannot continue; carries the finding."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding)  # so that it can be pickled
@@ -75,27 +75,27 @@ class FindingError(Exception):
 
 
 def ok(what: str) -> Finding:
-    """Report that all is well."""
+    """Return the finding that all is well."""
     return Finding(level=Level.OK, what=what)
 
 
 def note(what: str, *, where: str = "", why: str = "", fix: str = "") -> Finding:
-    """Report something worth knowing."""
+    """Return a finding that is worth knowing but needs no action."""
     return Finding(level=Level.NOTE, what=what, where=where, why=why, fix=fix)
 
 
 def warning(what: str, *, where: str = "", why: str, fix: str) -> Finding:
-    """Report that training runs, but probably not as intended."""
+    """Return the finding that training runs, but probably not as intended."""
     return Finding(level=Level.WARNING, what=what, where=where, why=why, fix=fix)
 
 
 def error(what: str, *, where: str = "", why: str, fix: str, trace: str = "") -> Finding:
-    """Report that training would end, or learn something else."""
+    """Return the finding that training would end, or learn something else."""
     return Finding(level=Level.ERROR, what=what, where=where, why=why, fix=fix, trace=trace)
 
 
 def refusal(refused: UserError, trace: str = "") -> Finding:
-    """Report the error that a training would raise itself."""
+    """Return the finding of an error that a training would raise too."""
     return Finding(
         level=Level.ERROR,
         what=refused.what,
@@ -108,7 +108,7 @@ def refusal(refused: UserError, trace: str = "") -> Finding:
 
 
 def call_failed(call: str, where: str, failure: BaseException) -> Finding:
-    """Return the finding of a call that raised."""
+    """Return the finding of a call to the environment that raised; ``where``: seed, step and action."""
     return error(
         f"the environment fails in {call}",
         where=where,
@@ -132,4 +132,4 @@ def format_values(values: Any, most: int = 6) -> str:  # noqa: ANN401 - anything
     """Format ``[0.1, -2]``, with at most ``most`` numbers."""
     flat = np.asarray(values).ravel()
     more = ", …" if flat.size > most else ""
-    return f"[{', '.join(f'{part:.4g}' for part in flat[:most].tolist())}{more}]"
+    return f"[{', '.join(f'{number:.4g}' for number in flat[:most].tolist())}{more}]"

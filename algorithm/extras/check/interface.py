@@ -1,4 +1,4 @@
-"""Checks of an environment as a program: building, Gymnasium's API, speed, memory and what remains open."""
+"""Checks of an environment as a program: building, Gymnasium's API, speed, memory and open files."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _RESULTS = {
     "step": "(observation, reward, terminated, truncated, info)",
 }
 _MARKUP = re.compile(r"\x1b\[[0-9;]*m|^WARN: ")  # colours and label of Gymnasium's logger
-_LEFT_TO_US = "is not within the observation space"  # which our own checks say of all steps, and where
+_OURS = "is not within the observation space"  # our own checks report that of all steps, and where
 
 
 def check_build(context: CheckContext) -> Iterator[Finding]:
-    """Check that it can be built, wrapped, and has supported spaces."""
+    """Check that the environment can be built and wrapped, and has supported spaces."""
     with context.instance() as instance:
         yield ok(instance.env.name)
         yield ok(f"action: {instance.spec.action.description}")
@@ -41,17 +41,17 @@ def check_build(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_interface(context: CheckContext) -> Iterator[Finding]:
-    """Pass on what Gymnasium's own checker says of reset and step, without wrappers."""
+    """Report the warnings of Gymnasium's own checker about reset and step, without wrappers."""
     seed, options = context.config.seed_of(0), dict(context.config.options or {}) or None
     with context.instance() as instance, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         bare = instance.bare.unwrapped
-        _called("reset", lambda: env_reset_passive_checker(bare, seed=seed, options=options))
-        action = _action(instance, seed)
-        _called("step", lambda: env_step_passive_checker(bare, action))
+        _check_call("reset", lambda: env_reset_passive_checker(bare, seed=seed, options=options))
+        action = _first_action(instance, seed)
+        _check_call("step", lambda: env_step_passive_checker(bare, action))
     texts = dict.fromkeys(_MARKUP.sub("", _MARKUP.sub("", str(each.message))) for each in caught)
     for text in texts:
-        if _LEFT_TO_US not in text:
+        if _OURS not in text:
             yield note(
                 text, why="reported by Gymnasium's checker; it is converted here, other libraries refuse it"
             )
@@ -59,14 +59,14 @@ def check_interface(context: CheckContext) -> Iterator[Finding]:
 
 def check_random_steps(context: CheckContext) -> Iterator[Finding]:
     """Report what ended the random episodes early."""
-    found = context.cached(collect_stats)
-    if found.flaw is not None:
-        yield found.flaw
-    yield ok(f"{counted(found.steps, 'step')} with random actions, {counted(len(found.episodes), 'episode')}")
+    stats = context.cached(collect_stats)
+    if stats.flaw is not None:
+        yield stats.flaw
+    yield ok(f"{counted(stats.steps, 'step')} with random actions, {counted(len(stats.episodes), 'episode')}")
 
 
 def check_render_modes(context: CheckContext) -> Iterator[Finding]:
-    """Report the render modes."""
+    """Report the render modes; note missing ones that an option of the command needs."""
     modes = context.cached(collect_stats).instance.env.render_modes
     for mode, missing in (("human", "--render shows no window"), ("rgb_array", "--video records nothing")):
         if mode not in modes:
@@ -80,7 +80,7 @@ def check_wrappers(context: CheckContext) -> Iterator[Finding]:
         yield warning(**remark._asdict())
 
 
-def _called(call: str, run: Callable[[], object]) -> None:
+def _check_call(call: str, run: Callable[[], object]) -> None:
     """Call reset or step. Raises FindingError for a wrong result, and if the call fails."""
     try:
         result = run()
@@ -105,8 +105,8 @@ def _called(call: str, run: Callable[[], object]) -> None:
     )
 
 
-def _action(instance: EnvInstance, seed: int) -> Any:  # noqa: ANN401 - a space may hold anything
-    """Begin an episode; return an allowed action of the unwrapped environment."""
+def _first_action(instance: EnvInstance, seed: int) -> Any:  # noqa: ANN401 - a space may hold anything
+    """Begin an episode; return an allowed action, as the unwrapped environment takes it."""
     mask = instance.reset(seed).mask
     bare = instance.bare.unwrapped
     if instance.bare.action_space != bare.action_space:  # a wrapper changes actions
@@ -136,57 +136,59 @@ def check_speed(context: CheckContext) -> Iterator[Finding]:
     reset = seconds["reset"] / calls["reset"]
     per_step = (seconds["step"] + seconds["reset"]) / calls["step"]
     yield ok(f"{_rate(step)} steps/s, {_rate(reset)} resets/s, {_rate(per_step)} steps/s with resets")
-    yield ok(_workers(context, 1000 * per_step))
+    yield ok(_worker_advice(context, 1000 * per_step))
 
 
 def check_growth(context: CheckContext) -> Iterator[Finding]:
     """Play many short episodes, and measure memory, open files and threads after each."""
-    process, weights, before = psutil.Process(), list[int](), dict[str, int]()
+    process, memory, before = psutil.Process(), list[int](), dict[str, int]()
     over, limits = context.deadline(0.5), context.limits
     with context.instance() as instance:
         for now in play(instance, context.config, limit=_STEPS):
             if not (now.over or now.number == _STEPS or over()):
                 continue
-            weights.append(process.memory_info().rss)
-            before = before or _held(process)
-            if len(weights) >= limits.episodes or over():
+            memory.append(process.memory_info().rss)
+            before = before or _open_resources(process)
+            if len(memory) >= limits.episodes or over():
                 break
-        after = _held(process)
+        after = _open_resources(process)
     for what, count in after.items():
-        if count - before[what] >= max(3, len(weights) // 4):
+        if count - before[what] >= max(3, len(memory) // 4):
             yield warning(
-                f"{count - before[what]:,} more {what} after {len(weights):,} episodes",
+                f"{count - before[what]:,} more {what} after {len(memory):,} episodes",
                 why="long training will reach the system's limit",
                 fix=f"close what an episode opens before reset opens it again ({what})",
             )
-    more, per_episode = grown(weights)
+    more, per_episode = memory_growth(memory)
     if more:
         yield warning(
             f"memory grows: {per_episode / 2**10:,.0f} KB an episode",
-            where=f"{more / 2**20:,.1f} MB in {len(weights):,} episodes of at most {_STEPS} steps",
+            where=f"{more / 2**20:,.1f} MB in {len(memory):,} episodes of at most {_STEPS} steps",
             why=f"{per_episode * 10_000 / 2**30:,.1f} GB in 10,000 episodes",
             fix="check what reset or step keeps appending to; worker processes do not fix it",
         )
-    yield ok(f"memory, files and threads unchanged after {len(weights):,} episodes")
+    yield ok(f"memory, files and threads unchanged after {len(memory):,} episodes")
 
 
-def grown(weights: list[int]) -> tuple[int, float]:
-    """Return (bytes, bytes an episode) of growth; (0, 0) unless it is beyond doubt.
+def memory_growth(memory: list[int]) -> tuple[int, float]:
+    """Return the growth of memory as (bytes, bytes an episode); (0, 0) unless it is beyond doubt.
 
-    It is beyond doubt where every measurement of the last third exceeds every one of the middle third; the
-    first third may fill caches.
+    memory: in bytes, after each episode
+
+    Growth is beyond doubt where every measurement of the last third exceeds every one of the middle third;
+    the first third may fill caches.
     """
-    third = len(weights) // 3
+    third = len(memory) // 3
     if third < 3:
         return 0, 0.0
-    middle, last = weights[third : 2 * third], weights[-third:]
-    more = weights[-1] - middle[0]
+    middle, last = memory[third : 2 * third], memory[-third:]
+    more = memory[-1] - middle[0]
     if min(last) <= max(middle) or more < _LEAST:
         return 0, 0.0
-    return more, more / (len(weights) - 1 - third)
+    return more, more / (len(memory) - 1 - third)
 
 
-def _held(process: psutil.Process) -> dict[str, int]:
+def _open_resources(process: psutil.Process) -> dict[str, int]:
     return {"open files": count_handles(process), "threads": process.num_threads()}
 
 
@@ -194,8 +196,11 @@ def _rate(seconds: float) -> str:
     return f"{1 / max(seconds, 1e-9):,.0f}" if seconds < 1 else f"{1 / seconds:.2g}"
 
 
-def _workers(context: CheckContext, step_ms: float) -> str:
-    """Return a rule of thumb; the cost of an update matters as much and is not known here."""
+def _worker_advice(context: CheckContext, step_ms: float) -> str:
+    """Return a sentence on whether workers pay, by the milliseconds of a step.
+
+    It is a rule of thumb: the cost of an update matters as much and is not known here.
+    """
     cores, setting = os.cpu_count() or 1, context.config
     if step_ms < _PAYS * WORKER_MS:
         verdict = "workers are not worth it: a worker's overhead is as large as a step"

@@ -1,4 +1,4 @@
-"""Output of ``--check``: coloured and folded in a terminal, plain lines elsewhere."""
+"""Output of ``--check``: coloured and wrapped in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _STYLES = {Level.OK: "green", Level.NOTE: "blue", Level.WARNING: "bold yellow", 
 class CheckPrinter:
     """Printer of findings as they come, with a progress line in a terminal.
 
-    quiet:  leave out what is no warning or error
-    stream: standard output by default
-    width:  of the terminal, found out by default
+    quiet:  print warnings and errors only
+    output: standard output by default
+    width:  in columns; that of the terminal by default
     """
 
     def __init__(
-        self, *, quiet: bool = False, stream: TextIO | None = None, width: int | None = None
+        self, *, quiet: bool = False, output: TextIO | None = None, width: int | None = None
     ) -> None:
-        self._terminal = Terminal(file=stream, width=width, highlight=False, force_jupyter=False)
+        self._terminal = Terminal(file=output, width=width, highlight=False, force_jupyter=False)
         self._least = Level.WARNING if quiet else Level.OK
         self._live = self._terminal.is_terminal and not self._terminal.is_dumb_terminal
         self._status = self._terminal.status("starting", spinner="line")
@@ -47,12 +47,12 @@ class CheckPrinter:
             self._status.stop()
 
     def begin(self, task: str) -> None:
-        """Print what is checked."""
+        """Print the name of the task that is checked, unless quiet."""
         if self._least is Level.OK:
             self._print(Text("check of "), task)
 
     def show(self, checked: CheckResult) -> None:
-        """Print the findings, each with where, why and what to do; of one that has only begun, the name."""
+        """Show the check in the progress line, and print its findings with where, why and what to do."""
         self._status.update(Text(f"{checked.group}: {checked.title}", style="dim"))
         title = checked.title
         for finding in checked.findings:
@@ -77,10 +77,10 @@ class CheckPrinter:
                 self._print(Text(f"{'':{_INDENT}}{label:<5}  ", "dim"), text)
 
     def _print(self, head: Text, text: str, style: str = "") -> None:
-        """Print the text behind its head, with further lines below its first letter."""
+        """Print the text after its head, with further lines indented to the first one."""
         lines = visible(text).splitlines()
         if self._live:
             room = min(self._terminal.width, _MAX_WIDTH) - len(head)
-            lines = [part for line in lines for part in wrap(line, max(room, 10))]
+            lines = [row for line in lines for row in wrap(line, max(room, 10))]
         body = ("\n" + " " * len(head)).join(lines)
         self._terminal.print(head + Text(body, style), soft_wrap=True)

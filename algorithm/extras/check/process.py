@@ -1,4 +1,4 @@
-"""Process that checks an environment, which may hang or crash there without harm to the command."""
+"""Checks in a process of their own, where an environment may hang or crash without harm to the command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from algorithm.extras.check.determinism import check_new_process
 from algorithm.extras.check.finding import CheckResult, Finding, error, warning
 
 _HANGING = "Timeout ("  # first words of faulthandler
-_OUTPUT_LINES = 25  # last lines of its output that the finding of its death holds
+_OUTPUT_LINES = 25  # last lines of the output that the finding of a death quotes
 _CHECKS = str(Path(__file__).parent)
 
 
@@ -30,7 +30,7 @@ _CHECKS = str(Path(__file__).parent)
 class CheckRequest:
     """Environment to check, as a training would run it; sent to the process.
 
-    has_vector_classes: kinds of environments have them
+    has_vector_classes: it may be registered with a vector class
     """
 
     recipe: GymRecipe
@@ -40,16 +40,18 @@ class CheckRequest:
 
 
 def check_in_process(request: CheckRequest) -> Generator[CheckResult, None, None]:
-    """Yield each check as it begins, and its findings at once. The process's death is a finding too."""
+    """Yield each check as it begins, and again with its findings. The process's death is a finding too."""
     with tempfile.TemporaryDirectory(prefix="check_") as folder:
         output = Path(folder) / "output.txt"
         output.touch()
         connection, theirs = multiprocessing.Pipe(duplex=False)
-        process = spawn(_examine, (theirs, request, output), name="check")  # all that it leaks is its own
+        process = spawn(
+            _run_checks_here, (theirs, request, output), name="check"
+        )  # what the environment leaks ends with it
         assert process.pid is not None
         theirs.close()  # so that its death closes the pipe
         try:
-            yield from _received(connection.recv, process, request.config.timeout, output)
+            yield from _results(connection.recv, process, request.config.timeout, output)
         finally:
             process.kill()
             process.join()
@@ -57,7 +59,7 @@ def check_in_process(request: CheckRequest) -> Generator[CheckResult, None, None
             connection.close()
 
 
-def _received(
+def _results(
     receive: Callable[[], CheckResult | None], process: BaseProcess, timeout: float, output: Path
 ) -> Iterator[CheckResult]:
     at = CheckResult(group="environment", title="made")
@@ -67,7 +69,7 @@ def _received(
         except EOFError:
             process.join()
             refuse_unguarded(process.exitcode)
-            finding = _death(timeout, process.exitcode, output.read_text("utf-8", errors="replace"))
+            finding = _death_finding(timeout, process.exitcode, output.read_text("utf-8", errors="replace"))
             yield replace(at, findings=(finding,))
             return
         if message is None:
@@ -76,7 +78,7 @@ def _received(
         yield message
 
 
-def _death(timeout: float, code: int | None, printed: str) -> Finding:
+def _death_finding(timeout: float, code: int | None, printed: str) -> Finding:
     if _HANGING in printed:
         return error(
             "the environment hangs",
@@ -100,13 +102,13 @@ def _stack(printed: str) -> str:
     """
     for block in printed.split("\n\n"):
         calls = [line.strip() for line in block.splitlines() if line.lstrip().startswith("File ")]
-        if any(call.endswith(f"in {_examine.__name__}") for call in calls):
+        if any(call.endswith(f"in {_run_checks_here.__name__}") for call in calls):
             ours = next((i for i, call in enumerate(calls) if _CHECKS in call), len(calls))
             return "\n".join(calls[:ours][:_OUTPUT_LINES])
     return "\n".join(printed.strip().splitlines()[-_OUTPUT_LINES:])
 
 
-def _examine(connection: Connection, request: CheckRequest, output: Path) -> None:
+def _run_checks_here(connection: Connection, request: CheckRequest, output: Path) -> None:
     """Run the checks; the main function of the process."""
     end_with_parent()
     ignore_stop_signals()  # the command handles them and kills this process

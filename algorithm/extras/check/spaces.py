@@ -21,25 +21,25 @@ HUGE = 1e4
 """Bound of an action beyond which a float32 resolves it coarsely."""
 
 COARSE = 0.1
-"""Share of a deviation from which on the distance between two numbers of a type hides what changes."""
+"""Share of the deviation: if neighbouring numbers of the type are further apart, changes are lost."""
 
 DARK = 1 / 8
-"""Share of a picture's range below which its bounds are those of its type, not its own."""
+"""Share of an image's range: if nothing is above it, the bounds are those of the type, not the image's."""
 
-_ENOUGH = 20  # observations, or steps, from which something follows
+_ENOUGH = 20  # observations, or steps, that a conclusion needs
 
 
 def check_shapes(context: CheckContext) -> Iterator[Finding]:
-    """Report shapes and dtypes; what does not fit them has ended the random steps."""
-    parts = [
+    """Report shapes and dtypes. A value that does not fit them has ended the random steps."""
+    texts = [
         f"{name} {'×'.join(map(str, shape)) or 'scalar'} {dtype}"
         for name, shape, dtype in context.cached(collect_stats).instance.spec.obs.items()
     ]
-    yield ok(", ".join(parts[:6]) + (f" and {len(parts) - 6} more" if len(parts) > 6 else ""))
+    yield ok(", ".join(texts[:6]) + (f" and {len(texts) - 6} more" if len(texts) > 6 else ""))
 
 
 def check_obs_finite(context: CheckContext) -> Iterator[Finding]:
-    """Check for NaN and infinity."""
+    """Check that no observation is NaN or infinite."""
     for record in context.cached(collect_stats).records.values():
         if record.not_finite:
             yield error(
@@ -51,16 +51,16 @@ def check_obs_finite(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_obs_bounds(context: CheckContext) -> Iterator[Finding]:
-    """Check the announced bounds."""
-    found = context.cached(collect_stats)
-    for remark, place in found.outside:
+    """Check that observations are within the bounds of their space."""
+    stats = context.cached(collect_stats)
+    for remark, place in stats.outside:
         yield warning(**remark._asdict(), where=place)
-    boxes = [record for record in found.records.values() if record.is_box and record.moments.count]
+    boxes = [record for record in stats.records.values() if record.is_box and record.moments.count]
     yield ok("; ".join(_range(record) for record in boxes[:3]) or "choices only")
 
 
 def check_change(context: CheckContext) -> Iterator[Finding]:
-    """Check for elements that never change."""
+    """Check for elements of observations that never change."""
     records = [
         record for record in context.cached(collect_stats).records.values() if record.moments.count >= _ENOUGH
     ]
@@ -83,7 +83,7 @@ def check_change(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_obs_scale(context: CheckContext) -> Iterator[Finding]:
-    """Check for numbers far from 1."""
+    """Check for observations far from 1, and for changes lost to rounding."""
     seen = [record for record in context.cached(collect_stats).records.values() if record.moments.count]
     vectors = [record for record in seen if record.is_box and not record.is_image]
     for record in vectors:
@@ -104,7 +104,7 @@ def check_obs_scale(context: CheckContext) -> Iterator[Finding]:
 
 
 def _check_resolution(record: ObsStats, *, normalised: bool) -> Iterator[Finding]:
-    """Check that numbers which were seen are told apart in the type that holds, or computes with, them."""
+    """Check that the type in which an observation is stored, or computed with, resolves its changes."""
     stored = record.dtype == "float32"
     kind = "float32" if stored or not normalised else "float64"
     mean, std = record.moments.mean, record.moments.std
@@ -150,7 +150,7 @@ def _range(record: ObsStats) -> str:
 
 
 def check_action_bounds(context: CheckContext) -> Iterator[Finding]:
-    """Check the size of bounds. Infinite ones are refused when the environment is built."""
+    """Check that the bounds of actions are of a reasonable size. Infinite ones are refused at building."""
     for leaf in context.cached(collect_stats).actions:
         name, space = leaf.name or "action", leaf.space
         if not isinstance(space, gym.spaces.Box):
@@ -179,7 +179,7 @@ def check_action_bounds(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_effect(context: CheckContext) -> Iterator[Finding]:
-    """Compare random actions with idle ones, from the same seed."""
+    """Check that random actions lead to other steps than idle ones, from the same seed."""
     played = context.cached(measure_repeatability)
     if played.places:
         yield ok("not checked: episodes do not repeat, whatever the actions")

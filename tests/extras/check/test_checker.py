@@ -13,7 +13,7 @@ from algorithm.extras.check.checker import CHECKS, run_checks
 from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimits, LearningKeys
 from algorithm.extras.check.episode_stats import RunningMoments
 from algorithm.extras.check.finding import CheckResult, Level
-from algorithm.extras.check.interface import grown
+from algorithm.extras.check.interface import memory_growth
 from tests.env.parameters.toys import Weighed
 from tests.extras.check import toys
 from tests.messages.check import checked
@@ -119,5 +119,5 @@ def test_moments_are_those_of_all_values(rng: np.random.Generator) -> None:
     ],
 )
 def test_memory_grows_only_beyond_doubt(weights: list[int], bytes_more: int) -> None:
-    more, per_episode = grown([weight * 2**20 for weight in weights])
+    more, per_episode = memory_growth([weight * 2**20 for weight in weights])
     assert (more, per_episode) == (bytes_more * 2**20, bytes_more * 2**20 / 5)
