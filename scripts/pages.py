@@ -179,12 +179,12 @@ def mlagents_keys() -> str:
     rows: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for key in (key for keys in _TRAINERS.values() for key in keys if key.theirs):
         name = _as_block(key) if not key.ours else key.theirs
-        ours, says = rows.setdefault(name, ({}, {}))
+        ours, remarks = rows.setdefault(name, ({}, {}))
         ours |= dict.fromkeys(key.ours)
-        says |= dict.fromkeys(one for one in (key.says, key.means) if one not in ("", "as in ML-Agents"))
+        remarks |= dict.fromkeys(one for one in (key.remark, key.means) if one not in ("", "as in ML-Agents"))
     alike: dict[str, list[str]] = {}
-    for name, (ours, says) in rows.items():
-        words = _CODE.sub(r"`\g<0>`", "; ".join(says))
+    for name, (ours, remarks) in rows.items():
+        words = _CODE.sub(r"`\g<0>`", "; ".join(remarks))
         here = (_same(name, *ours) if not words else "") or _together(list(ours))
         alike.setdefault(f"{here} ({words})" if here and words else here or words, []).append(name)
     lines = (f"| {_listed(names)} | {here} |" for here, names in alike.items())
@@ -217,7 +217,7 @@ def _as_block(told: Any) -> str:  # noqa: ANN401 - a row of the table
     """Return the name of a key that is told, or of its block where several of that are told alike."""
     block = told.theirs.rpartition(".")[0]
     beside = (key for key in _TRAINERS["ppo"] if key.theirs.startswith(f"{block}."))
-    alike = [key for key in beside if key.says == told.says and not key.ours]
+    alike = [key for key in beside if key.remark == told.remark and not key.ours]
     return f"{block}.*" if block and len(alike) > 2 else told.theirs
 
 

@@ -1,4 +1,4 @@
-"""``--from_mlagents``: a trainer configuration of ML-Agents becomes a task's ``config.yaml``."""
+"""``--from_mlagents``: writes a trainer configuration of ML-Agents as a task's ``config.yaml``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from algorithm.store.files import make_folder, write_bytes
 
 
 def write_translation(options: TrainOptions) -> int:
-    """Print the translation, or write it as that of a task; returns the exit code.
+    """Print the translation, or write it into a task's folder; return the exit code.
 
     Raises ConfigError, UsageError if the task has a configuration already, StorageError.
     """
@@ -27,7 +27,7 @@ def write_translation(options: TrainOptions) -> int:
         print(visible(result.text), end="")
         print(_counts(result), file=sys.stderr)
         return 0
-    target = _folder(options.env) / CONFIG_FILE
+    target = _task_folder(options.env) / CONFIG_FILE
     result = translate(file, target.parent)
     _write(target, result.text, replace=options.replace)
     if not options.quiet:
@@ -40,8 +40,8 @@ def write_translation(options: TrainOptions) -> int:
     return 0
 
 
-def _folder(env: str) -> Path:
-    """Return the folder of a task that may not be there yet: a path, else below ``envs/``."""
+def _task_folder(env: str) -> Path:
+    """Return the folder of a task, which need not exist: a path as it is, a name below ``envs/``."""
     path = Path(env)
     is_path = path.is_absolute() or env.startswith((".", "envs/")) or path.is_dir()
     return path if is_path else Path("envs", env)
@@ -60,4 +60,4 @@ def _write(target: Path, text: str, *, replace: bool) -> None:
 
 
 def _counts(result: Translation) -> str:
-    return f"{result.taken} keys of ML-Agents translated, {result.told} have no counterpart"
+    return f"{result.translated} keys of ML-Agents translated, {result.untranslated} have no counterpart"

@@ -1,7 +1,7 @@
-"""Framing of ``.demo`` files: records with their length before them. No length is believed.
+"""Framing of ``.demo`` files: records with their length before them. No length is trusted.
 
-At byte 0 meta data, at byte 33 the parameters of the behaviour, behind them a record for each step. A
-recorder writes meta data first without numbers and, when it closes the file, again with them.
+The meta data are at byte 0, the parameters of the behaviour at byte 33, and behind them is a record for each
+step. A recorder writes the meta data twice: without numbers first, and with them when it closes the file.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ VERSIONS = (0, 1)
 
 _PARAMETERS = 2**20  # bytes
 _RECORD = 64 * 2**20  # bytes
-_GROWTH = 64  # bytes of memory that a byte of a message may take
+_GROWTH = 64  # bytes of memory that a byte of a message may need when it is decoded
 _DIGITS = 5  # bytes of a length: seven bits each
 
 
 class DemoRecords:
-    """Messages of a file, one after the other.
+    """Messages of a file, read one after the other.
 
-    cut: the file ends within a record
+    file: opened for reading bytes
+    cut:  whether the file ends within a record
     """
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._size = os.fstat(stream.fileno()).st_size
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._size = os.fstat(file.fileno()).st_size
         self._left = self._size  # bytes to come
         self._start = 0  # offset of the last record
         self.cut = False
 
     def meta(self, message: Any) -> Any:  # noqa: ANN401 - protobuf messages
         """Return the meta data. Raises FaultyRecordingError, also for a version that is not known."""
-        meta = self._needed(message, META_BYTES, "meta data")
+        meta = self._required(message, META_BYTES, "meta data")
         if meta.api_version not in VERSIONS:
             raise FaultyRecordingError(f"its version is {meta.api_version}; 0 and 1 can be read")
         if not 0 <= meta.number_steps <= MOST_STEPS:
@@ -50,24 +51,24 @@ class DemoRecords:
         return meta
 
     def brain(self, message: Any) -> Any:  # noqa: ANN401 - protobuf messages
-        """Return the parameters of the behaviour, wherever the meta data have ended."""
-        self._stream.seek(META_BYTES + 1)
+        """Return the parameters of the behaviour, which begin at byte 33. Raises FaultyRecordingError."""
+        self._file.seek(META_BYTES + 1)
         self._left = max(0, self._size - META_BYTES - 1)
-        return self._needed(message, _PARAMETERS, "parameters of the behaviour")
+        return self._required(message, _PARAMETERS, "parameters of the behaviour")
 
     def pairs(self, message: Any) -> Iterator[Any]:  # noqa: ANN401 - protobuf messages
         """Yield the message of each step. Raises FaultyRecordingError for one that is broken."""
         while (data := self._record(_RECORD, "step")) is not None:
-            yield self._parsed(message, data, "step")
+            yield self._decoded(message, data, "step")
 
-    def _needed(self, message: Any, limit: int, what: str) -> Any:  # noqa: ANN401 - protobuf messages
+    def _required(self, message: Any, limit: int, what: str) -> Any:  # noqa: ANN401 - protobuf messages
         data = self._record(limit, what)
         if data is None:
             raise FaultyRecordingError(f"it ends before its {what}")
-        return self._parsed(message, data, what)
+        return self._decoded(message, data, what)
 
-    def _parsed(self, message: Any, data: bytes, what: str) -> Any:  # noqa: ANN401 - protobuf messages
-        from google.protobuf.message import DecodeError  # it is there where messages are
+    def _decoded(self, message: Any, data: bytes, what: str) -> Any:  # noqa: ANN401 - protobuf messages
+        from google.protobuf.message import DecodeError  # installed with the classes of messages
 
         try:
             return message.FromString(data)
@@ -75,11 +76,11 @@ class DemoRecords:
             raise FaultyRecordingError(f"the {what} cannot be decoded", self._where()) from error
 
     def _record(self, limit: int, what: str) -> bytes | None:
-        """Return the bytes of a record; None at the end of the file, which may have come too early."""
+        """Return the bytes of the next record; None at the end of the file, and sets :attr:`cut`."""
         self._start = self._size - self._left
         length = 0
         for digit in range(_DIGITS):
-            byte = self._stream.read(1)
+            byte = self._file.read(1)
             if not byte:
                 self.cut = digit > 0
                 return None
@@ -101,13 +102,13 @@ class DemoRecords:
             self.cut = True
             return None
         self._left -= length
-        return self._stream.read(length)
+        return self._file.read(length)
 
     def _where(self) -> str:
         return f"byte {self._start:,}"
 
 
-def write_record(stream: BinaryIO, message: Any) -> None:  # noqa: ANN401 - a protobuf message
+def write_record(file: BinaryIO, message: Any) -> None:  # noqa: ANN401 - a protobuf message
     """Write a message with its length before it."""
     data = message.SerializeToString()
     length = len(data)
@@ -115,4 +116,4 @@ def write_record(stream: BinaryIO, message: Any) -> None:  # noqa: ANN401 - a pr
     while length > 0x7F:
         digits.append(length & 0x7F | 0x80)
         length >>= 7
-    stream.write(bytes([*digits, length]) + data)
+    file.write(bytes([*digits, length]) + data)

@@ -1,8 +1,8 @@
-"""Demonstrations of Unity's ML-Agents, read from ``.demo`` files. Nothing in them is believed.
+"""Demonstrations of Unity's ML-Agents, read from ``.demo`` files. Everything in them is checked.
 
 Pair t of a file holds observation t, the reward of step t − 1, the masks of step t (true forbids), its action
-and whether the episode has ended at this observation. So an episode of L steps has L + 1 pairs, and the
-action of the last one is nobody's: it is not looked at, and older recorders left it out.
+and whether the episode has ended at this observation. So an episode of L steps has L + 1 pairs. The action of
+the last one was never taken: it is not read, and older recorders left it out.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _ACTIONS = 2**16
 def read_demo(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a file; see :data:`algorithm.demos.episode.Reader`.
 
-    Observations are those that a Unity environment gives of the same sensors. Raises UsageError without the
-    package ``mlagents-envs``.
+    Observations are as a Unity environment gives them. Raises UsageError without the package
+    ``mlagents-envs``.
     """
     messages = messages_of_demos()
     try:
-        stream = open_plain(path, _LARGEST, follow=True)
+        file = open_plain(path, _LARGEST, follow=True)
     except ValueError as error:
         raise FaultyRecordingError(f"it is not a recording: {error}") from error
-    with stream:
-        records = DemoRecords(stream)
+    with file:
+        records = DemoRecords(file)
         meta = records.meta(messages.meta)
         brain = records.brain(messages.brain)
         if wanted is not None:
             wanted.names_in([brain.brain_name], notify)
-        pairs = _counted(records, messages, meta.number_steps, notify)
+        pairs = _limited_pairs(records, messages, meta.number_steps, notify)
         yield from _Episodes(brain, free_memory() // 2).of(pairs, notify)
 
 
@@ -68,15 +68,17 @@ def messages_of_demos() -> DemoMessages:
         ) from error
 
 
-def _counted(records: DemoRecords, messages: DemoMessages, number: int, notify: Notify) -> Iterator[Any]:
-    """Yield the pairs that the meta data count, all if they count none; say what is missing."""
+def _limited_pairs(
+    records: DemoRecords, messages: DemoMessages, number: int, notify: Notify
+) -> Iterator[Any]:
+    """Yield as many pairs as the meta data state, all if they state 0; warn if some are missing."""
     count = 0
     for pair in records.pairs(messages.pair):
         count += 1
         if count > MOST_STEPS:
             raise FaultyRecordingError(f"it has more than {MOST_STEPS:,} steps")
         yield pair
-        if count == number:  # what comes then is no pair: ML-Agents writes its meta data there
+        if count == number:  # behind them is no pair, but a copy of the meta data
             return
     if records.cut:
         notify("its last record is cut off, and left out")
@@ -87,9 +89,10 @@ def _counted(records: DemoRecords, messages: DemoMessages, number: int, notify: 
 
 
 class _Episodes:
-    """Episodes of a behaviour out of the messages about its agents; episodes of several ids may alternate.
+    """Assembler of a behaviour's episodes from messages about its agents, whose episodes may interleave.
 
-    brain: its parameters; limit: bytes that open episodes may take
+    brain: parameters of the behaviour
+    limit: bytes that episodes without an end yet may take
     """
 
     def __init__(self, brain: Any, limit: int) -> None:  # noqa: ANN401 - a protobuf message
@@ -99,10 +102,10 @@ class _Episodes:
         self._last: dict[int, Any] = {}  # id → pair whose action is not read yet
         self._number = 0
         self._short = self._forbidden = 0
-        self._held = 0  # bytes of the open ones
+        self._open_bytes = 0
 
     def of(self, pairs: Iterator[Any], notify: Notify) -> Iterator[RecordedEpisode]:
-        """Yield each episode when it ends, and behind them those that have no end."""
+        """Yield each episode when it ends, then those without an end. Raises FaultyRecordingError."""
         decoder = None
         for pair in pairs:
             decoder = decoder or StepDecoder(self._brain, pair.agent_info)
@@ -144,17 +147,18 @@ class _Episodes:
                 where = f"episode {self._number}, step {at}, {name}"
                 raise FaultyRecordingError(str(error), where) from error
             columns[name].extend(data)
-            self._held += len(data)
-        if self._held > self._limit:
+            self._open_bytes += len(data)
+        if self._open_bytes > self._limit:
             raise FaultyRecordingError(
-                f"it needs {self._held:,} bytes, more than half of the free memory", f"episode {self._number}"
+                f"it needs {self._open_bytes:,} bytes, more than half of the free memory",
+                f"episode {self._number}",
             )
 
     def _finished(self, agent: int, decoder: StepDecoder, *, terminated: bool) -> Iterator[RecordedEpisode]:
         columns = self._open.pop(agent)
         del self._last[agent]
         length = _length(columns)
-        self._held -= sum(map(len, columns.values()))
+        self._open_bytes -= sum(map(len, columns.values()))
         if length < 2:
             self._short += 1
             return
@@ -186,11 +190,13 @@ def _length(columns: dict[str, bytearray]) -> int:
 
 
 class StepDecoder:
-    """Decoder of the messages of one behaviour, to what a Unity environment gives of the same.
+    """Decoder of the messages of one behaviour, to the arrays that a Unity environment would give.
 
-    layout: name of a field → dtype and shape; fields: → its array of a pair, or ValueError
-    brain:  its parameters; first: the first message about an agent
-    Raises FaultyRecordingError if there is nothing to observe or to do, or if it is too large.
+    brain:  parameters of the behaviour
+    first:  the first message about an agent
+    layout: name of a field -> dtype and shape
+    fields: name of a field -> function that returns its array for a pair, or raises ValueError
+    Raises FaultyRecordingError for a behaviour without observations or actions, or one that is too large.
     """
 
     def __init__(self, brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf messages
@@ -204,23 +210,26 @@ class StepDecoder:
         self._sensors = behaviour.sensors
         self._action = behaviour.spec.action
         self.layout: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
-            **{f"obs/{one.name}": (np.dtype(one.dtype), one.kept_shape) for one in behaviour.seen.values()},
+            **{
+                f"obs/{sensor.name}": (np.dtype(sensor.dtype), sensor.kept_shape)
+                for sensor in behaviour.seen.values()
+            },
             "action_mask": (np.dtype(np.bool_), (self._action.discrete,)),
             "reward": (np.dtype(np.float32), ()),
             "action": (np.dtype(np.float32), (self._action.size,)),
         }
         self.fields: dict[str, Callable[[Any], Array]] = {
-            **{f"obs/{one.name}": partial(self._seen, k) for k, one in behaviour.seen.items()},
-            "action_mask": self._allowed,
+            **{f"obs/{sensor.name}": partial(self._read_obs, k) for k, sensor in behaviour.seen.items()},
+            "action_mask": self._read_mask,
             "reward": lambda pair: _finite(rewards_of([pair.agent_info])),
-            "action": self._acted,
+            "action": self._read_action,
         }
         size = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.layout.values())
         if size > _STEP:
             raise FaultyRecordingError(f"a step has {size:,} bytes; at most {_STEP:,} can be read")
 
-    def _seen(self, k: int, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
-        """Return the k-th observation [1, ...]."""
+    def _read_obs(self, k: int, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
+        """Return the k-th observation [1, ...] of a pair. Raises ValueError."""
         seen, sensor = pair.agent_info.observations, self._sensors[k]
         if len(seen) != len(self._sensors):
             raise ValueError(f"observations: expected {len(self._sensors)}, got {len(seen)}")
@@ -231,20 +240,20 @@ class StepDecoder:
             raise ValueError(f"expected {math.prod(shape):,} numbers, got {numbers:,}")
         return _finite(sensor.read([seen[k]]))
 
-    def _allowed(self, pair: Any) -> Bool:  # noqa: ANN401 - a protobuf message
-        """Return the mask [1, ΣN]: that of the file says what is forbidden."""
-        given = pair.agent_info.action_mask
-        if len(given) not in (0, self._action.discrete):
-            raise ValueError(f"expected a mask of {self._action.discrete} choices, got {len(given):,}")
-        return ~np.array([given[:]], np.bool_) if given else self._action.all_allowed(1)
+    def _read_mask(self, pair: Any) -> Bool:  # noqa: ANN401 - a protobuf message
+        """Return the mask [1, ΣN], true for allowed choices; in the file, true forbids. Raises ValueError."""
+        forbidden = pair.agent_info.action_mask
+        if len(forbidden) not in (0, self._action.discrete):
+            raise ValueError(f"expected a mask of {self._action.discrete} choices, got {len(forbidden):,}")
+        return ~np.array([forbidden[:]], np.bool_) if forbidden else self._action.all_allowed(1)
 
-    def _acted(self, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
-        """Return the flat action [A]. Older recorders have one list of numbers for either kind."""
+    def _read_action(self, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
+        """Return the flat action [A]. Older recorders have one list for either kind. Raises ValueError."""
         spec, flat = self._action, np.zeros(self._action.size, np.float32)
-        own = [pair.action_info.continuous_actions, pair.action_info.discrete_actions]
-        if not own[0] and not own[1] and not (spec.continuous and spec.branches):
-            own[0 if spec.continuous else 1] = pair.action_info.vector_actions_deprecated
-        numbers, chosen = own
+        lists = [pair.action_info.continuous_actions, pair.action_info.discrete_actions]
+        if not lists[0] and not lists[1] and not (spec.continuous and spec.branches):
+            lists[0 if spec.continuous else 1] = pair.action_info.vector_actions_deprecated
+        numbers, chosen = lists
         if (len(numbers), len(chosen)) != (spec.continuous, len(spec.branches)):
             raise ValueError(
                 f"expected {spec.continuous} continuous and {len(spec.branches)} discrete actions, "
@@ -260,7 +269,7 @@ class StepDecoder:
 
 
 def _finite(values: Array) -> Array:
-    """Return the values. Raises ValueError unless all are finite."""
+    """Return the values unchanged. Raises ValueError unless all are finite."""
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise ValueError("it holds numbers that are not finite")
     return values
@@ -268,10 +277,12 @@ def _finite(values: Array) -> Array:
 
 def _check_sizes(brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf messages
     """Raise FaultyRecordingError for a behaviour that is too large to allocate anything for."""
-    own = brain.action_spec
-    old = brain.vector_action_size_deprecated
-    sizes = [own.num_continuous_actions, *own.discrete_branch_sizes, *old]
-    branches = own.discrete_branch_sizes if own.num_continuous_actions or own.num_discrete_actions else old
+    spec = brain.action_spec
+    old_sizes = brain.vector_action_size_deprecated
+    sizes = [spec.num_continuous_actions, *spec.discrete_branch_sizes, *old_sizes]
+    branches = (
+        spec.discrete_branch_sizes if spec.num_continuous_actions or spec.num_discrete_actions else old_sizes
+    )
     if 0 in branches:
         raise FaultyRecordingError("its behaviour has 0 actions in a branch")
     if min(sizes) < 0 or sum(sizes) > _ACTIONS:
@@ -282,8 +293,8 @@ def _check_sizes(brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf mes
         raise FaultyRecordingError(
             f"it has {len(first.observations):,} observations; at most {_SENSORS:,} can be read"
         )
-    for number, one in enumerate(first.observations):
-        right = len(one.shape) == 3 if one.compression_type else len(one.shape) <= _AXES
-        if not right or not all(0 <= size <= _STEP for size in one.shape):
-            kind = "a PNG" if one.compression_type else "numbers"
-            raise FaultyRecordingError(f"observation {number} is {kind} of the shape {one.shape[:_AXES]}")
+    for number, obs in enumerate(first.observations):
+        right = len(obs.shape) == 3 if obs.compression_type else len(obs.shape) <= _AXES
+        if not right or not all(0 <= size <= _STEP for size in obs.shape):
+            kind = "a PNG" if obs.compression_type else "numbers"
+            raise FaultyRecordingError(f"observation {number} is {kind} of the shape {obs.shape[:_AXES]}")

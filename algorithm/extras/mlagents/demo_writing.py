@@ -1,4 +1,4 @@
-"""Episodes as ``.demo`` files of Unity's ML-Agents."""
+"""Writing of episodes as ``.demo`` files of Unity's ML-Agents."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from algorithm.extras.mlagents.demo_file import META_BYTES, write_record
 from algorithm.extras.mlagents.demo_reading import messages_of_demos
 
 _NONE, _TRANSLATIONAL = 1, 2  # dimension properties
-_LONGEST = 11  # letters of a name: what fits beside the largest numbers
-_ROUNDED = 1e-3  # share of what a number changes by
+_LONGEST = 11  # letters of a name: more do not fit beside the largest numbers
+_ROUNDED = 1e-3  # rounding allowed, as a share of the range of an observation
 _WHOLE = 2**24  # up to here float32 holds every whole number
-_MOST_CHANNELS = 64  # of what is written as an image
+_MOST_CHANNELS = 64  # of an observation that is written as an image
 
 
 class DemoWriter:
-    """Writer of such a file, of one behaviour's episodes; an :class:`~algorithm.demos.episode.EpisodeWriter`.
+    """Writer of one behaviour's episodes to a file; an :class:`~algorithm.demos.episode.EpisodeWriter`.
 
-    It replaces a file of that name, and appears at the end, complete. What is known of whoever acted (carry,
-    z, log-probabilities) has no place in it. Raises UsageError without the package ``mlagents-envs``.
+    The file appears complete at the end, and replaces one of that name. It does not hold what belongs to the
+    policy (carry, z, log-probabilities). Raises UsageError without the package ``mlagents-envs``.
     """
 
     def __init__(self, path: Path, spec: AgentSpec, behaviour: str) -> None:
@@ -40,7 +40,7 @@ class DemoWriter:
         self._file: BinaryIO | None = None
 
     def begin(self) -> None:
-        """Open the file, with meta data that a reader takes for those of a recorder that was killed."""
+        """Open the file and write meta data without numbers, as of a recorder that has not closed it."""
         self._encoder = StepEncoder(self._messages.pair, self._spec)
         self._steps = self._episodes = 0
         self._total = 0.0
@@ -71,7 +71,7 @@ class DemoWriter:
     def finish(self) -> None:
         """Write the meta data again, now with their numbers, and give the file its name.
 
-        Nothing happens after an episode that was refused: there is no file any more.
+        Does nothing after an episode that was refused, since the file is gone then.
         """
         if self._file is None:
             return
@@ -85,19 +85,19 @@ class DemoWriter:
         self._draft.finish()
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the unfinished file."""
         self._file = None
         self._draft.discard()
 
 
 def meta_of(message: Any, name: str, **numbers: float) -> Any:  # noqa: ANN401 - protobuf messages
-    """Return meta data, of 32 bytes at most: letters, digits, spaces and hyphens of the name, cut off."""
+    """Return meta data of at most 32 bytes, with the beginning of the name in its plain characters."""
     plain = re.sub(r"[^A-Za-z0-9 -]", "", name)[:_LONGEST]
     return message(api_version=1, demonstration_name=plain, **numbers)
 
 
 def brain_of(message: Any, action: ActionSpec, behaviour: str) -> Any:  # noqa: ANN401 - protobuf messages
-    """Return the parameters of a behaviour, in the older form as well where that has one."""
+    """Return the parameters of a behaviour, also in the form of older releases, if they had such actions."""
     brain = message(brain_name=behaviour)
     brain.action_spec.num_continuous_actions = action.continuous
     brain.action_spec.num_discrete_actions = len(action.branches)
@@ -109,28 +109,28 @@ def brain_of(message: Any, action: ActionSpec, behaviour: str) -> Any:  # noqa: 
 
 
 class StepEncoder:
-    """Encoder of episodes of one spec. pair: class of a message."""
+    """Encoder of an agent's episodes to messages. pair: class of the messages."""
 
     def __init__(self, pair: Any, spec: AgentSpec) -> None:  # noqa: ANN401 - a protobuf message
         self._pair = pair
         self._action = spec.action
-        parts = zip(spec.obs.items(), spec.obs.axes, strict=True)
+        leaves = zip(spec.obs.items(), spec.obs.axes, strict=True)
         self._fill: dict[str, Callable[[Any, Array], None]] = {}
         self._templates = {}
-        for (name, shape, dtype), axes in parts:
+        for (name, shape, dtype), axes in leaves:
             image = dtype == "uint8" and len(shape) == 3 and axes != "CHW" and shape[2] <= _MOST_CHANNELS
             last = axes == "HWC" or image
             properties = [_TRANSLATIONAL, _TRANSLATIONAL, _NONE] if last else [_NONE] * len(shape)
             template: dict[str, Any] = {"name": name, "shape": shape, "dimension_properties": properties}
             if image:
-                template |= {"compression_type": 1, "compressed_channel_mapping": _mapping(shape[2])}
+                template |= {"compression_type": 1, "compressed_channel_mapping": _png_channels(shape[2])}
             self._templates[name] = template
             self._fill[name] = _fill_image if image else _fill_numbers
 
     def pairs(self, episode: RecordedEpisode) -> Iterator[Any]:
-        """Yield the L + 1 messages of an episode. Raises FaultyRecordingError for what they cannot hold."""
+        """Yield the L + 1 messages of an episode. Raises FaultyRecordingError if a value would change."""
         length = len(episode.reward)
-        seen = {name: _holdable(name, episode.obs[name]) for name in self._templates}
+        seen = {name: _check_exact(name, episode.obs[name]) for name in self._templates}
         terminated = bool(episode.terminated[-1])
         for t in range(length + 1):
             done = t == length
@@ -144,7 +144,7 @@ class StepEncoder:
                 info.action_mask.extend((~episode.action_mask[t]).tolist())
             for name, template in self._templates.items():
                 self._fill[name](info.observations.add(**template), seen[name][t])
-            # ML-Agents reads an action of the last one, too.
+            # ML-Agents reads an action of the last message, too.
             self._act(pair.action_info, np.zeros(self._action.size) if done else episode.action[t])
             yield pair
 
@@ -154,8 +154,8 @@ class StepEncoder:
         message.discrete_actions.extend(int(action[where].argmax()) for where in spec.branch_slices)
 
 
-def _mapping(channels: int) -> list[int]:
-    """Return the channel of each channel of the PNGs, three in each; -1 for one that only fills up."""
+def _png_channels(channels: int) -> list[int]:
+    """Return the image's channel for each channel of its PNGs of three; -1 for padding."""
     return [0, 0, 0] if channels == 1 else [*range(channels), *[-1] * (-channels % 3)]
 
 
@@ -171,14 +171,14 @@ def _fill_image(message: Any, value: Array) -> None:  # noqa: ANN401 - a protobu
     padded[..., :channels] = value
     if channels == 1:
         padded[..., 1:] = value
-    stream = io.BytesIO()
+    png = io.BytesIO()
     for at in range(0, padded.shape[2], 3):
-        Image.fromarray(np.ascontiguousarray(padded[..., at : at + 3])).save(stream, "PNG", compress_level=1)
-    message.compressed_data = stream.getvalue()
+        Image.fromarray(np.ascontiguousarray(padded[..., at : at + 3])).save(png, "PNG", compress_level=1)
+    message.compressed_data = png.getvalue()
 
 
-def _holdable(name: str, value: Array) -> Array:
-    """Return the observation if a file holds it to the last bit, else raise FaultyRecordingError."""
+def _check_exact(name: str, value: Array) -> Array:
+    """Return an observation unchanged. Raises FaultyRecordingError if float32 numbers cannot represent it."""
     whole = value.dtype.kind in "biu"
     if value.dtype.kind != "f" and not whole:
         raise FaultyRecordingError(f"{shown(value)} is not a number", f"obs/{name}")

@@ -1,4 +1,4 @@
-"""Rows of the table: a key of ML-Agents, ours, and how a value becomes the other one."""
+"""Rows of the table of keys: a key of ML-Agents, our keys, and the function that converts the value."""
 
 from __future__ import annotations
 
@@ -14,63 +14,67 @@ NOTHING = object()
 """Value of a key that is not written."""
 
 
-class OfRun(NamedTuple):
-    """How a value of the whole run follows from those of all behaviours, and what it is called then."""
+class OfWholeRun(NamedTuple):
+    """How a key of the whole run gets its value from those of all behaviours.
 
-    of: Callable[[Sequence[Any]], Any]
+    reduce: (values of all behaviours) -> value of the run
+    words:  name of the result, for the comment
+    """
+
+    reduce: Callable[[Sequence[Any]], Any]
     words: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerKey:
-    """A key of ML-Agents and what becomes of it.
+    """A key of ML-Agents and its translation.
 
-    theirs:  dotted below a behaviour, or from the top of the file; empty for what trainers do without a key
-    ours:    dotted keys that it sets; without any it is told: its place gets a comment
-    default: theirs, which counts where a file is silent; None: nothing is written then
-    to:      from a value and all others to ours; text that spells a number is one. Raises ValueError with
-             what it must be.
-    run:     ours belongs to the whole run: from the values of all behaviours to its own; None: to a behaviour
-    says:    why the value is another one, or what to do where the key is told
+    theirs:  dotted below a behaviour, or from the top of the file; empty for a habit of the trainers
+    ours:    dotted keys that it sets; without any, the key has no counterpart and becomes a comment
+    default: of ML-Agents, used where the file does not have the key; None: nothing is written then
+    to:      (value, all settings) -> our value; text of a number becomes one. Raises ValueError, whose text
+             completes "it must be".
+    run:     for our keys of the whole run: the value from those of all behaviours; None: a key of a behaviour
+    remark:  why the value differs, or for a key without counterpart what to do instead
     means:   what the same value means here
     """
 
     theirs: str
     ours: tuple[str, ...] = ()
     default: Any = None
-    to: Callable[[Any, Given], Any] = lambda value, given: (
+    to: Callable[[Any, TrainerSettings], Any] = lambda value, settings: (
         to_whole(value) if isinstance(value, str) else value
     )
-    run: OfRun | None = None
-    says: str = ""
+    run: OfWholeRun | None = None
+    remark: str = ""
     means: str = ""
 
 
 def row(theirs: str, *ours: str, **facts: Any) -> TrainerKey:  # noqa: ANN401 - as TrainerKey has them
-    """Return a key that sets some of ours."""
+    """Return the row of a key that sets our keys ``ours``; facts: other fields of the row."""
     return TrainerKey(theirs=theirs, ours=ours, **facts)
 
 
-def told(theirs: str, says: str) -> TrainerKey:
-    """Return a key that has no equal here."""
-    return TrainerKey(theirs=theirs, says=says)
+def absent(theirs: str, remark: str) -> TrainerKey:
+    """Return the row of a key without a counterpart here."""
+    return TrainerKey(theirs=theirs, remark=remark)
 
 
-def always(ours: str, value: object, says: str = "as in ML-Agents") -> TrainerKey:
-    """Return what the trainers of ML-Agents do without a key."""
-    return TrainerKey(theirs="", ours=(ours,), default=value, says=says)
+def always(ours: str, value: object, remark: str = "as in ML-Agents") -> TrainerKey:
+    """Return a row for a habit of ML-Agents' trainers that they have no key for: it sets our key."""
+    return TrainerKey(theirs="", ours=(ours,), default=value, remark=remark)
 
 
 class KeyValueError(ValueError):
-    """A wrong value of a key, which need not be the one that is translated."""
+    """Error of a wrong value of the key ``theirs``, which another key's translation may need."""
 
     def __init__(self, theirs: str, must: str) -> None:
         super().__init__(must)
         self.theirs = theirs
 
 
-class Given:
-    """The keys of one behaviour, with the defaults of ML-Agents below them."""
+class TrainerSettings:
+    """Settings of one behaviour in ML-Agents' file, with its defaults for keys that are not in the file."""
 
     def __init__(self, node: Node, keys: Sequence[TrainerKey]) -> None:
         self.node = node
@@ -82,7 +86,7 @@ class Given:
         return None if node is None or node.value is None else node
 
     def __getitem__(self, dotted: str) -> Any:  # noqa: ANN401 - whatever was written
-        """Return the value of a key, else its default."""
+        """Return the value of a key; its default, which may be None, if the file does not have it."""
         node = self.find(dotted)
         return self._defaults.get(dotted) if node is None else to_value(node)
 
@@ -95,24 +99,24 @@ class Given:
 
 
 def positive(value: object) -> float:
-    """Return a number above 0, also from text. Raises ValueError."""
+    """Return a value, also text, as a number above 0. Raises ValueError."""
     number = to_number(value)
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
         raise ValueError("a number above 0")
     return number
 
 
-FIRST = OfRun(lambda values: values[0])
-"""Reduction of a key that a file has once: its first value."""
+FIRST = OfWholeRun(lambda values: values[0])
+"""Reduction for a key that a file has once: all behaviours have the same value."""
 
-SUM = OfRun(sum, "the sum of all behaviours")
-LEAST, MOST = OfRun(min, "the smallest"), OfRun(max, "the largest")
+SUM = OfWholeRun(sum, "the sum of all behaviours")
+LEAST, MOST = OfWholeRun(min, "the smallest"), OfWholeRun(max, "the largest")
 
 
-def one_of(table: Mapping[str, Any]) -> Callable[[Any, Given], Any]:
-    """Return the translation of a word. It raises ValueError with the known ones."""
+def one_of(table: Mapping[str, Any]) -> Callable[[Any, TrainerSettings], Any]:
+    """Return a translation of words by the table; it raises ValueError with the known ones."""
 
-    def to(value: object, given: Given) -> object:
+    def to(value: object, settings: TrainerSettings) -> object:
         if str(value) not in table:
             raise ValueError(f"one of {', '.join(table)}")
         return table[str(value)]
@@ -120,11 +124,11 @@ def one_of(table: Mapping[str, Any]) -> Callable[[Any, Given], Any]:
     return to
 
 
-def whole(value: object, given: Given) -> object:
-    """Return a number above 0, a whole one as such. Raises ValueError."""
+def whole(value: object, settings: TrainerSettings) -> object:
+    """Return a value as a number above 0, an int if it is whole. Raises ValueError."""
     return to_whole(positive(value))
 
 
 def rounded(value: float) -> Any:  # noqa: ANN401 - a whole number as an int
-    """Return the result of a division or a logarithm with six digits."""
+    """Return a number with six significant digits."""
     return to_whole(float(f"{value:.6g}"))

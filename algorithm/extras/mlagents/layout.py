@@ -1,4 +1,4 @@
-"""Content of a file of ML-Agents, in the layout of its newest release: sections, behaviours, all else.
+"""Content of a trainer configuration of ML-Agents, moved into the layout of its newest release.
 
 Up to release 0.16 keys of a behaviour stood side by side, behaviours at the top beside ``default``, and
 samplers and curricula in files of their own.
@@ -33,30 +33,30 @@ OLD: Mapping[str, str] = {
     "curiosity_strength": "reward_signals.curiosity.strength",
     "curiosity_enc_size": "reward_signals.curiosity.encoding_size",
 }
-"""TrainerKey of a behaviour up to 0.16 -> where it stands since."""
+"""Key of a behaviour up to 0.16 -> its place in newer releases."""
 
 _SWITCHES = {
     "use_recurrent": ("memory_size", "sequence_length"),
     "use_curiosity": ("curiosity_strength", "curiosity_enc_size"),
 }
-"""TrainerKey that switches others -> those."""
+"""Key that switches others on -> those others."""
 
 TOP = ("env_settings", "engine_settings", "checkpoint_settings", "torch_settings", "debug")
 
 
 IdleKey: TypeAlias = tuple[str, Node, str]
-"""A key, its value, and why it says nothing."""
+"""A key, its value, and why it has no effect."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerFile:
-    """The parts of a file.
+    """Content of a trainer configuration.
 
-    sections:   name of a section of ours -> its behaviours by name
-    run:        settings of the run, as they stand
+    sections:   name of the section to write -> its behaviours by name
+    run:        settings of the run, unchanged
     parameters: ``environment_parameters``; None without any
-    unused:     name of a section -> keys of the file that say nothing
-    unknown:    keys at the top that nothing is known of, and behaviours that are no blocks
+    unused:     name of a section -> keys of the file without an effect
+    unknown:    unknown keys at the top, and behaviours that are not blocks of keys
     """
 
     sections: dict[str, dict[str, Node]]
@@ -67,7 +67,7 @@ class TrainerFile:
 
 
 def read_layout(root: Node) -> TrainerFile:
-    """Return the parts of a file."""
+    """Return the content of a file of any release, in the newest layout. Raises ConfigError."""
     if is_samplers(root):
         parameters, interval = samplers_of(root)
         unused = {DEFAULT_SECTION: interval}
@@ -93,19 +93,21 @@ def _by_blocks(root: Node) -> TrainerFile:
     base = root.find(("default_settings",)) or Node({})
     behaviours = root.find(("behaviors",)) or Node({})
     unused: list[IdleKey] = []
-    own: dict[str, Node] = {}
+    merged: dict[str, Node] = {}
     no_block = {
-        f"behaviors.{name}": one
-        for name, one in behaviours.children.items()
-        if not one.is_mapping and one.value is not None
+        f"behaviors.{name}": block
+        for name, block in behaviours.children.items()
+        if not block.is_mapping and block.value is not None
     }
     lessons = dict((root.find(("curriculum",)) or Node({})).children)
     for name, node in behaviours.children.items():
-        own[name] = merge(lifted(base, unused), lifted(node.without("curriculum"), unused))
+        merged[name] = merge(
+            in_newest_layout(base, unused), in_newest_layout(node.without("curriculum"), unused)
+        )
         if (inside := node.find(("curriculum",))) is not None:
             lessons[name] = inside
-    if not own and base.children:
-        own[""] = lifted(base, unused)
+    if not merged and base.children:
+        merged[""] = in_newest_layout(base, unused)
     parameters = root.find(("environment_parameters",))
     if (old := root.find(("parameter_randomization",))) is not None:
         made, interval = samplers_of(old)
@@ -113,7 +115,7 @@ def _by_blocks(root: Node) -> TrainerFile:
     if lessons:
         parameters = merge(parameters or Node({}), curricula_of(Node(lessons)))
     return TrainerFile(
-        sections={DEFAULT_SECTION: own},
+        sections={DEFAULT_SECTION: merged},
         run=root.only(*TOP),
         parameters=parameters,
         unused={DEFAULT_SECTION: unused},
@@ -122,21 +124,21 @@ def _by_blocks(root: Node) -> TrainerFile:
 
 
 def _flat(root: Node) -> TrainerFile:
-    """Return each behaviour as a section of its own: such a file has those of many scenes."""
+    """Return each behaviour as a section of its behaviours: such a file has those of many scenes."""
     base = root.find((DEFAULT_SECTION,)) or Node({})
     unknown = {name: node for name, node in root.children.items() if not node.is_mapping}
-    own = root.without(DEFAULT_SECTION, *unknown).children or {"": Node({})}
+    behaviours = root.without(DEFAULT_SECTION, *unknown).children or {"": Node({})}
     sections: dict[str, dict[str, Node]] = {}
     unused: dict[str, list[IdleKey]] = {}
-    for name, node in own.items():
-        section = name if len(own) > 1 else DEFAULT_SECTION
+    for name, node in behaviours.items():
+        section = name if len(behaviours) > 1 else DEFAULT_SECTION
         whole = Node({**base.children, **node.children}, node.where if name else base.where)
-        sections[section] = {name: lifted(whole, unused.setdefault(section, []))}
+        sections[section] = {name: in_newest_layout(whole, unused.setdefault(section, []))}
     return TrainerFile(sections=sections, run=Node({}), unused=unused, unknown=unknown)
 
 
-def lifted(node: Node, unused: list[IdleKey]) -> Node:
-    """Return a behaviour with each key where it stands in the newest release."""
+def in_newest_layout(node: Node, unused: list[IdleKey]) -> Node:
+    """Return a behaviour with its keys where the newest release has them; append idle ones to ``unused``."""
     off = [key for key in _SWITCHES if key in node.children and node.children[key].value is not True]
     for key in off:
         unused.append((key, node.children[key], "left out"))
@@ -154,7 +156,7 @@ def lifted(node: Node, unused: list[IdleKey]) -> Node:
 
 
 def leaves(node: Node) -> Iterator[tuple[str, Node]]:
-    """Yield the keys of a behaviour, dotted, less those that are null."""
+    """Yield the dotted keys of a behaviour with their values, except null ones."""
     for path, child in node.leaves():
         if child.value is not None:
             yield ".".join(path), child

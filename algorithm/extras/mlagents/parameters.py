@@ -1,4 +1,4 @@
-"""``environment_parameters``; samplers and curricula of 0.12 to 0.16, which had files of their own."""
+"""Translation of ``environment_parameters``, and of samplers and curricula of 0.12 to 0.16."""
 
 from __future__ import annotations
 
@@ -32,93 +32,95 @@ def is_curricula(root: Node) -> bool:
 
 
 def samplers_of(root: Node) -> tuple[Node, list[tuple[str, Node, str]]]:
-    """Return samplers of 0.12 to 0.16 as parameters, and the key among them that says nothing now."""
+    """Return samplers of 0.12 to 0.16 as parameters, and those of their keys that have no effect now."""
     interval = root.find((_INTERVAL,))
-    found = {}
+    parameters = {}
     for name, node in root.without(_INTERVAL).children.items():
         kind = str(node.value_at("sampler-type"))
         rest = node.without("sampler-type").children
-        parts = {
+        sampler = {
             "sampler_type": Node(_SAMPLERS.get(kind, kind), node.where),
             "sampler_parameters": Node(rest, node.where),
         }
-        found[name] = Node(parts, node.where)
+        parameters[name] = Node(sampler, node.where)
     unused = [(_INTERVAL, interval, _EVERY_EPISODE)] if interval else []
-    return Node(found, root.where), unused
+    return Node(parameters, root.where), unused
 
 
 def curricula_of(root: Node) -> Node:
     """Return curricula of 0.12 to 0.16 as parameters. Raises ConfigError for one in another form."""
-    found: dict[str, Any] = {}
+    curricula: dict[str, Any] = {}
     for behaviour, node in ({"": root} if "thresholds" in root.children else root.children).items():
         criteria = {"behavior": behaviour} if behaviour else {}
         criteria |= {key: node.value_at(key) for key in ("measure", "min_lesson_length", "signal_smoothing")}
         criteria = {key: value for key, value in criteria.items() if value is not None}
         thresholds, parameters = node.value_at("thresholds"), node.value_at("parameters")
-        if not _fit(thresholds, parameters):
+        if not _lengths_fit(thresholds, parameters):
             raise ConfigError([Problem("a curriculum cannot be read", node.where, *_A_CURRICULUM)])
         for name, values in parameters.items():
             lessons: list[dict[str, Any]] = [{"name": f"lesson{i}", "value": x} for i, x in enumerate(values)]
             for lesson, threshold in zip(lessons, thresholds, strict=False):
                 lesson["completion_criteria"] = {**criteria, "threshold": threshold}
-            found[name] = {"curriculum": lessons}
-    return from_value(found, root.where)
+            curricula[name] = {"curriculum": lessons}
+    return from_value(curricula, root.where)
 
 
-def _fit(thresholds: object, parameters: object) -> bool:
+def _lengths_fit(thresholds: object, parameters: object) -> bool:
     if not isinstance(thresholds, list) or not isinstance(parameters, dict):
         return False
-    return all(isinstance(one, list) and len(one) == len(thresholds) + 1 for one in parameters.values())
+    return all(isinstance(each, list) and len(each) == len(thresholds) + 1 for each in parameters.values())
 
 
 def cleaned(name: str, parameter: Node) -> tuple[Any, list[tuple[str, str]]]:
-    """Return a parameter as we spell it, and what has been left out of it, with the reason.
+    """Return a parameter as our files have it, and (what, why) of each part that has been left out.
 
     ML-Agents has defaults of samplers and criteria, writes seeds into samplers, constants as samplers, null
     for no criteria, and lets the last lesson have some; beta releases had ``- Lesson0: {…}``.
     """
-    told: list[tuple[str, str]] = []
-    return _cleaned(name, to_value(parameter), told), told
+    left_out: list[tuple[str, str]] = []
+    return _cleaned(name, to_value(parameter), left_out), left_out
 
 
-def _cleaned(name: str, value: Any, told: list[tuple[str, str]]) -> Any:  # noqa: ANN401 - whatever was written
+def _cleaned(name: str, value: Any, left_out: list[tuple[str, str]]) -> Any:  # noqa: ANN401 - whatever was written
     if not isinstance(value, dict):
         return value
     if isinstance(value.get("curriculum"), list):
-        lessons = [_lesson(lesson) for lesson in value["curriculum"]]
-        lessons = [one if not isinstance(one, dict) else _valued(name, one, told) for one in lessons]
-        lessons = _without_ratings(name, lessons, told)
+        lessons = [_with_name(lesson) for lesson in value["curriculum"]]
+        lessons = [
+            _clean_lesson(name, each, left_out) if isinstance(each, dict) else each for each in lessons
+        ]
+        lessons = _without_ratings(name, lessons, left_out)
         last = lessons[-1] if lessons else None
         if isinstance(last, dict) and last.pop("completion_criteria", None) is not None:
-            told.append((f"{name}: completion_criteria of the last lesson", "no lesson follows it"))
+            left_out.append((f"{name}: completion_criteria of the last lesson", "no lesson follows it"))
         if len(lessons) == 1 and isinstance(last, dict) and "value" in last:
             return last["value"]
         return {**value, "curriculum": lessons}
-    given = value.get("sampler_parameters")
-    if isinstance(given, dict):
-        if given.pop("seed", None) is not None:
-            told.append((f"{name}: seed of a sampler", "derived from the run's seed"))
+    arguments = value.get("sampler_parameters")
+    if isinstance(arguments, dict):
+        if arguments.pop("seed", None) is not None:
+            left_out.append((f"{name}: seed of a sampler", "derived from the run's seed"))
         kind = value.get("sampler_type")
         if kind == "constant":
-            return given.get("value", 0.0)
-        return {**value, "sampler_parameters": {**_DEFAULTS.get(str(kind), {}), **given}}
+            return arguments.get("value", 0.0)
+        return {**value, "sampler_parameters": {**_DEFAULTS.get(str(kind), {}), **arguments}}
     return value
 
 
-def _without_ratings(name: str, lessons: list[Any], told: list[tuple[str, str]]) -> list[Any]:
-    """Return the lessons up to the first that ends at a rating, which nobody has without self-play."""
+def _without_ratings(name: str, lessons: list[Any], left_out: list[tuple[str, str]]) -> list[Any]:
+    """Return the lessons up to the first that ends at an Elo rating: without self-play it never ends."""
     for at, lesson in enumerate(lessons[:-1]):
         criteria = lesson.get("completion_criteria") if isinstance(lesson, dict) else None
         if isinstance(criteria, dict) and str(criteria.get("measure")).lower() == "elo":
-            left = [str(one.get("name")) for one in lessons[at + 1 :] if isinstance(one, dict)]
+            left = [str(other.get("name")) for other in lessons[at + 1 :] if isinstance(other, dict)]
             why = f"no self-play, so no ratings: this lesson never ends; left out: {', '.join(left)}"
-            told.append((f"{name}: measure: Elo of {lesson.get('name')}", why))
+            left_out.append((f"{name}: measure: Elo of {lesson.get('name')}", why))
             return [*lessons[:at], {**lesson, "completion_criteria": None}]
     return lessons
 
 
-def _lesson(lesson: Any) -> Any:  # noqa: ANN401 - whatever was written
-    """Return a lesson with its name inside."""
+def _with_name(lesson: Any) -> Any:  # noqa: ANN401 - whatever was written
+    """Return a lesson with its name as a key; ``Lesson0: {…}`` is the form of beta releases."""
     if isinstance(lesson, dict) and len(lesson) == 1:
         ((name, keys),) = lesson.items()
         if isinstance(keys, dict):
@@ -126,11 +128,11 @@ def _lesson(lesson: Any) -> Any:  # noqa: ANN401 - whatever was written
     return lesson
 
 
-def _valued(name: str, lesson: dict[str, Any], told: list[tuple[str, str]]) -> dict[str, Any]:
-    """Return a lesson with its value cleaned, and with criteria that are whole or none."""
+def _clean_lesson(name: str, lesson: dict[str, Any], left_out: list[tuple[str, str]]) -> dict[str, Any]:
+    """Return a lesson with its value cleaned, and the defaults of ML-Agents in its criteria."""
     kept = {key: value for key, value in lesson.items() if value is not None}
     if "value" in kept:
-        kept["value"] = _cleaned(name, kept["value"], told)
+        kept["value"] = _cleaned(name, kept["value"], left_out)
     criteria = kept.get("completion_criteria")
     if isinstance(criteria, dict):
         length = criteria.get("min_lesson_length") or 1  # one episode is enough with 0

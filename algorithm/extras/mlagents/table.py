@@ -1,4 +1,4 @@
-"""The whole table: which keys of ML-Agents become which of ours, and which are told."""
+"""The whole table: the translation of every key of ML-Agents, by trainer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FAMILY_BLOCKS = {"sac": "sac_config"}
 TRAINED_ALONE = (
     "PPO, each agent separately: there is no team critic. Group rewards are added to each agent's own"
 )
-"""Notice of a trainer for teams."""
+"""Comment on a trainer for teams."""
 
 REFUSED = {
     **dict.fromkeys(
@@ -39,11 +39,11 @@ REFUSED = {
         ),
     ),
 }
-"""Trainers of ML-Agents that there are not: why, and what to do."""
+"""Names of trainers that are refused -> why, and what to do."""
 
 
 def place_of(theirs: str, trainer: str) -> str:
-    """Return the block of ours that holds the comment on a key that is told."""
+    """Return the block of our file that gets the comment on a key without counterpart."""
     return PLACES.get(theirs.partition(".")[0], "base_config") or _FAMILY_BLOCKS.get(trainer, "ppo_config")
 
 

@@ -1,4 +1,4 @@
-"""Sections of ours as YAML, with a comment behind each key and in front of what has no equal."""
+"""Translated sections as YAML, with comments on each key and on those without counterpart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _ORDER = [*Config.model_fields, *MERGE_KEYS]
 
 @dataclass(frozen=True)
 class OurValue:
-    """A value of ours, its place in their file, and what stands behind it."""
+    """A value of our file.
+
+    where:  its place in ML-Agents' file
+    remark: comment behind it
+    """
 
     value: Any
     where: str
@@ -25,20 +29,24 @@ class OurValue:
 
 @dataclass
 class OurSection:
-    """A section: values by path, and what is told at the head of a block."""
+    """A section to write.
+
+    lines:    values by path
+    comments: at the head of a block, by its path: reason -> texts
+    """
 
     name: str
     lines: dict[KeyPath, OurValue] = field(default_factory=dict)
-    told: dict[KeyPath, dict[str, list[str]]] = field(default_factory=dict)
+    comments: dict[KeyPath, dict[str, list[str]]] = field(default_factory=dict)
 
-    def tell(self, block: KeyPath, text: str, why: str) -> None:
-        """Put a comment at the head of a block; several with one reason are one."""
-        texts = self.told.setdefault(block, {}).setdefault(why, [])
+    def comment(self, block: KeyPath, text: str, why: str) -> None:
+        """Add a comment to the head of a block; texts with the same reason share a line."""
+        texts = self.comments.setdefault(block, {}).setdefault(why, [])
         if text not in texts:
             texts.append(text)
 
     def tree(self) -> Node:
-        """Return the values with their places."""
+        """Return the values as a tree, with their places in ML-Agents' file."""
         tree = Node({})
         for path, line in self.lines.items():
             node = Node(line.value, line.where) if not isinstance(line.value, Mapping) else _mapping(line)
@@ -57,7 +65,7 @@ def _node(value: Any, where: str) -> Node:  # noqa: ANN401 - whatever was writte
 
 
 def yaml_of(sections: Sequence[OurSection], head: Sequence[str]) -> str:
-    """Return a file of sections below comments."""
+    """Return the text of a file: ``head`` as comments, then the sections."""
     lines = [f"# {line}" for line in head]
     for section in sections:
         lines += ["", f"{inline(section.name)}:", *_block(section, (), 1)]
@@ -65,11 +73,13 @@ def yaml_of(sections: Sequence[OurSection], head: Sequence[str]) -> str:
 
 
 def _block(section: OurSection, path: KeyPath, depth: int) -> Iterator[str]:
-    """Yield a block: what is told, its values, its blocks."""
+    """Yield the lines of a block: comments, values, inner blocks."""
     pad = "  " * depth
-    for why, texts in section.told.get(path, {}).items():
+    for why, texts in section.comments.get(path, {}).items():
         yield f"{pad}# ml-agents: {', '.join(texts)} — {why}"
-    inside = (one[len(path)] for one in (*section.lines, *section.told) if one[: len(path)] == path != one)
+    inside = (
+        key[len(path)] for key in (*section.lines, *section.comments) if key[: len(path)] == path != key
+    )
     names = list(dict.fromkeys(inside))
     for name in names if path else sorted(names, key=_ORDER.index):
         at = (*path, name)
@@ -78,11 +88,11 @@ def _block(section: OurSection, path: KeyPath, depth: int) -> Iterator[str]:
             yield f"{pad}{inline(name)}:"
             yield from _block(section, at, depth + 1)
         elif isinstance(line.value, Mapping) and name not in ("env_args",):
-            yield f"{pad}{inline(name)}:{_behind(line)}"
+            yield f"{pad}{inline(name)}:{_remark(line)}"
             yield from indent(write_yaml(line.value), "  " * (depth + 1)).splitlines()
         else:
-            yield f"{pad}{inline(name)}: {inline(line.value)}{_behind(line)}"
+            yield f"{pad}{inline(name)}: {inline(line.value)}{_remark(line)}"
 
 
-def _behind(line: OurValue) -> str:
+def _remark(line: OurValue) -> str:
     return f" # {line.remark}" if line.remark else ""

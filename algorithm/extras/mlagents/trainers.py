@@ -1,6 +1,6 @@
-"""Keys of a behaviour that both trainers of ML-Agents have, of PPO and of SAC: the first part of the table.
+"""Keys of a behaviour: the first part of the table, common ones, then those of PPO and of SAC.
 
-The defaults are those of ML-Agents' ``settings.py``; what stands without a key is what its trainers do.
+The defaults are those of ML-Agents' ``settings.py``; rows of ``always`` are habits of its trainers.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from algorithm.extras.mlagents.keys import (
     MOST,
     NOTHING,
     SUM,
-    Given,
-    OfRun,
+    OfWholeRun,
     TrainerKey,
+    TrainerSettings,
+    absent,
     always,
     one_of,
     positive,
     rounded,
     row,
-    told,
     whole,
 )
 
@@ -40,41 +40,41 @@ _FAMILIES = {"sac": "SAC", **dict.fromkeys(("ppo", *OF_TEAMS), "PPO")}
 number = partial(row, to=whole)
 
 
-def _interval(value: object, given: Given) -> object:
+def _checkpoint_steps(value: object, settings: TrainerSettings) -> object:
     """Return the steps between two checkpoints."""
-    if given["even_checkpoints"] is True:
-        return max(1, round(given.number("max_steps") / given.number("keep_checkpoints")))
-    return to_whole(given.number("checkpoint_interval"))
+    if settings["even_checkpoints"] is True:
+        return max(1, round(settings.number("max_steps") / settings.number("keep_checkpoints")))
+    return to_whole(settings.number("checkpoint_interval"))
 
 
-def _parts(value: object, given: Given) -> int:
-    return max(1, int(given.number(f"{_H}.buffer_size") // given.number(f"{_H}.batch_size")))
+def _minibatches(value: object, settings: TrainerSettings) -> int:
+    return max(1, int(settings.number(f"{_H}.buffer_size") // settings.number(f"{_H}.batch_size")))
 
 
-def _rollout(value: object, given: Given) -> int:
-    return max(1, round(positive(value) / given.number("env_settings.num_envs")))
+def _rollout(value: object, settings: TrainerSettings) -> int:
+    return max(1, round(positive(value) / settings.number("env_settings.num_envs")))
 
 
-def _windows(value: object, given: Given) -> object:
+def _windows(value: object, settings: TrainerSettings) -> object:
     """Return the windows of a batch: experiences without a memory, sequences with one."""
-    length = given.number(f"{_M}.sequence_length") if given.find(_M) else 1
+    length = settings.number(f"{_M}.sequence_length") if settings.find(_M) else 1
     return max(1, int(positive(value) // length))
 
 
-def _ratio(value: object, given: Given) -> object:
+def _ratio(value: object, settings: TrainerSettings) -> object:
     """Return the updates for a step; releases before 1 have ``num_update`` every ``train_interval`` steps."""
-    if given.find(f"{_H}.steps_per_update"):
-        return rounded(1 / given.number(f"{_H}.steps_per_update"))
-    updates, steps = (given.find(f"{_H}.{name}") for name in ("num_update", "train_interval"))
+    if settings.find(f"{_H}.steps_per_update"):
+        return rounded(1 / settings.number(f"{_H}.steps_per_update"))
+    updates, steps = (settings.find(f"{_H}.{name}") for name in ("num_update", "train_interval"))
     return rounded((positive(updates.value) if updates else 1) / (positive(steps.value) if steps else 1))
 
 
-def _signal_updates(value: object, given: Given) -> int:
+def _signal_updates(value: object, settings: TrainerSettings) -> int:
     """Return the steps of the signals' networks for an update of the agent."""
-    steps = given.find(f"{_H}.reward_signal_steps_per_update")
+    steps = settings.find(f"{_H}.reward_signal_steps_per_update")
     if steps is None:
         return max(1, round(positive(value)))
-    return max(1, round(given.number(f"{_H}.steps_per_update") / positive(steps.value)))
+    return max(1, round(settings.number(f"{_H}.steps_per_update") / positive(steps.value)))
 
 
 COMMON: tuple[TrainerKey, ...] = (
@@ -86,7 +86,7 @@ COMMON: tuple[TrainerKey, ...] = (
         "sac_config.save_model_per_step",
         "eval_config.per_step",
         default=500_000,
-        to=_interval,
+        to=_checkpoint_steps,
         run=LEAST,
         means="also evaluates, which ML-Agents does not",
     ),
@@ -94,20 +94,20 @@ COMMON: tuple[TrainerKey, ...] = (
         "even_checkpoints",
         "sac_config.save_model_per_step",
         "eval_config.per_step",
-        to=_interval,
+        to=_checkpoint_steps,
         run=LEAST,
-        says="max_steps / keep_checkpoints",
+        remark="max_steps / keep_checkpoints",
     ),
     number("keep_checkpoints", "checkpoint_config.keep", default=5, run=MOST),
-    told("time_horizon", "targets are not cut at a horizon; for actors see base_config.max_episode_length"),
-    told("threaded", "one process acts and learns in turn; main_ds.py does both at once"),
-    told("init_path", "ML-Agents' networks cannot be read; --init_from reads runs of this project"),
-    told("framework", "always PyTorch"),
-    told("output_path", "use the flag --directory"),
-    told("model_path", "use the flag --directory"),
-    told("summary_path", "use the flag --directory"),
+    absent("time_horizon", "targets are not cut at a horizon; for actors see base_config.max_episode_length"),
+    absent("threaded", "one process acts and learns in turn; main_ds.py does both at once"),
+    absent("init_path", "ML-Agents' networks cannot be read; --init_from reads runs of this project"),
+    absent("framework", "always PyTorch"),
+    absent("output_path", "use the flag --directory"),
+    absent("model_path", "use the flag --directory"),
+    absent("summary_path", "use the flag --directory"),
     *(
-        told(
+        absent(
             f"self_play.{key}",
             "no self-play: all teams learn at once, against the current policies",
         )
@@ -126,27 +126,31 @@ COMMON: tuple[TrainerKey, ...] = (
     number(f"{_N}.hidden_units", "nn_config.rep.dense_n", "nn_config.policy.dense_n", default=128),
     row(f"{_N}.num_layers", "nn_config.policy.dense_depth", default=2),
     row(
-        f"{_N}.vis_encode_type", "nn_config.rep.conv", default="simple", to=one_of(_CONVS), says="the closest"
+        f"{_N}.vis_encode_type",
+        "nn_config.rep.conv",
+        default="simple",
+        to=one_of(_CONVS),
+        remark="the closest",
     ),
-    told(f"{_N}.goal_conditioning_type", "a goal is an ordinary observation"),
-    told(f"{_N}.conditioning_type", "a goal is an ordinary observation"),
-    told(f"{_N}.deterministic", "evaluations and --watch never sample; --run with --disable_sample"),
-    told(f"{_N}.max_num_agents", "no networks for teams of agents"),
+    absent(f"{_N}.goal_conditioning_type", "a goal is an ordinary observation"),
+    absent(f"{_N}.conditioning_type", "a goal is an ordinary observation"),
+    absent(f"{_N}.deterministic", "evaluations and --watch never sample; --run with --disable_sample"),
+    absent(f"{_N}.max_num_agents", "no networks for teams of agents"),
     always("nn_config.policy.activation", "silu"),
     always("sac_config.reward_scaling", False, "unscaled rewards, as in ML-Agents"),
     row(
         _M,
         "sac_config.seq_encoder",
-        to=lambda value, given: "RNN",
-        says="here the layers follow the memory",
+        to=lambda value, settings: "RNN",
+        remark="here the layers follow the memory",
     ),
-    row(_M, "nn_config.rep.rnn", to=lambda value, given: "lstm", says="as in ML-Agents"),
+    row(_M, "nn_config.rep.rnn", to=lambda value, settings: "lstm", remark="as in ML-Agents"),
     row(
         f"{_M}.memory_size",
         "nn_config.rep.rnn_n",
         default=128,
-        to=lambda value, given: max(1, int(positive(value) // 2)),
-        says="half: ML-Agents counts both LSTM states",
+        to=lambda value, settings: max(1, int(positive(value) // 2)),
+        remark="half: ML-Agents counts both LSTM states",
     ),
 )
 """Keys of both trainers."""
@@ -159,14 +163,14 @@ PPO: tuple[TrainerKey, ...] = (
         "ppo_config.rollout_step",
         default=10_240,
         to=_rollout,
-        says="per player: buffer_size / num_envs",
+        remark="per player: buffer_size / num_envs",
     ),
     row(
         f"{_H}.batch_size",
         "ppo_config.num_minibatch",
         default=1024,
-        to=_parts,
-        says="buffer_size / batch_size",
+        to=_minibatches,
+        remark="buffer_size / batch_size",
     ),
     row(
         f"{_H}.beta",
@@ -174,7 +178,7 @@ PPO: tuple[TrainerKey, ...] = (
         default=5e-3,
         means="constant here, on the sum over continuous actions; in ML-Agents it decays, on their mean",
     ),
-    told(f"{_H}.beta_schedule", _FALLS),
+    absent(f"{_H}.beta_schedule", _FALLS),
     row(f"{_H}.epsilon", "ppo_config.clip", "ppo_config.clip_value", default=0.2),
     row(
         f"{_H}.epsilon_schedule",
@@ -188,8 +192,8 @@ PPO: tuple[TrainerKey, ...] = (
     row(
         f"{_H}.shared_critic",
         "ppo_config.shared",
-        to=lambda value, given: given.find(_M) is not None or value,
-        says="a memory is always shared",
+        to=lambda value, settings: settings.find(_M) is not None or value,
+        remark="a memory is always shared",
     ),
     always(
         "nn_config.policy.log_std_init",
@@ -215,7 +219,7 @@ SAC: tuple[TrainerKey, ...] = (
         "sac_config.batch_size",
         default=128,
         to=_windows,
-        says="batch_size / sequence_length",
+        remark="batch_size / sequence_length",
     ),
     number(f"{_H}.buffer_size", "replay_config.capacity", default=50_000),
     row(
@@ -228,37 +232,46 @@ SAC: tuple[TrainerKey, ...] = (
         f"{_H}.buffer_init_steps",
         "sac_config.start_repeat_c",
         "sac_config.start_repeat_d",
-        to=lambda value, given: 1 if to_whole(value) else NOTHING,
-        says="actions are not held",
+        to=lambda value, settings: 1 if to_whole(value) else NOTHING,
+        remark="actions are not held",
     ),
     row(f"{_H}.tau", "sac_config.tau", default=0.005),
     row(
-        f"{_H}.steps_per_update", "sac_config.replay_ratio", default=1, to=_ratio, says="1 / steps_per_update"
+        f"{_H}.steps_per_update",
+        "sac_config.replay_ratio",
+        default=1,
+        to=_ratio,
+        remark="1 / steps_per_update",
     ),
-    row(f"{_H}.num_update", "sac_config.replay_ratio", to=_ratio, says="num_update / train_interval"),
-    row(f"{_H}.train_interval", "sac_config.replay_ratio", to=_ratio, says="num_update / train_interval"),
+    row(f"{_H}.num_update", "sac_config.replay_ratio", to=_ratio, remark="num_update / train_interval"),
+    row(
+        f"{_H}.train_interval",
+        "sac_config.replay_ratio",
+        to=_ratio,
+        remark="num_update / train_interval",
+    ),
     row(
         f"{_H}.reward_signal_steps_per_update",
         "reward_signals.updates",
         to=_signal_updates,
-        says="steps_per_update / it, at least 1",
+        remark="steps_per_update / it, at least 1",
     ),
     row("reward_signals.reward_signal_num_update", "reward_signals.updates", to=_signal_updates),
     row(
         f"{_H}.init_entcoef",
         "sac_config.init_log_alpha",
         default=1.0,
-        to=lambda value, given: rounded(math.log(positive(value))),
-        says="its logarithm",
+        to=lambda value, settings: rounded(math.log(positive(value))),
+        remark="its logarithm",
     ),
     row(
         f"{_H}.save_replay_buffer",
         "checkpoint_config.replay",
         to=one_of({"True": "always", "False": "last"}),
-        run=OfRun(lambda values: "always" if "always" in values else "last"),
-        says="--resume is exact",
+        run=OfWholeRun(lambda values: "always" if "always" in values else "last"),
+        remark="--resume is exact",
     ),
-    told(f"{_H}.target_entropy", "sac_config.target_c_alpha and target_d_alpha set it"),
+    absent(f"{_H}.target_entropy", "sac_config.target_c_alpha and target_d_alpha set it"),
     always("sac_config.n_step", 1),
     always("sac_config.use_priority", False),
     always("sac_config.target_d_alpha", 0.2),
@@ -268,6 +281,6 @@ SAC: tuple[TrainerKey, ...] = (
     row(f"{_N}.num_layers", "nn_config.q.dense_depth", default=2),
     always("nn_config.q.activation", "silu"),
     number(f"{_M}.sequence_length", "sac_config.learn_step", default=64),
-    row(_M, "sac_config.burn_in_step", to=lambda value, given: 0, says="as in ML-Agents"),
+    row(_M, "sac_config.burn_in_step", to=lambda value, settings: 0, remark="as in ML-Agents"),
 )
 """Keys of SAC."""

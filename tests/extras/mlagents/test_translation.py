@@ -64,7 +64,7 @@ def test_every_file_loads_and_no_key_of_it_is_silent(name: str, folder: Path) ->
         "trainer_config",
     ):  # their defaults count once or never
         content = parse_tree(FILES[name], name, [])
-        assert content and result.taken + result.told == len(list(leaves(to_value(content))))
+        assert content and result.translated + result.untranslated == len(list(leaves(to_value(content))))
     assert len(re.findall("ml-agents: ", result.text)) >= 1 or name == "wall_jump"
 
 
@@ -276,7 +276,7 @@ def test_the_table_names_keys_that_exist() -> None:
     names = {ours for keys in TRAINERS.values() for key in keys for ours in key.ours}
     networks = {name for name in names if re.fullmatch(r"nn_config\.(rep|policy|q|v)\.\w+", name)}
     assert [name for name in names - networks if field_at(tuple(name.split("."))) is None] == []
-    wordless = [key for keys in TRAINERS.values() for key in keys if not (key.ours or key.says)]
+    wordless = [key for keys in TRAINERS.values() for key in keys if not (key.ours or key.remark)]
     assert wordless == [], "what is told is told in words"
     assert len(KNOWN) > 130
 
