@@ -1,1 +1,1 @@
-"""Folders of what a user asks for by name or installs as an extra; ``core/extras.py`` alone names them."""
+"""One package for each optional feature; outside of them, only ``core/extras.py`` names them."""

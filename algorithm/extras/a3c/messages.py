@@ -12,14 +12,15 @@ from algorithm.core.data import Episode
 from algorithm.env.objects import EnvSource
 
 GRANT = b""
-"""Permission for one more rollout. It is small: a parent that sends must not wait for a worker that does."""
+"""Permission for one more rollout. It is small, so that the parent never blocks while it sends one."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Memory of the weights: its name, and how many numbers of which behaviour it holds.
+    """Name and layout of the shared memory, for a worker that opens it (:class:`~.shared.SharedWeights`).
 
-    sizes: of weights; widths: of running statistics
+    sizes:  behaviour -> numbers of each of its weights
+    widths: behaviour -> numbers of its running statistics
     """
 
     name: str
@@ -38,7 +39,7 @@ class Job:
     task:     as the command line names it
     files:    folder of the run
     render:   show the environment
-    given:    what its environment is had from instead of a name
+    source:   makes its environment, instead of a name
     """
 
     index: int
@@ -49,10 +50,10 @@ class Job:
     task: str
     files: Path
     render: bool
-    given: EnvSource | None = None
+    source: EnvSource | None = None
 
     def number(self, agent: int) -> int:
-        """Return the id that the worker's agent has in the run, where no other one has it."""
+        """Return an id for the worker's agent that is unique among all workers."""
         return agent * self.n + self.index
 
 
@@ -60,11 +61,12 @@ class Job:
 class Report:
     """Steps, episodes and updates of a worker for one grant.
 
-    steps:    transitions, by behaviour
-    episodes: that ended; agents: that are there now
-    work:     by behaviour
+    steps:    number of transitions, by behaviour
+    episodes: those that ended
+    agents:   (behaviour, id in the run) of those that are there now
+    work:     metrics and statistics, by behaviour
     lines:    for the console
-    restarts, dropped: environments that were restarted, episodes that were dropped
+    restarts, dropped: numbers of restarted environments and of dropped episodes
     """
 
     steps: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""A process that trains, as its parent controls it, and its first lines. Imports no torch."""
+"""A worker process as its parent controls it, and the function that it runs. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from algorithm.env.pool.child_process import ChildProcess, WorkerLostError
 from algorithm.env.pool.worker import isolate
 from algorithm.extras.a3c.messages import GRANT, Job
 
-_WAITING = 2  # rollouts that a worker may have been granted: the one under way, and the next
+_MAX_GRANTS = 2  # rollouts that a worker may have ahead: the one under way, and the next
 
 
 def run_worker(connection: Connection, output: Path) -> None:
-    """Train as the messages of ``connection`` ask for, until it is closed. Output goes to the file."""
+    """Obey the messages of ``connection`` until it is closed. Output goes to the file."""
     isolate(output)  # first of all: loading torch takes seconds, in which its parent may end
     from algorithm.extras.a3c.worker import work
 
@@ -27,11 +27,11 @@ def run_worker(connection: Connection, output: Path) -> None:
 
 
 class TrainingProcess(ChildProcess):
-    """A process with an environment and agents, which train networks that it shares with others.
+    """A worker process, as its parent sees it: it trains shared networks in an environment of its own.
 
-    job:    what it is made from, with the run's own seed
-    since:  step that the run begins from in this process, for other random numbers than before
-    agents: of its environment, by behaviour and the id that they have in the run
+    job:    its inputs, with the run's own seed
+    since:  step at which the run is started or resumed, so that a resumed run draws other random numbers
+    agents: (behaviour, id in the run) of each agent of its environment
     """
 
     agents: frozenset[tuple[str, int]]
@@ -47,7 +47,7 @@ class TrainingProcess(ChildProcess):
 
     @override
     def start(self) -> None:
-        """Start a process with random numbers that none before had."""
+        """Start the process, with other random numbers than any before it."""
         super().start()
         seed = stream_seed(self._job.seed, "worker", self.index, self._starts, self._since)
         self._starts += 1
@@ -59,19 +59,21 @@ class TrainingProcess(ChildProcess):
 
     @property
     def waits_on(self) -> tuple[Any, int]:
-        """Objects of :func:`multiprocessing.connection.wait`: ready at a message, and at its end."""
+        """Arguments of :func:`multiprocessing.connection.wait`: ready at a message, and at the end."""
         return self._connection, self._process.sentinel
 
     def grant(self) -> None:
-        """Let it go on, as long as it has not got two rollouts to do already. Raises WorkerLostError."""
-        while self._granted < _WAITING:
+        """Grant rollouts until the worker has two ahead. Raises WorkerLostError."""
+        while self._granted < _MAX_GRANTS:
             self._granted += 1
             self.send(GRANT)
 
     def take(self, progress: int, now: float, timeout: float) -> object:
-        """Return its next message, None if there is none yet. Raises WorkerLostError.
+        """Return the worker's next message, None if there is none yet. Raises WorkerLostError.
 
-        progress: a number that changes as it gets on; now: seconds; timeout: how long it may stay the same
+        progress: a number that changes while the worker makes progress
+        now:      time in seconds
+        timeout:  seconds without progress after which the worker counts as hanging; at most 0: never
         """
         if self._arrived(0.0):
             self._granted -= 1
@@ -84,5 +86,5 @@ class TrainingProcess(ChildProcess):
         return None
 
     def close(self) -> None:
-        """Let it end: nothing more will be asked."""
+        """Close the connection, so that the process ends by itself."""
         self._connection.close()

@@ -1,4 +1,4 @@
-"""Training in several processes, each with an environment, that add their steps to the same networks."""
+"""Training of the same networks by several processes, each with an environment of its own."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class AsyncRuntime(Runtime):
                 task=run.argument,
                 files=run.path,
                 render=context.inputs.render and index == 0,
-                given=context.env_object.train if context.env_object else None,
+                source=context.env_object.train if context.env_object else None,
             )
             self._workers.append(TrainingProcess(job, context.since, folder / f"worker_{index}.log"))
         first, *others = [self._wait(worker, self._faults.waiting) for worker in self._workers]
@@ -90,7 +90,7 @@ class AsyncRuntime(Runtime):
             raise EnvError(
                 "the environment has other spaces in another process",
                 where=worker.name,
-                why=f"they are {_in_words(info)}, and {_in_words(self.env)} in worker_0",
+                why=f"they are {_describe(info)}, and {_describe(self.env)} in worker_0",
                 fix="the environment must have the same spaces at every start",
             )
 
@@ -116,7 +116,7 @@ class AsyncRuntime(Runtime):
         """Do nothing: the processes end when the run is closed."""
 
     def _close(self) -> None:
-        """Let the processes end; after ten seconds kill those that did not."""
+        """Close the workers; kill those that have not ended after ten seconds."""
         atexit.unregister(self._close)
         for worker in self._workers:
             worker.close()
@@ -127,15 +127,15 @@ class AsyncRuntime(Runtime):
 
 
 class AsyncCollector:
-    """Source of steps that workers have taken and learned from already.
+    """Collector of what workers report: steps that they have taken and learned from already.
 
-    Each of them may have two rollouts to do, so all pause by themselves while nobody looks after them.
+    A worker has at most two rollouts ahead, so all pause by themselves while :meth:`step` is not called.
 
-    agents:  by behaviour; they own the statistics, and have the weights as they were after the last step
+    agents:  by behaviour; they hold the statistics, and the weights as of the last step
     timeout: seconds without progress after which a worker counts as hanging; -1 waits for ever
-    restarts: number of workers that are replaced at most
-    ready:   waits until a worker has made its environment
-    watch:   charged with the time
+    restarts: how often a worker is replaced, at most
+    ready:   function that waits until a worker has made its environment
+    watch:   measures the time
     """
 
     def __init__(
@@ -158,8 +158,8 @@ class AsyncCollector:
         self.behaviour_steps = dict.fromkeys(agents, 0)
 
     def begin(self, stack: ExitStack) -> None:
-        """Let the workers begin, with the agents' present weights; the stack releases the memory of these."""
-        sizes = {name: [len(one) for one in agent.weights()] for name, agent in self._agents.items()}
+        """Share the agents' weights and start all workers; ``stack`` releases the shared memory."""
+        sizes = {name: [len(weight) for weight in agent.weights()] for name, agent in self._agents.items()}
         widths = {name: len(agent.statistics()) for name, agent in self._agents.items()}
         self._shared = SharedWeights(sizes, widths, len(self._workers), base=self.steps)
         stack.callback(self._shared.close)
@@ -169,10 +169,10 @@ class AsyncCollector:
             self._shared.statistics[name].copy_(agent.statistics())
         self._begun = True
         for worker in self._workers:
-            self._let_begin(worker)
+            self._start_worker(worker)
 
-    def _let_begin(self, worker: TrainingProcess) -> None:
-        with suppress(WorkerLostError):  # as the next look at it will show
+    def _start_worker(self, worker: TrainingProcess) -> None:
+        with suppress(WorkerLostError):  # the next step reports that
             worker.send(self._shares)
             if self._lessons:
                 worker.send(self._lessons)
@@ -189,16 +189,16 @@ class AsyncCollector:
         return frozenset().union(*(worker.agents for worker in self._workers))
 
     def step(self) -> list[Episode]:
-        """Take in what has been done; return the episodes that ended. Waits a moment if there is nothing.
+        """Take the workers' reports; return the episodes that ended. Waits a moment if there is no report.
 
         Raises the error of a worker that cannot go on, and EnvError for one loss too many.
         """
-        wait([one for worker in self._workers for one in worker.waits_on], POLL_S)
+        wait([source for worker in self._workers for source in worker.waits_on], POLL_S)
         self._watch.lap("wait")
         episodes: list[Episode] = []
         for worker in self._workers:
             try:
-                episodes += self._look_after(worker)
+                episodes += self._take_report(worker)
             except WorkerLostError as loss:
                 self._replace(worker, loss)
         for name, agent in self._agents.items():
@@ -206,7 +206,7 @@ class AsyncCollector:
         self._watch.lap("store")
         return episodes
 
-    def _look_after(self, worker: TrainingProcess) -> Sequence[Episode]:
+    def _take_report(self, worker: TrainingProcess) -> Sequence[Episode]:
         report = worker.take(self._shared.progress(worker.index), self._active.update(), self._timeout)
         if report is None:
             return ()
@@ -239,43 +239,46 @@ class AsyncCollector:
                 raise
             self._replace(worker, error.__cause__)
         else:
-            self._let_begin(worker)
+            self._start_worker(worker)
         self._watch.lap("wait")
 
     def truncate(self) -> None:
         """Do nothing: ``reset_on_iteration`` is refused."""
 
     def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> bool:
-        """Let the workers do so once they have done what they were granted; ``require_reset`` is refused."""
+        """Send the lessons to the workers, which apply them after the rollouts that they have been granted.
+
+        Returns False: no episode is reset, since ``require_reset`` is refused.
+        """
         self._lessons = dict(lessons)
         for worker in self._workers if self._begun else ():
-            with suppress(WorkerLostError):  # as the next look at it will show
+            with suppress(WorkerLostError):  # the next step reports that
                 worker.send(self._lessons)
         return False
 
     def state(self) -> State:
-        """Return the counts; nothing else goes on."""
+        """Return the counts of steps; nothing else is continued by a resume."""
         steps = list(self.behaviour_steps.values())
-        own = {"steps": steps, "num_envs": len(self._workers), "behaviours": list(self._agents)}
-        return State.joined({"own": State(meta=own)})
+        counts = {"steps": steps, "num_envs": len(self._workers), "behaviours": list(self._agents)}
+        return State.joined({"own": State(meta=counts)})
 
     def load_state(self, state: State) -> list[str]:
-        """Continue the counts of ``state``, which may be of one process; return what is not exact."""
-        own = state.part("own").meta
-        taken = dict(zip(own["behaviours"], own["steps"], strict=True))
+        """Continue the counts of ``state``, which may be of one process; return notes on what is inexact."""
+        saved = state.part("own").meta
+        taken = dict(zip(saved["behaviours"], saved["steps"], strict=True))
         self.behaviour_steps = {name: taken.get(name, 0) for name in self._agents}
-        before, now = counted(own["num_envs"], "environment"), len(self._workers)
-        became = "" if own["num_envs"] == now else f"{before} became {now}; "
+        before, now = counted(saved["num_envs"], "environment"), len(self._workers)
+        became = "" if saved["num_envs"] == now else f"{before} became {now}; "
         return [f"{became}{now} processes are not reproducible, and start new episodes"]
 
     def metrics(self) -> dict[str, float]:
-        """Return nothing: what environments record stays in their processes."""
+        """Return no metrics: environments are in other processes, and so is what they record."""
         return {}
 
     def rows(self) -> Rows:
-        """Return nothing more."""
+        """Return no rows for the summary."""
         return ()
 
 
-def _in_words(env: EnvInfo) -> str:
+def _describe(env: EnvInfo) -> str:
     return " · ".join(f"{name}: {spec}" for name, spec in env.specs.items())

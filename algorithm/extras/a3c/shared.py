@@ -13,15 +13,17 @@ from algorithm.core.data import Int
 
 
 class SharedWeights:
-    """Weights and running statistics of the agents that n workers train, and what the workers have done.
+    """Weights and running statistics of the agents, in memory shared with n workers, and the workers' counts.
 
     The system's resource tracker removes the memory if the process that created it is killed.
 
     sizes: behaviour -> numbers of each of its weights, in single precision
     widths: behaviour -> numbers of its running statistics, in double precision
     n:     workers
-    base:  steps of the run before
-    name:  of existing memory to open; without it memory is created, which :meth:`close` removes
+    base:  steps of the run before its workers started
+    name:  of existing memory to open; without it, memory is created, which :meth:`close` removes
+
+    Attributes: steps [n], which each worker counts; weights and statistics by behaviour, as views.
     """
 
     def __init__(
@@ -46,8 +48,8 @@ class SharedWeights:
         self.statistics = dict(zip(widths, known.split([*widths.values()]), strict=True))
         begin = 8 * (counts + doubles)
         rest = torch.from_numpy(np.ndarray((floats,), np.float32, self._memory.buf, begin))
-        parts = iter(rest.split([size for own in sizes.values() for size in own]))
-        self.weights = {name: [next(parts) for _ in own] for name, own in sizes.items()}
+        views = iter(rest.split([size for layers in sizes.values() for size in layers]))
+        self.weights = {name: [next(views) for _ in layers] for name, layers in sizes.items()}
         if self._owns:
             whole[:] = 0
             self._base[0] = base
@@ -59,27 +61,27 @@ class SharedWeights:
 
     @property
     def run_step(self) -> int:
-        """Steps of the run."""
+        """Steps that all workers have taken, and those before they started."""
         return int(self._base[0] + self.steps.sum())
 
     def updates(self, behaviour: str) -> Int:
-        """Return the updates [n] of each worker, which it writes itself."""
+        """Return a view [n] of the number of updates of each worker, which counts its own there."""
         row: Int = self._updates[self._rows[behaviour]]
         return row
 
     def progress(self, worker: int) -> int:
-        """Return a number that grows as the worker gets on."""
+        """Return the worker's steps and updates, a number that grows with its progress."""
         return int(self.steps[worker] + self._updates[:, worker].sum())
 
     def write(self, behaviour: str, weights: Sequence[Tensor]) -> None:
-        """Set the weights of an agent."""
-        for own, given in zip(self.weights[behaviour], weights, strict=True):
-            own.copy_(given)
+        """Copy weights into the shared memory of a behaviour."""
+        for shared, weight in zip(self.weights[behaviour], weights, strict=True):
+            shared.copy_(weight)
 
     def read(self, behaviour: str, weights: Sequence[Tensor]) -> None:
-        """Copy the weights of an agent into its own."""
-        for own, taken in zip(self.weights[behaviour], weights, strict=True):
-            taken.copy_(own)
+        """Copy the shared weights of a behaviour into ``weights``."""
+        for shared, weight in zip(self.weights[behaviour], weights, strict=True):
+            weight.copy_(shared)
 
     def close(self) -> None:
         """Release the memory; its creator removes it. The weights are gone afterwards."""

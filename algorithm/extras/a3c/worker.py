@@ -1,4 +1,4 @@
-"""The process that trains a run's networks in an environment of its own, beside others."""
+"""The main program of a worker process, which trains shared networks in an environment of its own."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from algorithm.run.state import seed_globally
 
 @own_modes()
 def work(connection: Connection) -> None:
-    """Train as the messages ask for: a Job, answered with an EnvInfo; Shares; GRANTs, each with a Report.
+    """Receive a Job, send an EnvInfo, receive Shares; then act and learn: send a Report for each GRANT.
 
-    Any other message is lessons. An error for a person is the last answer. The process ends with that, and
+    Any other message holds lessons. A UserError is sent as the last answer. The process ends after that, or
     when the connection is closed.
     """
     logging.basicConfig(level=logging.INFO)  # traces of what environments survive
@@ -59,14 +59,14 @@ def work(connection: Connection) -> None:
 
 
 class Worker:
-    """An environment, and agents that learn in it and share their networks with other processes.
+    """An environment, and agents that learn in it and share their weights with other processes.
 
     stack: closes the environment
     """
 
     def __init__(self, job: Job, stack: ExitStack) -> None:
         loaded = job.loaded.resolved(COMMON_BLOCK, lambda _: {"seed": job.seed})
-        # The parent watches, whatever hangs here.
+        # No timeout here: the parent kills a worker that hangs.
         loaded = loaded.resolved("base_config", lambda _: {"env_timeout": -1})
         set_up_process(loaded.threads)
         seed_globally(loaded.seed)
@@ -79,34 +79,34 @@ class Worker:
             faults=self._faults,
             stack=stack,
             files=job.files,
-            env_object=EnvObject(job.given, job.given) if job.given else None,
+            env_object=EnvObject(job.source, job.source) if job.source else None,
         )
         env = context.env("train", 1, render=job.render)
         self.env = EnvInfo.of(env)
         self._agents = context.agents(env.specs, job.networks, learning=False)
         self._contributors = cast("Mapping[str, Contributor]", self._agents)
         for agent in self._agents.values():
-            agent.attach(restore=self._no_way_back, report=self._faults)
+            agent.attach(restore=self._cannot_roll_back, report=self._faults)
         non_finite = context.on_non_finite(job.task)
         self._collector = local_collector(env, self._base, non_finite, self._agents, Stopwatch())
 
     def begin(self, shares: Shares) -> None:
-        """Share weights with the other processes."""
+        """Open the shared memory, and let the agents train the weights in it."""
         self._shared = SharedWeights(shares.sizes, shares.widths, self._job.n, name=shares.name)
         for behaviour, agent in self._contributors.items():
             agent.join(self._shared.weights[behaviour])
         self._read_at = dict.fromkeys(self._agents, 0)
         self._begins = set(self._agents)  # behaviours whose next rollout has not begun
 
-    def _no_way_back(self) -> None:
+    def _cannot_roll_back(self) -> None:
         raise diverged("several processes cannot go back to a checkpoint", self._run_step)
 
     def renew_parameters(self, lessons: Mapping[str, str]) -> None:
-        """Take the environment's parameters from these lessons, that of the first step, too."""
+        """Set the environment's parameters by these lessons; before the first step, reset for that."""
         self._collector.renew_parameters(lessons, reset=not self._collector.steps)
 
     def rollout(self) -> Report:
-        """Act until an agent has a rollout, and learn from it."""
+        """Act until an agent's rollout is complete, learn from it, and return the report."""
         for name in self._begins:
             self._read_at[name] = self._updates_of_others(name)
             self._contributors[name].renew(self._shared.statistics[name])
@@ -125,7 +125,10 @@ class Worker:
         return self._report(episodes, steps, staleness)
 
     def _learn(self, name: str, agent: Agent) -> list[int]:
-        """Let an agent learn if its rollout is complete; return the staleness of its updates."""
+        """Let an agent learn if its rollout is complete; return the staleness of each update.
+
+        Staleness is the number of other workers' updates since the rollout began.
+        """
         rollouts, updates = agent.weights_version, agent.updates
         agent.learn(self._collector.behaviour_steps[name], run_step=self._run_step)
         if agent.weights_version != rollouts:
@@ -149,7 +152,7 @@ class Worker:
         }
         report = Report(
             steps=steps,
-            episodes=[replace(one, agent=number(one.agent)) for one in episodes],
+            episodes=[replace(episode, agent=number(episode.agent)) for episode in episodes],
             agents=frozenset((name, number(agent)) for name, agent in self._collector.agents),
             work=work,
             lines=[*self._console.lines],
@@ -173,7 +176,7 @@ class Relay(Console):
 
     @override
     def due(self) -> bool:
-        """Return False: nobody looks."""
+        """Return False: no progress is shown."""
         return False
 
     @override
