@@ -1,1 +1,1 @@
-"""Export of policies as ONNX graphs with ML-Agents' names and shapes: made, checked, described, played."""
+"""Export of policies as ONNX graphs with ML-Agents' names and shapes."""

@@ -1,4 +1,4 @@
-"""Comparison of a graph, run by onnxruntime, with the policy that it is of."""
+"""Comparison of an exported graph, run by onnxruntime, with its policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOLERANCE = 1e-5
 """Largest difference, in units of the largest number of that output and at least 1."""
 
 _MODE = "deterministic_"
-"""Prefix of the outputs that are no samples."""
+"""Prefix of the outputs that are modes instead of samples."""
 
 _FIXED = (
     "len(x), int(x) and loops over a tensor become constants when networks are traced, and numpy is not "
@@ -34,9 +34,10 @@ _FIXED = (
 
 
 class Checker:
-    """Check of one graph.
+    """Check of one graph, given as the bytes of its file.
 
-    data: the graph, as in its file
+    ports:     expected inputs and outputs
+    reference: the policy to compare with
     """
 
     def __init__(self, data: bytes, ports: Ports, reference: Reference) -> None:
@@ -45,7 +46,7 @@ class Checker:
         self._difference = 0.0
 
     def __call__(self, seed: int = 0) -> float:
-        """Check everything; return the largest difference. Raises ExportError that names the wrong output."""
+        """Run all checks; return the largest difference. Raises ExportError that names the wrong output."""
         rng = np.random.default_rng(seed)
         self._check_ports()
         self._check_constants(rng)
@@ -65,114 +66,115 @@ class Checker:
     def _check_ports(self) -> None:
         """Compare names, element types and shapes with those that ML-Agents expects."""
         kinds = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(int64)": "int64"}
-        for found, ports in (
+        for nodes, ports in (
             (self._session.get_inputs(), self._ports.inputs),
             (self._session.get_outputs(), self._ports.outputs),
         ):
-            has = [(one.name, kinds.get(one.type, one.type)) for one in found]
+            has = [(node.name, kinds.get(node.type, node.type)) for node in nodes]
             wanted = [(port.name, port.dtype) for port in ports]
             if has != wanted:
                 raise ExportError("the graph has other inputs or outputs", why=f"{has}, not {wanted}")
 
     def _check_constants(self, rng: np.random.Generator) -> None:
-        """Compare what says the version and sizes, on zeros as Unity reads it, and on other numbers."""
+        """Compare the constant outputs (version, sizes), for zeros, as in Unity, and other inputs."""
         zeros = {port.name: np.zeros((1, *port.shape), port.dtype) for port in self._ports.inputs}
         situation = self._reference.situation(3, rng)
         others = self._reference.feeds(situation, self._ports, self._no_memory(3))
-        for found in (self._run(zeros), self._run(others)):
+        for outputs in (self._run(zeros), self._run(others)):
             for port in self._ports.outputs:
                 if port.batched:
                     continue
                 wanted = np.array(port.values, np.float32).reshape(port.shape)
-                if not np.array_equal(found[port.name], wanted):
-                    raise _wrong(port.name, "on zeros and random numbers", found[port.name], wanted)
+                if not np.array_equal(outputs[port.name], wanted):
+                    raise _wrong(port.name, "on zeros and random numbers", outputs[port.name], wanted)
 
     def _check_steps(self, n: int, rng: np.random.Generator) -> None:
-        """Act for some steps, by samples and by modes, graph and policy each with a memory of its own."""
+        """Compare actions over some steps, samples and modes; graph and policy keep their memories apart."""
         memory, initial = self._no_memory(n), self._reference.initial_carry(n)
         befores = dict.fromkeys(("", _MODE), (self._spec.action.padding(n), initial))
         for step in range(STEPS):
             situation = self._reference.situation(n, rng)
-            found = self._run(self._reference.feeds(situation, self._ports, memory))
+            outputs = self._run(self._reference.feeds(situation, self._ports, memory))
             where, remembered = f"a batch of {n}, step {step + 1}", []
-            self._check_shapes(found, n, where)
+            self._check_shapes(outputs, n, where)
             for prefix, before in befores.items():
-                u = found.get(f"{prefix}continuous_actions")
+                u = outputs.get(f"{prefix}continuous_actions")
                 answer = self._reference.answer(situation, *before, u)
-                self._compare(found, prefix, answer, situation, where)
-                befores[prefix] = self._flat(found, prefix), answer.carry
+                self._compare(outputs, prefix, answer, situation, where)
+                befores[prefix] = self._flat(outputs, prefix), answer.carry
                 remembered += [(answer.carry - initial).reshape(n, -1), befores[prefix][0]]
             if memory is not None:
-                memory = found[MEMORY_OUT]
-                self._close(MEMORY_OUT, where, memory[:, 0], np.concatenate(remembered, 1))
+                memory = outputs[MEMORY_OUT]
+                self._compare_numbers(MEMORY_OUT, where, memory[:, 0], np.concatenate(remembered, 1))
 
-    def _check_shapes(self, found: Mapping[str, Any], n: int, where: str) -> None:
+    def _check_shapes(self, outputs: Mapping[str, Any], n: int, where: str) -> None:
         for port in self._ports.outputs:
-            shape = found[port.name].shape
+            shape = outputs[port.name].shape
             if port.batched and shape != (n, *port.shape):
                 raise _wrong(port.name, where, shape, (n, *port.shape))
 
     def _compare(
-        self, found: Mapping[str, Any], prefix: str, answer: Answer, situation: Situation, where: str
+        self, outputs: Mapping[str, Any], prefix: str, answer: Answer, situation: Situation, where: str
     ) -> None:
-        """Compare modes, choices with the mask, and those of the largest score with the scores."""
+        """Compare modes with the policy's, choices with the mask, and greedy choices with the scores."""
         name = f"{prefix}continuous_actions"
-        if name in found and prefix:
-            self._close(name, where, found[name], answer.u)
+        if name in outputs and prefix:
+            self._compare_numbers(name, where, outputs[name], answer.u)
         name = f"{prefix}discrete_actions"
-        if name in found:
-            self._check_allowed(name, found[name], situation, where)
+        if name in outputs:
+            self._check_allowed(name, outputs[name], situation, where)
             if prefix or self._reference.greedy:
-                self._check_largest(name, found[name], answer.scores, situation, where)
+                self._check_largest(name, outputs[name], answer.scores, situation, where)
 
-    def _close(self, name: str, where: str, found: AnyArray, wanted: AnyArray) -> None:
-        difference = float(np.abs(found - wanted).max(initial=0.0))
+    def _compare_numbers(self, name: str, where: str, output: AnyArray, wanted: AnyArray) -> None:
+        difference = float(np.abs(output - wanted).max(initial=0.0))
         share = difference / max(1.0, float(np.abs(wanted).max(initial=0.0)))
         if not share <= TOLERANCE:  # NaN, too
-            raise _wrong(name, where, found, wanted)
+            raise _wrong(name, where, output, wanted)
         self._difference = max(self._difference, difference)
 
-    def _check_allowed(self, name: str, found: AnyArray, situation: Situation, where: str) -> None:
+    def _check_allowed(self, name: str, output: AnyArray, situation: Situation, where: str) -> None:
         for branch, part in enumerate(self._spec.action.branch_slices):
             mask, rows = situation.mask[:, part], np.arange(situation.size)
-            inside = (found[:, branch] >= 0) & (found[:, branch] < mask.shape[1])
-            allowed = inside & mask[rows, np.where(inside, found[:, branch], 0)]
+            inside = (output[:, branch] >= 0) & (output[:, branch] < mask.shape[1])
+            allowed = inside & mask[rows, np.where(inside, output[:, branch], 0)]
             if not allowed.all():
                 row = int(np.flatnonzero(~allowed)[0])
                 raise ExportError(
                     f"the graph's {name} violate the mask",
                     where=f"{where}, branch {branch}",
-                    why=f"{found[row, branch]} was chosen, allowed are {np.flatnonzero(mask[row]).tolist()}",
+                    why=f"{output[row, branch]} was chosen, allowed are {np.flatnonzero(mask[row]).tolist()}",
                 )
 
     def _check_largest(
-        self, name: str, found: AnyArray, scores: Float, situation: Situation, where: str
+        self, name: str, output: AnyArray, scores: Float, situation: Situation, where: str
     ) -> None:
-        """Compare choices with the largest scores; either of two that are equal but for rounding is right."""
+        """Check that choices have the largest score; of two that differ by rounding only, either is right."""
         for branch, part in enumerate(self._spec.action.branch_slices):
-            own = np.where(situation.mask[:, part], scores[:, part], -np.inf)
-            best, chosen = own.max(1), own[np.arange(len(own)), found[:, branch]]
+            allowed = np.where(situation.mask[:, part], scores[:, part], -np.inf)
+            best, chosen = allowed.max(1), allowed[np.arange(len(allowed)), output[:, branch]]
             if not (best - chosen <= TOLERANCE * np.maximum(1.0, np.abs(best))).all():
-                raise _wrong(name, f"{where}, branch {branch}", found[:, branch], own.argmax(1))
+                raise _wrong(name, f"{where}, branch {branch}", output[:, branch], allowed.argmax(1))
 
-    def _flat(self, found: Mapping[str, Any], prefix: str) -> Float:
+    def _flat(self, outputs: Mapping[str, Any], prefix: str) -> Float:
         """Return the flat actions [N, A] of a graph: its samples, or with the prefix its modes."""
         kind = "continuous" if self._spec.action.continuous else "discrete"
-        n = len(found[f"{prefix}{kind}_actions"])
+        n = len(outputs[f"{prefix}{kind}_actions"])
         flat = self._spec.action.padding(n)
         for branch, part in enumerate(self._spec.action.branch_slices):
-            flat[np.arange(n), part.start + found[f"{prefix}discrete_actions"][:, branch]] = 1.0
+            flat[np.arange(n), part.start + outputs[f"{prefix}discrete_actions"][:, branch]] = 1.0
         if self._spec.action.continuous:
-            flat[:, self._spec.action.discrete :] = found[f"{prefix}continuous_actions"]
+            flat[:, self._spec.action.discrete :] = outputs[f"{prefix}continuous_actions"]
         return flat
 
     def _no_memory(self, n: int) -> Float | None:
         return np.zeros((n, 1, self._ports.memory), np.float32) if self._ports.memory else None
 
 
-def _wrong(name: str, where: str, found: object, wanted: object) -> ExportError:
+def _wrong(name: str, where: str, output: object, wanted: object) -> ExportError:
     shown = [
-        np.array2string(np.asarray(one), precision=6, threshold=8, edgeitems=2) for one in (found, wanted)
+        np.array2string(np.asarray(values), precision=6, threshold=8, edgeitems=2)
+        for values in (output, wanted)
     ]
     return ExportError(
         f"the graph's output {name} is not that of the policy",
@@ -183,7 +185,7 @@ def _wrong(name: str, where: str, found: object, wanted: object) -> ExportError:
 
 
 def session_of(data: bytes | str) -> InferenceSession:
-    """Return a session of one thread. Raises UsageError without onnxruntime, ExportError for no graph."""
+    """Return a session of one thread. Raises UsageError without onnxruntime, ExportError for bad data."""
     runtime = required("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

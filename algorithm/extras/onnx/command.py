@@ -1,4 +1,4 @@
-"""``--export FILE.onnx``: the policies of a run as ONNX graphs, for Unity and whatever else runs them."""
+"""``--export FILE.onnx``: writes the policies of a run as ONNX graphs, for Unity and other runtimes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from algorithm.store.names import Ckpt
 
 
 def share_graphs(options: TrainOptions, folder: EnvFolder) -> int:
-    """Export the policies of a run as the command line says; return the exit code."""
+    """Export the policies of a run by the options of the command; return the exit code."""
     target = Path(options.export or "")
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))
@@ -31,7 +31,7 @@ def share_graphs(options: TrainOptions, folder: EnvFolder) -> int:
             played.run.config, options.overrides, env=played.task(folder), require_runnable=True
         )
         networks = folder.path if options.use_env_nn else played.run.path
-        found = _export(
+        graphs = _export(
             played,
             loaded,
             target,
@@ -40,16 +40,16 @@ def share_graphs(options: TrainOptions, folder: EnvFolder) -> int:
             replace=options.replace,
             faults=Faults(console),
         )
-        step = next(iter(found.values())).card["step"]
+        step = next(iter(graphs.values())).card["step"]
         rows = [("checkpoint", f"step {step:,}")]
-        for path, one in found.items():
-            rows.append(("file", f"{path}, {format_bytes(len(one.data))}, {_outcome(one)}"))
+        for path, exported in graphs.items():
+            rows.append(("file", f"{path}, {format_bytes(len(exported.data))}, {_outcome(exported)}"))
         console.finish(rows, [])
     return 0
 
 
-def _outcome(one: Exported) -> str:
-    difference = one.card["largest_difference"]
+def _outcome(exported: Exported) -> str:
+    difference = exported.card["largest_difference"]
     return "not compared" if difference is None else f"largest difference {difference:.1e}"
 
 
@@ -65,13 +65,13 @@ def _export(
 ) -> Mapping[Path, Exported]:
     """Write the policy of each behaviour and its card; return what was written, by path.
 
-    target:   the file; of several behaviours the folder, of a file each
+    target:   the file; for several behaviours a folder, with a file for each
     networks: folder of ``nn.py``
     Raises as :func:`~algorithm.extras.onnx.files.draw_graphs`.
     """
     specs = _specs(played)
     files = dict.fromkeys(specs, target) if len(specs) == 1 else files_in(target, specs)
-    for path in (one for file in files.values() for one in (file, file.with_suffix(".json"))):
+    for path in (path for file in files.values() for path in (file, file.with_suffix(".json"))):
         refuse_taken(path, replace=replace)
     saved = played.checkpoint(which, warn=faults.console.warn)
     with played.fitting(specs, warn=faults.console.warn):
@@ -81,7 +81,7 @@ def _export(
 
 
 def _specs(played: PlayableRun) -> dict[str, AgentSpec]:
-    """Return what agents see and do, as the run has noted. Raises StorageError if it has not."""
+    """Return the stored spaces of the run's agents, by behaviour. Raises StorageError if it has none."""
     specs = recorded_specs(played.spaces, played.run.manifest)
     if not specs:
         raise StorageError(

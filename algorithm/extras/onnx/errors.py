@@ -1,4 +1,4 @@
-"""Errors of an export."""
+"""The error of an export, and the import of the libraries that it needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from algorithm.core.extras import needs
 
 
 class ExportError(UserError):
-    """A graph that cannot be made, or that is not what it should be; no file is written."""
+    """Error of a graph that cannot be made, or that differs from its policy; no file is written."""
 
     exit_code = 5
 

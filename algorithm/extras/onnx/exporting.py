@@ -1,4 +1,4 @@
-"""Export of one policy: drawn as a graph, looked at, compared, described by its card. Nothing is written."""
+"""Export of one policy: its graph, checked, and its card. Nothing is written to disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from algorithm.extras.onnx.check import Checker
 from algorithm.extras.onnx.errors import required
 from algorithm.extras.onnx.graph import PolicyGraph, draw_graph
 from algorithm.extras.onnx.lint import lint, operators, target_of
-from algorithm.extras.onnx.names import Port, Ports, cleaned, from_unit
+from algorithm.extras.onnx.names import Port, Ports, from_unit, safe_name
 from algorithm.extras.onnx.reference import Reference
 from algorithm.nn.critic_only import seen_by_policy
 from algorithm.nn.layers.images import image_layouts
@@ -26,8 +26,10 @@ from algorithm.nn.normalise import Normaliser
 class PolicySource:
     """Origin of an exported policy.
 
-    env, run, behaviour: names · step: of the checkpoint
-    config: SHA-256 of the run's configuration · commit: of the program that trained it; empty if unknown
+    env, run, behaviour: names
+    step:   of the checkpoint
+    config: SHA-256 of the run's configuration
+    commit: of the program that trained it; empty if unknown
     """
 
     env: str
@@ -39,7 +41,7 @@ class PolicySource:
 
     @property
     def content(self) -> dict[str, object]:
-        """Its part of the card."""
+        """Entries of the card about the origin."""
         return {
             "environment": self.env,
             "run": self.run,
@@ -52,16 +54,16 @@ class PolicySource:
 
 @dataclass(frozen=True)
 class Exported:
-    """A policy as a file, and the content of its card, ``NAME.json`` beside ``NAME.onnx``."""
+    """Contents of the two files of a policy: ``NAME.onnx`` and its card, ``NAME.json``."""
 
     data: bytes
     card: dict[str, object]
 
 
 def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exported:
-    """Return the policy of an agent as a graph that has been checked.
+    """Return the policy of an agent as a checked graph, with its card.
 
-    Raises UsageError for what cannot be asked for, ExportError for a graph that is not what it should be.
+    Raises UsageError for a policy that cannot be exported, ExportError for a graph that fails a check.
     """
     required("onnx")
     if keys.check:
@@ -98,7 +100,7 @@ def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exp
 
 
 def _interface(ports: Ports, spec: AgentSpec, keys: ExportConfig) -> dict[str, object]:
-    """Return what the card says of inputs, outputs, and who reads them."""
+    """Return the card's entries on the target runtime, inputs, outputs and actions."""
     target, action = target_of(keys.opset), spec.action
     kinds = ["discrete"] * bool(action.branches) + ["continuous"] * bool(action.continuous)
     return {
@@ -125,21 +127,21 @@ def _port(port: Port) -> Mapping[str, object]:
 
 
 def observations(spec: AgentSpec, ports: Ports) -> list[dict[str, object]]:
-    """Return how each observation becomes an input: transposed by ``axes``, divided, in a shape.
+    """Return for each observation how it becomes an input: transposed by ``axes``, divided, reshaped.
 
     ``axes`` count from 1, behind the batch.
     """
-    layouts, found = image_layouts(spec.obs), []
+    layouts, conversions = image_layouts(spec.obs), []
     for port, (name, shape, dtype) in zip(ports.inputs, spec.obs.items(), strict=False):
         layout = layouts.get(name)
         axes, divisor = tuple(range(len(shape))), 1
         if layout is not None:  # frames and channels, height, width
             axes, divisor = (*layout.order[2:], *layout.order[:2]), 255 if from_unit(dtype, layout) else 1
-        found.append(
+        conversions.append(
             {
                 "name": port.name,
                 "observation": name,
-                "field": cleaned(name),
+                "field": safe_name(name),
                 "stored": [dtype, *shape],
                 "axes": [axis + 1 for axis in axes],
                 "divisor": divisor,
@@ -147,4 +149,4 @@ def observations(spec: AgentSpec, ports: Ports) -> list[dict[str, object]]:
                 "shape": list(port.shape),
             }
         )
-    return found
+    return conversions

@@ -16,7 +16,7 @@ from algorithm.core.reading import read_bytes, read_json
 from algorithm.core.spec import AgentSpec
 from algorithm.extras.onnx.errors import required
 from algorithm.extras.onnx.exporting import Exported, PolicySource, export_policy
-from algorithm.extras.onnx.names import cleaned, refuse_collisions
+from algorithm.extras.onnx.names import refuse_collisions, safe_name
 from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
 from algorithm.store.checkpoints.checkpoint import Checkpoint, load_checkpoint
@@ -28,7 +28,7 @@ from algorithm.store.rundir import RunDir
 def files_in(folder: Path, behaviours: Mapping[str, AgentSpec]) -> dict[str, Path]:
     """Return a file for each behaviour. Raises UsageError where two would have the same name."""
     refuse_collisions(behaviours, "behaviours")
-    return {name: folder / f"{cleaned(name)}.onnx" for name in behaviours}
+    return {name: folder / f"{safe_name(name)}.onnx" for name in behaviours}
 
 
 def draw_graphs(
@@ -41,11 +41,12 @@ def draw_graphs(
     networks: Path,
     faults: Faults,
 ) -> dict[Path, Exported]:
-    """Return the policy of each behaviour as the content of its file.
+    """Return the checked graph and card of each behaviour's policy, by path. Nothing is written.
 
-    run:      the one that the checkpoint ``saved`` is of
+    run:      of the checkpoint ``saved``
+    files:    behaviour -> path of its graph
     networks: folder of ``nn.py``
-    Raises UsageError, StorageError, and ExportError for a graph that is not what it should be.
+    Raises UsageError, StorageError, and ExportError for a graph that fails a check.
     """
     config = hashlib.sha256(read_bytes(run.config)).hexdigest()
     exported = {}
@@ -62,10 +63,10 @@ def draw_graphs(
 def write_graphs(graphs: Mapping[Path, Exported]) -> None:
     """Write graphs and their cards, all or none. Raises StorageError."""
     with ExitStack() as drafts:  # whose files take their places once all of them are written
-        for path, one in graphs.items():
+        for path, exported in graphs.items():
             make_folder(path.parent)
-            put(drafts.enter_context(replacing(path)), one.data)
-            put(drafts.enter_context(replacing(path.with_suffix(".json"))), json_text(one.card).encode())
+            put(drafts.enter_context(replacing(path)), exported.data)
+            put(drafts.enter_context(replacing(path.with_suffix(".json"))), json_text(exported.card).encode())
 
 
 def graphs_beside(
@@ -73,7 +74,8 @@ def graphs_beside(
 ) -> Callable[[int], None]:
     """Return a function that writes the graphs of a step's checkpoint into its folder.
 
-    It changes nothing of the training, and warns of what fails. Raises UsageError without the packages.
+    The function changes nothing of the training, and warns if a graph cannot be written. Raises UsageError
+    without the packages.
     """
     required("onnx")
     if loaded.config.export_config.check:
@@ -83,7 +85,7 @@ def graphs_beside(
     def write(step: int) -> None:
         folder = checkpoint_of(run.checkpoints, step)
         try:
-            with _torch_as_it_is():
+            with _torch_unchanged():
                 saved, files = load_checkpoint(folder), files_in(folder / "onnx", specs)
                 faults = Faults(console)
                 write_graphs(draw_graphs(loaded, run, specs, saved, files, networks=run.path, faults=faults))
@@ -94,8 +96,8 @@ def graphs_beside(
 
 
 @contextmanager
-def _torch_as_it_is() -> Iterator[None]:
-    """Take back what making networks changes of torch: its random numbers, its matrix products."""
+def _torch_unchanged() -> Iterator[None]:
+    """Restore torch's random numbers and its precision of matrix products, which making networks changes."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     precision = torch.get_float32_matmul_precision()
     with torch.random.fork_rng(devices):

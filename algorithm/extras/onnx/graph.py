@@ -1,4 +1,4 @@
-"""A policy as an ONNX graph: from inputs as ML-Agents has them to what was trained on, and to actions."""
+"""A policy as an ONNX graph: from ML-Agents' inputs to observations as in training, and to actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from algorithm.core.errors import UsageError, described
 from algorithm.core.spec import AgentSpec
 from algorithm.core.system.output import silence
 from algorithm.extras.onnx.errors import ExportError, required
-from algorithm.extras.onnx.lint import plain
+from algorithm.extras.onnx.lint import simplified
 from algorithm.extras.onnx.names import from_unit, ports_of
 from algorithm.extras.onnx.rewrites import AttentionSteps, rewritten, rewritten_parts
 from algorithm.nn.acting.model import ActingModel
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 LARGEST_WINDOW = 4096
-"""Numbers that attention remembers at most: they go in and out with each step, twice."""
+"""Most numbers of an attention window: each step has them as input and output, twice."""
 
 _EXAMPLES = 2
-"""Rows of the traced inputs: with 1, a dimension could be taken for one that is broadcast."""
+"""Rows of the traced inputs. With 1, the exporter could take the batch for a broadcast dimension."""
 
 
 class PolicyGraph(nn.Module):
     """Module from a graph's inputs to its outputs, see :func:`~algorithm.extras.onnx.names.ports_of`.
 
-    With memory it remembers twice: as if all actions before had been samples, and as if modes. So both
-    outputs are right, whichever of them is always taken.
+    Its memory is double: as if all earlier actions had been samples, and as if all had been modes. So both
+    outputs are right if the environment always takes the same one.
 
-    choice: of the policy without exploration
+    choice: how the policy acts without exploration
     """
 
     def __init__(self, choice: ActionChoice, spec: AgentSpec) -> None:
@@ -67,14 +67,14 @@ class PolicyGraph(nn.Module):
 
     @override
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs."""
-        given = {port.name: value for port, value in zip(self.ports.inputs, inputs, strict=True)}
+        """Return the outputs for the inputs, both in the order of the ports."""
+        feeds = {port.name: value for port, value in zip(self.ports.inputs, inputs, strict=True)}
         n = len(self._observed)
-        obs = {one.name: one(value) for one, value in zip(self._observed, inputs[:n], strict=True)}
-        # [B, 1], for whatever has the batch's size
+        obs = {convert.name: convert(x) for convert, x in zip(self._observed, inputs[:n], strict=True)}
+        # [B, 1], to expand tensors to the size of the batch
         lead = inputs[0].reshape(inputs[0].shape[0], -1)[:, :1].float()
-        mask = given["action_masks"] > 0.5 if "action_masks" in given else lead[:, :0] > 0.5
-        remembered = list(self._remembered(given.get("recurrent_in"), lead))
+        mask = feeds["action_masks"] > 0.5 if "action_masks" in feeds else lead[:, :0] > 0.5
+        remembered = list(self._remembered(feeds.get("recurrent_in"), lead))
         encoded = [self._choice.encode(obs, prev_action, carry) for carry, prev_action in remembered]
 
         def action(memory: int, *, sampled: bool) -> tuple[Tensor, Tensor]:
@@ -88,7 +88,7 @@ class PolicyGraph(nn.Module):
             return drawn.onehot, u
 
         mode = action(-1, sampled=False)
-        # Critics choose alike for both, unless it is for a continuous part.
+        # Critics choose the same for sample and mode, unless there is a continuous part.
         alike = self._choice.parts.discrete.asks_critics and not self._action.continuous
         first = mode if alike else action(0, sampled=True)
         return self._outputs(first, mode, [after for _, _, after in encoded])
@@ -96,26 +96,25 @@ class PolicyGraph(nn.Module):
     def _outputs(
         self, first: tuple[Tensor, Tensor], mode: tuple[Tensor, Tensor], carries: list[list[Tensor]]
     ) -> tuple[Tensor, ...]:
-        found = {
+        outputs = {
             "continuous_actions": first[1],
             "deterministic_continuous_actions": mode[1],
             "discrete_actions": self._indices(first[0]),
             "deterministic_discrete_actions": self._indices(mode[0]),
         }
         if self.ports.memory:
-            parts = []
+            memory = []
             for after, (onehot, u) in zip(carries, (first, mode), strict=True):
-                parts += [
-                    (one - self.get_buffer("initial_carry")).reshape(-1, self._carry_size) for one in after
-                ]
-                parts += [onehot] * bool(self._action.branches) + [u] * bool(self._action.continuous)
-            found["recurrent_out"] = torch.cat(parts, -1).unsqueeze(1)
+                initial = self.get_buffer("initial_carry")
+                memory += [(carry - initial).reshape(-1, self._carry_size) for carry in after]
+                memory += [onehot] * bool(self._action.branches) + [u] * bool(self._action.continuous)
+            outputs["recurrent_out"] = torch.cat(memory, -1).unsqueeze(1)
         return tuple(
-            found[port.name] if port.batched else self.get_buffer(port.name) for port in self.ports.outputs
+            outputs[port.name] if port.batched else self.get_buffer(port.name) for port in self.ports.outputs
         )
 
     def _remembered(self, memory: Tensor | None, lead: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the carry [B, *C] and the action before [B, A] of samples, then of modes; zeros without."""
+        """Yield the carry [B, *C] and the previous action [B, A], for samples and for modes."""
         if memory is None:
             yield lead[:, :0], lead.new_zeros(1, self._action.size) * lead
             return
@@ -163,12 +162,12 @@ def _observers(spec: AgentSpec, wide: Collection[str]) -> list[_Observer]:
 
 
 def memory_size(choice: ActionChoice, spec: AgentSpec) -> int:
-    """Return M: twice the carry and the action before, if anything depends on them, else 0.
+    """Return the numbers of a graph's memory: twice those of the carry and the previous action; 0 without.
 
     Raises UsageError where attention's window is larger than :data:`LARGEST_WINDOW`.
     """
     size = prod(choice.model.rep.carry_shape)
-    if size > LARGEST_WINDOW and any(isinstance(one, Attention) for one in choice.model.rep.modules()):
+    if size > LARGEST_WINDOW and any(isinstance(layer, Attention) for layer in choice.model.rep.modules()):
         raise UsageError(
             f"the memory has {size:,} numbers",
             where="sac_config.burn_in_step, nn_config.rep.attn_n and attn_depth",
@@ -182,7 +181,7 @@ def memory_size(choice: ActionChoice, spec: AgentSpec) -> int:
 
 
 def _uses_action(choice: ActionChoice, spec: AgentSpec) -> bool:
-    """Return whether the state depends on the action before, without a memory of its own."""
+    """Return whether the state of a network without memory depends on the previous action."""
     obs = {name: torch.from_numpy(value) for name, value in spec.obs.zeros(1).items()}
     action = torch.zeros(1, spec.action.size, requires_grad=True)
     with torch.enable_grad():
@@ -194,13 +193,13 @@ def _uses_action(choice: ActionChoice, spec: AgentSpec) -> bool:
 
 
 def draw_graph(graph: PolicyGraph, opset: int) -> ModelProto:
-    """Return the graph as torch's TorchScript exporter writes it, without what it prints meanwhile.
+    """Return the graph as torch's TorchScript exporter writes it, without the exporter's output.
 
     The newer exporter is not used: it writes operators that Unity does not have and renames inputs.
-    Raises UsageError without ``onnx`` and for attention at opset 9, ExportError for what cannot be written.
+    Raises UsageError without ``onnx`` and for attention at opset 9, ExportError if the exporter fails.
     """
     onnx = required("onnx")
-    if opset <= 9 and any(isinstance(one, AttentionSteps) for one in graph.modules()):
+    if opset <= 9 and any(isinstance(layer, AttentionSteps) for layer in graph.modules()):
         raise UsageError(
             "attention cannot be exported for Barracuda",
             where=f"export_config.opset: {opset}",
@@ -230,15 +229,15 @@ def draw_graph(graph: PolicyGraph, opset: int) -> ModelProto:
     except Exception as error:  # of the networks' own code, or of the exporter
         raise ExportError(
             "the policy cannot be written as a graph",
-            where=f"opset {opset}{_behind(str(error))}",
+            where=f"opset {opset}{_failed_module(str(error))}",
             why=described(error).partition("\n")[0].partition("  [Caused")[0],
             fix="write that part of nn.py with plain operations on tensors",
         ) from error
-    return plain(model)
+    return simplified(model)
 
 
-def _behind(error: str) -> str:
-    """Return the module that the exporter's error names, whose result was used by what it could not write."""
-    found = re.search(r"scope: (\S+)", error)
-    names = [part.rpartition("::")[2] for part in found[1].split("/")] if found else []
+def _failed_module(error: str) -> str:
+    """Return the last module that the exporter's error names, for a message; empty if it names none."""
+    scope = re.search(r"scope: (\S+)", error)
+    names = [name.rpartition("::")[2] for name in scope[1].split("/")] if scope else []
     return f", after module {'/'.join(filter(None, names))}" if any(names) else ""

@@ -1,4 +1,4 @@
-"""Operators and element types of a graph: brought to those that a runtime has, and compared with them."""
+"""Operators and element types of a graph: simplified for Unity's runtimes, and compared with their lists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TARGETS = Path(__file__).parent / "targets"
 
 _BARRACUDA_UNTIL = 9
 
-_INSTEAD = {
+_ADVICE = {
     "Einsum": "write torch.matmul, with transpose or unsqueeze around it",
     "GRU": "use GRU of algorithm.nn, which is exported as one step in elementary operators",
     "LSTM": "use LSTM of algorithm.nn, which is exported as one step in elementary operators",
@@ -41,34 +41,36 @@ _DOUBLE = 11
 
 
 def target_of(opset: int) -> dict[str, Any]:
-    """Return the runtime that an operator set is for, Barracuda up to 9, else Sentis: what its file says."""
+    """Return the file of the runtime for an operator set: Barracuda's up to 9, else Sentis's."""
     file = TARGETS / f"{'barracuda' if opset <= _BARRACUDA_UNTIL else 'sentis'}.json"
     content: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return content
 
 
 def operators(model: ModelProto) -> Mapping[str, int]:
-    """Return the operators of a graph with their numbers, by name."""
+    """Return how often a graph uses each operator, by name."""
     return dict(sorted(Counter(node.op_type for node in model.graph.node).items()))
 
 
 def lint(model: ModelProto, opset: int, *, wide: bool = False) -> None:
     """Raise ExportError for an operator or element type that the target lacks, and for another opset.
 
-    wide: float64 may be there: no environment of Unity's gives it
+    wide: allow float64, which no environment of Unity's has
     """
     kinds = {*_KINDS, _DOUBLE} if wide else {*_KINDS}
-    target, found = target_of(opset), {one.domain: one.version for one in model.opset_import}
+    target, versions = target_of(opset), {each.domain: each.version for each in model.opset_import}
     name = target["name"]
-    if found != {"": opset}:
-        raise ExportError("the graph has another operator set", where=f"{found}", why=f"{opset} was wanted")
+    if versions != {"": opset}:
+        raise ExportError(
+            "the graph has another operator set", where=f"{versions}", why=f"{opset} was wanted"
+        )
     for node in model.graph.node:
         if node.domain or node.op_type not in target["operators"]:
             raise ExportError(
                 f"{name} does not have the operator {node.op_type} on every backend",
-                where=place(node),
+                where=node_place(node),
                 why=f"opset {opset} is for {name}; its operators are those of {target['source']}",
-                fix=_INSTEAD.get(node.op_type, "write that part of nn.py with plain operations"),
+                fix=_ADVICE.get(node.op_type, "write that part of nn.py with plain operations"),
             )
         _check_kinds(node, name, kinds)
     for tensor in model.graph.initializer:
@@ -77,10 +79,16 @@ def lint(model: ModelProto, opset: int, *, wide: bool = False) -> None:
 
 
 def _check_kinds(node: NodeProto, target: str, kinds: set[int]) -> None:
-    for one in node.attribute:
-        number = one.t.data_type if one.HasField("t") else one.i if one.name in ("to", "dtype") else 1
+    for attribute in node.attribute:
+        number = (
+            attribute.t.data_type
+            if attribute.HasField("t")
+            else attribute.i
+            if attribute.name in ("to", "dtype")
+            else 1
+        )
         if number not in kinds:
-            raise _other_kind(number, place(node), target)
+            raise _other_kind(number, node_place(node), target)
 
 
 def _other_kind(number: int, where: str, target: str) -> ExportError:
@@ -93,9 +101,9 @@ def _other_kind(number: int, where: str, target: str) -> ExportError:
     )
 
 
-def place(node: NodeProto) -> str:
-    """Format a node and the module that it comes from, which is in its name."""
-    path = [part for part in node.name.split("/")[1:-1] if part]
+def node_place(node: NodeProto) -> str:
+    """Format a node's name and its module, for messages."""
+    path = [name for name in node.name.split("/")[1:-1] if name]
     module = f"module {'/'.join(path)}" if path else "the policy's actions"
     return f"node {node.name or node.op_type}, {module}"
 
@@ -104,10 +112,10 @@ _WIDER = {2: 6, 3: 6, 4: 6, 5: 6, 12: 7, 13: 7}
 """uint8, int8, uint16, int16 -> int32; uint32, uint64 -> int64, as the numbers of ONNX's element types."""
 
 
-def plain(model: ModelProto) -> ModelProto:
-    """Return the graph with short whole numbers as int32, without empty parts of a Concat, and smaller.
+def simplified(model: ModelProto) -> ModelProto:
+    """Return the graph with wider whole numbers, without empty inputs of a Concat, and with shorter names.
 
-    Torch writes such numbers and parts, and Unity's runtimes do not read them.
+    Torch writes whole numbers and empty inputs that Unity's runtimes do not read.
     """
     onnx = required("onnx")
     for node in model.graph.node:
@@ -122,21 +130,21 @@ def plain(model: ModelProto) -> ModelProto:
     del model.graph.value_info[:]
     known = onnx.shape_inference.infer_shapes(model).graph.value_info
     empty = {
-        one.name
-        for one in known
-        if any(axis.HasField("dim_value") and not axis.dim_value for axis in one.type.tensor_type.shape.dim)
+        value.name
+        for value in known
+        if any(axis.HasField("dim_value") and not axis.dim_value for axis in value.type.tensor_type.shape.dim)
     }
     for node in model.graph.node:
         if node.op_type == "Concat":
-            _leave_out(node, empty)
+            _drop_inputs(node, empty)
     _number_values(model)
     return model
 
 
 def _number_values(model: ModelProto) -> None:
-    """Give values numbers for names. Nodes keep theirs, which say where they come from."""
+    """Shorten the names of values to numbers. Nodes keep their names, which contain the module."""
     graph = model.graph
-    fixed = {one.name for one in (*graph.input, *graph.output, *graph.initializer)}
+    fixed = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
     made = [name for node in graph.node for name in node.output if name and name not in fixed]
     short = {name: f"v{number}" for number, name in enumerate(made)}
     for node in graph.node:
@@ -151,7 +159,7 @@ def _widened(tensor: TensorProto) -> TensorProto:
     return widened
 
 
-def _leave_out(node: NodeProto, empty: set[str]) -> None:
+def _drop_inputs(node: NodeProto, empty: set[str]) -> None:
     kept = [name for name in node.input if name not in empty]
     if kept and len(kept) < len(node.input):
         node.input[:] = kept

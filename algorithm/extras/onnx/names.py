@@ -23,10 +23,10 @@ _WIDE: Mapping[str, ElementType] = {"float64": "float64", "int32": "int64", "int
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output.
+    """An input or output of a graph.
 
     shape:   without the batch, which is first; of a constant the whole shape
-    meaning: for a person
+    meaning: description for the card
     values:  of a constant, which has no batch
     """
 
@@ -38,7 +38,7 @@ class Port:
 
     @property
     def batched(self) -> bool:
-        """Return whether it is no constant."""
+        """Whether the first axis is the batch; false for a constant."""
         return not self.values
 
 
@@ -46,7 +46,7 @@ class Port:
 class Ports:
     """All inputs and outputs of a graph, in their order.
 
-    memory: M, numbers of the memory, 0 without one
+    memory: how many numbers the memory has; 0 without one
     """
 
     inputs: tuple[Port, ...]
@@ -54,34 +54,34 @@ class Ports:
     memory: int
 
 
-def cleaned(name: str) -> str:
-    """Return a name as one of a file or field: all but letters, digits, dots and hyphens is ``_``."""
+def safe_name(name: str) -> str:
+    """Return a name for a file or field: all but letters, digits, dots and hyphens becomes ``_``."""
     return re.sub(r"[^A-Za-z0-9.-]+", "_", name)
 
 
 def refuse_collisions(names: Iterable[str], what: str) -> None:
-    """Raise UsageError if two names are the same once they are cleaned; ``what`` they are, in the plural."""
+    """Raise UsageError if two names have the same :func:`safe_name`; ``what``: their kind, in the plural."""
     known: dict[str, str] = {}
     for name in names:
-        other = known.setdefault(cleaned(name), name)
+        other = known.setdefault(safe_name(name), name)
         if other != name:
             raise UsageError(
                 f"two {what} have the same name in an export",
                 where=f"{other!r} and {name!r}",
-                why=f"both become {cleaned(name)!r}",
+                why=f"both become {safe_name(name)!r}",
                 fix="rename one of them in the environment",
             )
 
 
 def from_unit(dtype: str, layout: ImageLayout | None) -> bool:
-    """Return whether an observation comes as numbers from 0 to 1: an image of bytes."""
+    """Return whether the graph's input is in [0, 1] for this observation: for an image of bytes."""
     return layout is not None and dtype == "uint8" and layout.span in (None, BYTES)
 
 
 def ports_of(spec: AgentSpec, memory: int, wide: Mapping[str, str]) -> Ports:
-    """Return the inputs and outputs of a policy. Raises UsageError for observations of the same name.
+    """Return the inputs and outputs of a policy. Raises UsageError if names of observations collide.
 
-    wide: name -> type of the observations that float32 does not hold
+    wide: name -> type, of observations that float32 does not resolve
     """
     refuse_collisions(spec.obs.names, "observations")
     action = spec.action

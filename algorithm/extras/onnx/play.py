@@ -10,7 +10,7 @@ import onnxruntime
 
 
 class ExportedPolicy:
-    """Policy of N agents. Set ``memory`` to None where all episodes begin, ``memory[i]`` to 0 for one."""
+    """Policy of N agents. Set ``memory`` to None when all episodes begin, ``memory[i]`` to 0 for one."""
 
     def __init__(self, file: str, deterministic: bool = True) -> None:
         options = onnxruntime.SessionOptions()
@@ -20,25 +20,25 @@ class ExportedPolicy:
         self.prefix, self.memory = "deterministic_" if deterministic else "", None
 
     def act(self, obs: dict[str, Any], mask: Any = None) -> list[Any]:  # noqa: ANN401
-        """Return choices [N, branches] and u [N, A] in ±1, of obs, name -> [N, ...]; mask [N, choices]."""
+        """Return choices [N, branches] and u [N, A] in ±1; obs: name -> [N, ...], mask: [N, choices]."""
         feeds, n = {}, len(next(iter(obs.values())))
-        for one in self.card["observations"]:
-            x = np.asarray(obs[one["observation"]], one["type"]).transpose(0, *one["axes"])
-            x = x if one["divisor"] == 1 else x / np.float32(one["divisor"])
-            feeds[one["name"]] = x.reshape(n, *one["shape"])
+        for port in self.card["observations"]:
+            x = np.asarray(obs[port["observation"]], port["type"]).transpose(0, *port["axes"])
+            x = x if port["divisor"] == 1 else x / np.float32(port["divisor"])
+            feeds[port["name"]] = x.reshape(n, *port["shape"])
         if choices := sum(self.card["branches"]):
             allowed = np.ones((n, choices)) if mask is None else np.reshape(mask, (n, choices))
             feeds["action_masks"] = allowed.astype(np.float32)
         if size := self.card["memory"]:
             feeds["recurrent_in"] = np.zeros((n, 1, size), np.float32) if self.memory is None else self.memory
-        names = [one.name for one in self.session.get_outputs()]
-        found = dict(zip(names, self.session.run(names, feeds), strict=True))
-        self.memory = found.get("recurrent_out")
-        return [found.get(f"{self.prefix}{kind}_actions") for kind in ("discrete", "continuous")]
+        names = [port.name for port in self.session.get_outputs()]
+        outputs = dict(zip(names, self.session.run(names, feeds), strict=True))
+        self.memory = outputs.get("recurrent_out")
+        return [outputs.get(f"{self.prefix}{kind}_actions") for kind in ("discrete", "continuous")]
 
 
 def main(file: str, name: str, episodes: str = "1", seed: str = "0") -> None:
-    """Play episodes of a Gymnasium environment: actions of a Box, Discrete or MultiDiscrete, flat masks.
+    """Play episodes of a Gymnasium environment with Box, Discrete or MultiDiscrete actions and flat masks.
 
     Observations are an array or a Dict of arrays; choices among them count from 0.
     """

@@ -1,4 +1,4 @@
-"""``--card``: the program that plays a graph without torch."""
+"""The program that plays a graph without torch, for ``--card``."""
 
 from __future__ import annotations
 

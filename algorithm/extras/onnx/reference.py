@@ -1,4 +1,4 @@
-"""The policy itself in torch, to compare its graph with, and random situations for both."""
+"""The policy in torch, for comparison with its graph, and random situations for both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from algorithm.nn.normalise import TOLD_APART, Normaliser
 class Situation:
     """Observations of N agents, and the choices allowed to them.
 
-    obs: name -> [N, *shape], as it is stored; mask [N, ΣN]
+    obs:  name -> [N, *shape], as the replay stores it
+    mask: [N, ΣN]
     """
 
     obs: Mapping[str, Array]
@@ -33,7 +34,7 @@ class Situation:
 
     @property
     def size(self) -> int:
-        """N."""
+        """Number of agents, N."""
         return len(self.mask)
 
 
@@ -41,7 +42,9 @@ class Situation:
 class Answer:
     """Actions of the policy in a situation, and its memory after them.
 
-    u [N, A_c], of the mode; scores [N, ΣN], of which a mode is the largest allowed one; carry [N, *C]
+    u:      [N, A_c], of the mode
+    scores: [N, ΣN]; the mode of a branch is the allowed choice with the largest score
+    carry:  [N, *C]
     """
 
     u: Float
@@ -50,7 +53,7 @@ class Answer:
 
 
 class Reference:
-    """A policy without exploration, by the modules that were trained."""
+    """A policy without exploration, computed by the trained modules."""
 
     def __init__(self, choice: ActionChoice, spec: AgentSpec) -> None:
         self._choice, self.spec = choice, spec
@@ -81,16 +84,16 @@ class Reference:
         return values.astype(dtype)
 
     def _near(self, normaliser: Normaliser, name: str, off: Double) -> Double:
-        """Return numbers that lie ``off`` the mean, in deviations, as a graph's input holds them."""
-        shift, scale = (part.numpy() for part in normaliser.of(name))
+        """Return numbers that lie ``off`` standard deviations from the mean, rounded as a graph's input."""
+        shift, scale = (tensor.numpy() for tensor in normaliser.of(name))
         kind = self.spec.obs.dtypes[self.spec.obs.names.index(name)]
         values: Double = off / scale + shift
         if np.dtype(kind).kind in "iu":
             limits = np.iinfo(kind)
             return np.clip(values.round(), limits.min, limits.max)
         if name not in normaliser.beyond_float32():
-            held = values.astype(np.float32).astype(np.float64)
-            values = np.where(np.abs(shift) * scale > TOLD_APART, shift, held)  # what has never changed
+            rounded = values.astype(np.float32).astype(np.float64)
+            values = np.where(np.abs(shift) * scale > TOLD_APART, shift, rounded)  # constants stay
         return values
 
     def feeds(self, situation: Situation, ports: Ports, memory: Float | None) -> dict[str, Array]:
@@ -103,8 +106,8 @@ class Reference:
                 planes = layout.arrange(torch.from_numpy(dense)).permute(0, 3, 1, 2).contiguous().numpy()
                 dense = planes / np.float32(255) if from_unit(value.dtype.name, layout) else planes
             feeds[port.name] = dense.reshape(len(dense), *port.shape)
-        given = {MASKS: situation.mask.astype(np.float32), MEMORY_IN: memory}
-        return feeds | {name: value for name, value in given.items() if value is not None and value.size}
+        optional = {MASKS: situation.mask.astype(np.float32), MEMORY_IN: memory}
+        return feeds | {name: value for name, value in optional.items() if value is not None and value.size}
 
     @torch.inference_mode()
     def initial_carry(self, n: int) -> Float:
@@ -115,9 +118,9 @@ class Reference:
     def answer(
         self, situation: Situation, prev_action: Float, carry: Float, taken: Float | None = None
     ) -> Answer:
-        """Return what the policy does, prev_action [N, A], carry [N, *C].
+        """Return the policy's actions; prev_action [N, A], carry [N, *C].
 
-        taken: u [N, A_c] that critics' scores are of; the mode by default
+        taken: u [N, A_c] at which critics score the choices; the mode by default
         """
         policy, state, after = self._policy(situation, prev_action, carry)
         parts, mask = self._choice.parts, torch.from_numpy(situation.mask)

@@ -1,6 +1,6 @@
-"""Modules and parts of actions in the few elementary operators that Unity's runtimes have, chosen by type.
+"""Replacements for modules and action parts, in the few elementary operators that Unity's runtimes have.
 
-What is not listed here is traced as it is.
+They are chosen by type. Other modules are traced as they are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from algorithm.nn.layers.recurrent import GRU, LSTM, Recurrent
 from algorithm.ops import discrete as ops
 
 LOWEST = -1e30
-"""Score of a forbidden choice. Infinity is not computed with on every backend of Unity's."""
+"""Score of a forbidden choice. Not every backend of Unity's computes with infinity."""
 
 TINY, BELOW_ONE = torch.finfo(torch.float32).tiny, 1.0 - 2.0**-24
 """Bounds of uniform numbers, so that both logarithms of a Gumbel number are finite.
@@ -44,7 +44,7 @@ A runtime may draw 0, and by rounding 1. A NaN among the scores would choose wha
 
 
 class _Gates(nn.Module):
-    """Weights of a layer, and its gates before they are squashed."""
+    """Weights of a recurrent layer, and its gates before their activation."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class _Gates(nn.Module):
         self.units = self.get_parameter("weight_hh").shape[1]
 
     def of(self, x: Tensor, kind: str) -> list[Tensor]:
-        """Return the part of each gate [B, H] that comes from the input, ``ih``, or the state, ``hh``."""
+        """Return each gate's summand [B, H] from the input, with kind ``ih``, or from the state, ``hh``."""
         both = linear(x, self.get_parameter(f"weight_{kind}"), self.get_parameter(f"bias_{kind}"))
         return [both[:, at : at + self.units] for at in range(0, both.shape[-1], self.units)]
 
@@ -78,7 +78,7 @@ class _LstmCell(_Gates):
 class RecurrentSteps(nn.Module):
     """A GRU or LSTM for one token, in elementary operators: Barracuda and Sentis have neither.
 
-    cell: of a layer; returns its new states, of which the first is its output
+    cell: makes a layer's cell, which returns the new states; the first of them is its output
     """
 
     def __init__(self, recurrent: Recurrent, cell: Callable[[nn.Module], nn.Module]) -> None:
@@ -87,7 +87,7 @@ class RecurrentSteps(nn.Module):
 
     @override
     def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Return [B, 1, H] and [B, 1, *C] of [B, 1, I] and the carry [B, *C]: depth, or states and depth."""
+        """Return the output [B, 1, H] and the new carry [B, 1, *C], of x [B, 1, I] and the carry [B, *C]."""
         x, after, depths = x[:, 0], [], carry.dim() - 2
         for layer, states in zip(self.layers, carry.unbind(depths), strict=True):
             new = layer(x, *(states.unbind(1) if depths == 2 else (states,)))
@@ -97,23 +97,23 @@ class RecurrentSteps(nn.Module):
 
 
 class AttentionSteps(nn.Module):
-    """Attention for one token; the number of slots is known, so that positions are tables."""
+    """Attention for one token. The number of slots is fixed, so positions are tables."""
 
     def __init__(self, attention: Attention) -> None:
         super().__init__()
         self.layers, self.norm = attention.layers, attention.norm
         self.width = 2 * attention.out_size
         for layer in self.layers:
-            own = cast(Any, layer).attention
-            own.positions = _TABLES[type(own.positions)](own.positions, attention.context)
+            heads = cast(Any, layer).attention
+            heads.positions = _TABLES[type(heads.positions)](heads.positions, attention.context)
 
     @override
     def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Return output and carry; see :meth:`.Attention._step`."""
-        one = torch.ones_like(x[..., :1])
-        exists = torch.cat([carry[..., :1], one], 1)  # and the token itself
+        ones = torch.ones_like(x[..., :1])
+        exists = torch.cat([carry[..., :1], ones], 1)  # and the token itself
         mask = ((exists - 1.0) * -LOWEST).transpose(1, 2).unsqueeze(1)
-        token, start = [one], 1
+        token, start = [ones], 1
         for layer in self.layers:
             x, new = layer(x, mask, carry[..., start : start + self.width])
             token.append(new)
@@ -169,7 +169,7 @@ _TABLES: Mapping[type[nn.Module], Callable[[Any, int], nn.Module]] = {
 
 
 class Critics(nn.Module):
-    """An ensemble of critics one after the other, with the members' own parameters."""
+    """Ensemble whose critics are computed one after the other, each with its own parameters."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         super().__init__()
@@ -199,18 +199,18 @@ MODULES: Mapping[type[nn.Module], Callable[[Any], nn.Module]] = {
     Ensemble: Critics,
     NoisyLinear: _without_noise,
 }
-"""Type of a module -> what takes its place."""
+"""Type of a module -> function that makes its replacement."""
 
 
 def rewritten(module: nn.Module) -> nn.Module:
     """Return a copy in which every module of :data:`MODULES` is replaced, and noise is off."""
     copied = copy.deepcopy(module)
-    for one in [*copied.modules()]:
-        if hasattr(one, "zero_noise"):
-            cast(Any, one).zero_noise()
-        for name, child in one.named_children():
+    for parent in [*copied.modules()]:
+        if hasattr(parent, "zero_noise"):
+            cast(Any, parent).zero_noise()
+        for name, child in parent.named_children():
             if type(child) in MODULES:
-                setattr(one, name, MODULES[type(child)](child))
+                setattr(parent, name, MODULES[type(child)](child))
     return copied
 
 
@@ -232,26 +232,26 @@ class FiniteBranches:
         uniform: Tensor | None,
         noise: Noise,
     ) -> tuple[Tensor, Tensor]:
-        """Return one-hots [N, ΣN], of the largest score or a sample, and zeros."""
+        """Return one-hots [N, ΣN] of the largest scores, or of samples with ``uniform``; and zeros [N]."""
         scores = mean_q() if self.asks_critics else logits_of(policy)
         if uniform is not None and not self.asks_critics:
             scores = scores - (-uniform.clamp(TINY, BELOW_ONE).log()).log()
         scores = torch.where(ops.or_all(mask, self.branches), scores, LOWEST)
         parts = [scores] if len(self.branches) == 1 else scores.split(list(self.branches), -1)
-        found = [
+        onehots = [
             (part.argmax(-1, keepdim=True) == torch.arange(width)).to(scores.dtype)
             for part, width in zip(parts, self.branches, strict=True)
         ]
-        return found[0] if len(found) == 1 else torch.cat(found, -1), scores[:, 0] * 0.0
+        return onehots[0] if len(onehots) == 1 else torch.cat(onehots, -1), scores[:, 0] * 0.0
 
     def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
-        """Return that of the part it stands for."""
+        """Return the distribution of the replaced part."""
         return self._part.distribution(policy, mask, mean_q)
 
     def log_ratio(
         self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor
     ) -> Tensor | float:
-        """Return that of the part it stands for."""
+        """Return log π/μ of the replaced part."""
         return self._part.log_ratio(policy, mask, action, behaviour_logp)
 
 
@@ -260,7 +260,7 @@ PARTS: Mapping[type, Callable[[Any], DiscretePart]] = {
     RecordedCategorical: FiniteBranches,
     GreedyBranches: FiniteBranches,
 }
-"""Type of a discrete part -> what takes its place."""
+"""Type of a discrete part -> class of its replacement."""
 
 
 def rewritten_parts(parts: ActionParts) -> ActionParts:
