@@ -46,7 +46,7 @@ def messages() -> Iterator[tuple[str, str]]:
             for name in SHOWN:
                 Path(f"{name}.yaml").write_text(FILES[name].replace("{demos}", "demos"), "utf-8")
                 result = translate(Path(f"{name}.yaml"))
-                yield name, f"{result.text}# {result.taken} taken, {result.told} told"
+                yield name, f"{result.text}# {result.translated} taken, {result.untranslated} told"
             for name, text in WRONG.items():
                 Path("file.yaml").write_text(text, "utf-8")
                 try:

@@ -1,1 +1,1 @@
-"""Completion of command lines: what a shell offers behind TAB."""
+"""Completion of command lines by TAB in a shell."""

@@ -1,4 +1,4 @@
-"""Words that fit in a command line: environments, sections, keys and values, runs."""
+"""Completers of command-line arguments: environments, sections, keys and values, runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from algorithm.config.validation import schema_of
 def with_completers(
     parser: argparse.ArgumentParser, runs: Mapping[str, Callable[..., list[str]]]
 ) -> argparse.ArgumentParser:
-    """Return the parser, whose actions know their completers. runs: as of `complete` (completion.py)."""
+    """Return the parser with a completer at each action; runs: dest -> names of its runs (see `complete`)."""
     completers = _COMPLETERS | {dest: _of_runs(names) for dest, names in runs.items()}
     for action in parser._actions:
         if action.dest in completers:
@@ -29,32 +29,32 @@ def _of_runs(names: Callable[..., list[str]]) -> Callable[..., list[str]]:
 
 
 def _environments(prefix: str, **_: object) -> Iterator[str]:
-    """Yield tasks, folders, files and ids of Gymnasium, which takes a while to load."""
-    found = [name for name in known_tasks() if name.startswith(prefix)]
+    """Yield tasks, folders and files, and Gymnasium's ids where needed, since it takes a while to load."""
+    matches = [name for name in known_tasks() if name.startswith(prefix)]
     if prefix:
-        found += [file if file.endswith("/") else f"{file}:" for file in _files(prefix, "py")]
+        matches += [file if file.endswith("/") else f"{file}:" for file in _files(prefix, "py")]
     else:
-        found += [f"{file.parent}/" for file in Path().glob(f"*/{CONFIG_FILE}")]
-    yield from found
-    if prefix[:1].isupper() or not found:
+        matches += [f"{file.parent}/" for file in Path().glob(f"*/{CONFIG_FILE}")]
+    yield from matches
+    if prefix[:1].isupper() or not matches:
         import gymnasium as gym
 
         yield from gym.registry
 
 
 def _sections(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """Return the task's own sections and files; where none of them fits, the sections of every task."""
+    """Return the sections and files of the task; the shipped sections if none of them matches."""
     folder = find_env(parsed_args.env)
     name, colon, _section = prefix.rpartition(":")
     if colon:
         beside = (folder.path / name, folder.path / f"{name}.yaml")
         return [f"{name}:{section}" for file in beside if file.is_file() for section in _sections_of(file)]
     if folder.env_name is None:
-        own = _sections_of(folder.path / CONFIG_FILE)
-        own += [file.stem for file in folder.path.glob("*.yaml") if file.name != CONFIG_FILE]
+        of_task = _sections_of(folder.path / CONFIG_FILE)
+        of_task += [file.stem for file in folder.path.glob("*.yaml") if file.name != CONFIG_FILE]
     else:
-        own = _files(prefix, "yaml") if prefix else []
-    return [name for name in own if name.startswith(prefix)] or list(shipped().children)
+        of_task = _files(prefix, "yaml") if prefix else []
+    return [name for name in of_task if name.startswith(prefix)] or list(shipped().children)
 
 
 def _sections_of(file: Path) -> list[str]:
@@ -63,7 +63,7 @@ def _sections_of(file: Path) -> list[str]:
 
 
 def _overrides(prefix: str, **_: object) -> Iterable[str]:
-    """Return every key with ``=`` and what it says, or behind a ``=`` the values of a key that has few."""
+    """Return each key with ``=`` and its description; behind a ``=``, the values of a key that has few."""
     key, equals, _value = prefix.partition("=")
     if equals:
         return [f"{key}={value}" for value in _choices(key)]
@@ -74,24 +74,26 @@ def _overrides(prefix: str, **_: object) -> Iterable[str]:
 
 
 def _choices(key: str) -> list[str]:
-    """Return the values of a key that are words, as YAML has them."""
+    """Return the words that a key accepts, as YAML spells them."""
     path = tuple(key.split("."))
     schema = schema_of(path) if field_at(path) else {}
     words = {"boolean": ["true", "false"], "null": ["null"]}
-    found: list[str] = []
-    for part in schema.get("anyOf", [schema]):
-        found += words.get(part.get("type"), part.get("enum", [part["const"]] if "const" in part else []))
-    return found
+    values: list[str] = []
+    for option in schema.get("anyOf", [schema]):
+        values += words.get(
+            option.get("type"), option.get("enum", [option["const"]] if "const" in option else [])
+        )
+    return values
 
 
 def _lessons(parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """Return the lessons of the task's curricula, as a run of it would have them now."""
+    """Return ``parameter=lesson`` for each lesson of the task's curricula."""
     parameters = load_config(parsed_args.env, parsed_args.config).config.parameters
-    return [f"{name}={lesson}" for name, one in parameters.items() for lesson in one.lessons]
+    return [f"{name}={lesson}" for name, parameter in parameters.items() for lesson in parameter.lessons]
 
 
 def _files(prefix: str, ending: str) -> list[str]:
-    """Return files of that ending, and the folders that may hold them."""
+    """Return the files with an ending that match, and folders."""
     from argcomplete.completers import FilesCompleter
 
     return FilesCompleter((ending,))(prefix=prefix)

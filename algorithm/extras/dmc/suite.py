@@ -37,10 +37,10 @@ _WITH_RENDERER = frozenset({("quadruped", "escape")})  # its terrain is uploaded
 
 
 class DmControlEnv(gym.Env[Any, Any]):
-    """A task of the suite.
+    """Environment of a task of the suite.
 
-    Observations are float32 vectors by the task's names. A discount of 0 terminates an episode; any other end
-    truncates it.
+    Observations are float32 vectors under the task's names. A discount of 0 terminates an episode; any other
+    end truncates it.
 
     args: keyword arguments of the task, such as ``time_limit`` and ``environment_kwargs``
     height, width, camera_id: of images, in pixels; the camera by number or name
@@ -84,7 +84,7 @@ class DmControlEnv(gym.Env[Any, Any]):
 
     @property
     def physics(self) -> Any:  # noqa: ANN401 - of the suite
-        """The task's physics, for what ``environment_parameters`` set: ``physics.model.opt.gravity.2``."""
+        """The task's physics, which ``environment_parameters`` change: ``physics.model.opt.gravity.2``."""
         return self._env.physics
 
     @override
@@ -118,7 +118,7 @@ class DmControlEnv(gym.Env[Any, Any]):
 
 @dataclass(frozen=True, kw_only=True)
 class DmControlRecipe(GymRecipe):
-    """Arguments for building a task of the suite.
+    """Recipe that makes the environment of a task of the suite.
 
     env_id:   ``domain/task``, or ``dm.domain.task``
     env_args: ``render_mode``, ``height``, ``width`` and ``camera_id``; all others go to the task
@@ -126,12 +126,14 @@ class DmControlRecipe(GymRecipe):
 
     @override
     def _build(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
-        own = {key: kwargs[key] for key in ("height", "width", "camera_id") if key in kwargs}
-        args = {key: value for key, value in kwargs.items() if key not in own and key != "render_mode"}
+        image_args = {key: kwargs[key] for key in ("height", "width", "camera_id") if key in kwargs}
+        args = {key: value for key, value in kwargs.items() if key not in image_args and key != "render_mode"}
         mode = kwargs.get("render_mode")
         window = mode == "human"
         with silence():  # models of the suite print warnings about themselves
-            env = DmControlEnv(self.env_id, args=args, render_mode="rgb_array" if window else mode, **own)
+            env = DmControlEnv(
+                self.env_id, args=args, render_mode="rgb_array" if window else mode, **image_args
+            )
         if not window:
             return env
         env.metadata["render_modes"] = ["rgb_array"]  # the wrapper adds the other, and asks for that
@@ -147,11 +149,10 @@ class DmControlRecipe(GymRecipe):
 
 
 def load_suite(*, renderer: bool) -> ModuleType:
-    """Import ``dm_control.suite`` and return it; with a renderer where images are wanted.
+    """Import ``dm_control.suite`` and return it, with a renderer of images if ``renderer`` is true.
 
-    ``MUJOCO_GL`` decides where it is set. Else, on Linux, there is no renderer without images, so that no
-    driver is needed; with images it is EGL, or OSMesa where EGL does not work. Raises EnvError if
-    neither does.
+    ``MUJOCO_GL`` names the renderer if it is set. Else, on Linux: without images there is none, so that no
+    driver is needed; with images it is EGL, or OSMesa if EGL does not work. Raises EnvError if neither does.
     """
     free = sys.platform == "linux" and _GL not in os.environ
     if free and renderer:
@@ -166,12 +167,12 @@ def load_suite(*, renderer: bool) -> ModuleType:
     imported: str = _render.BACKEND
     if renderer and (imported in _render.constants.NO_RENDERER or (free and imported != os.environ[_GL])):
         _add_renderer(_render)
-    found: ModuleType = suite
-    return found
+    module: ModuleType = suite
+    return module
 
 
 def _add_renderer(render: ModuleType) -> None:
-    """Give a suite that was imported with another renderer, or with none, that of ``MUJOCO_GL``."""
+    """Switch a suite that was imported with another renderer, or none, to that of ``MUJOCO_GL``."""
     makers = {"egl": render._import_egl, "osmesa": render._import_osmesa, "glfw": render._import_glfw}
     chosen = os.environ.get(_GL, "")
     if chosen not in makers:
@@ -186,7 +187,7 @@ def _add_renderer(render: ModuleType) -> None:
 
 
 def _working_renderer() -> str:
-    """Return the first renderer that works. Raises EnvError.
+    """Return the name of the first renderer that works. Raises EnvError if none does.
 
     Each is tried in a process of its own: a failed import of one excludes the other, and drivers may crash.
     """
@@ -218,7 +219,7 @@ def _working_renderer() -> str:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Return domain and task of a name; of one that the suite does not have the task may be empty."""
+    """Return domain and task of a name; the task of an unknown name may be empty."""
     if task := dm_task(name):
         return task
     plain = name.removeprefix(_PREFIX).replace(".", "/", 1) if name.startswith(_PREFIX) else name

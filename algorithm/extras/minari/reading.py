@@ -1,4 +1,4 @@
-"""Data sets of Minari (0.5) on this machine. Nothing is downloaded."""
+"""Reading of Minari's data sets (0.5) on this machine. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from algorithm.env.spaces import Space
 from algorithm.keys.demonstrations import MINARI
 
 POLICY = "policy"
-"""Key of an info: what the policy says of the action before it, its u, z and behaviour_logp."""
+"""Key of an info: u, z and behaviour_logp of the action before it."""
 
 
 def read_minari(name: str, wanted: Wanted | None, notify: Notify) -> Iterator[RecordedEpisode]:
@@ -39,18 +39,18 @@ def read_minari(name: str, wanted: Wanted | None, notify: Notify) -> Iterator[Re
         raise FaultyRecordingError(f"{error.what}: {error.where}") from error
     episodes = iter(dataset.iterate_episodes())
     for number in itertools.count():
-        with _damage(f"episode {number}"):
-            found = next(episodes, None)
-        if found is None:
+        with _faulty_if_it_fails(f"episode {number}"):
+            stored = next(episodes, None)
+        if stored is None:
             return
         try:
-            yield _episode(number, found, adapter, dataset.action_space)
+            yield _episode(number, stored, adapter, dataset.action_space)
         except SpaceMismatchError as error:
             raise FaultyRecordingError(str(error), f"episode {number}") from error
 
 
 def library_for(name: str) -> Any:  # noqa: ANN401 - it need not be installed
-    """Return the package; name: of the data set that needs it. Raises UsageError without it."""
+    """Import and return Minari; ``name``: of the data set. Raises UsageError if it is not installed."""
     with needs("offline", "a data set of Minari", where=f"{MINARI}{name}"):
         import minari
     return minari
@@ -72,8 +72,8 @@ def _load(name: str) -> Any:  # noqa: ANN401 - a minari.MinariDataset
 
 
 @contextlib.contextmanager
-def _damage(where: str) -> Iterator[None]:
-    """Raise whatever libraries make of a damaged file as FaultyRecordingError."""
+def _faulty_if_it_fails(where: str) -> Iterator[None]:
+    """Turn any error, as libraries raise it for a damaged file, into FaultyRecordingError."""
     try:
         yield
     except FaultyRecordingError:
@@ -82,37 +82,39 @@ def _damage(where: str) -> Iterator[None]:
         raise FaultyRecordingError(f"it cannot be read: {described(error)}", where) from error
 
 
-def _episode(number: int, found: Any, adapter: Adapter, actions: Space) -> RecordedEpisode:  # noqa: ANN401
+def _episode(number: int, stored: Any, adapter: Adapter, actions: Space) -> RecordedEpisode:  # noqa: ANN401
     reward, terminated, truncated = (
-        np.asarray(each) for each in (found.rewards, found.terminations, found.truncations)
+        np.asarray(each) for each in (stored.rewards, stored.terminations, stored.truncations)
     )
     if reward.ndim != 1 or reward.dtype.kind not in "fiu":
         raise SpaceMismatchError(
             f"expected one reward for each step, got {reward.dtype} {list(reward.shape)}"
         )
-    length, infos = len(reward), found.infos or {}
+    length, infos = len(reward), stored.infos or {}
     over = np.zeros(length + 1, np.bool_)
     over[-1] = bool(terminated[-1:].any())
-    mask = adapter.masks.read_batch(found.observations, infos, over) if adapter.spec.action.branches else None
-    own = _of_policy(infos, length)
+    mask = (
+        adapter.masks.read_batch(stored.observations, infos, over) if adapter.spec.action.branches else None
+    )
+    recorded = _of_policy(infos, length)
     return RecordedEpisode(
         number=number,
         behaviour=DEFAULT_BEHAVIOUR,
         agent=0,
-        obs=adapter.observations.read_batch(found.observations, length + 1),
+        obs=adapter.observations.read_batch(stored.observations, length + 1),
         action_mask=adapter.spec.action.all_allowed(length + 1) if mask is None else mask,
-        action=_action(found, adapter, actions, own.pop("u", None)),
+        action=_action(stored, adapter, actions, recorded.pop("u", None)),
         reward=reward.astype(np.float32),
         terminated=terminated.astype(np.bool_),
         truncated=truncated.astype(np.bool_),
-        **own,
+        **recorded,
         spec=adapter.spec,
     )
 
 
-def _action(found: Any, adapter: Adapter, space: Space, u: Array | None) -> Float:  # noqa: ANN401
-    """Return the flat actions, [L, A]. u: that the actions were made of, which have rounded it."""
-    done = flat_actions(space, found.actions, len(found.rewards))
+def _action(stored: Any, adapter: Adapter, space: Space, u: Array | None) -> Float:  # noqa: ANN401
+    """Return the flat actions [L, A]. u: the exact continuous part, used if it gives the stored actions."""
+    done = flat_actions(space, stored.actions, len(stored.rewards))
     exact, discrete = done.copy(), adapter.spec.action.discrete
     if u is None or u.shape != done[:, discrete:].shape:
         return done
@@ -122,11 +124,11 @@ def _action(found: Any, adapter: Adapter, space: Space, u: Array | None) -> Floa
 
 
 def _of_policy(infos: Mapping[str, Any], length: int) -> dict[str, Array]:
-    """Return u, z and behaviour_logp of a data set that was recorded here."""
-    own = infos.get(POLICY)
-    found = own if isinstance(own, Mapping) else {}
+    """Return u, z and behaviour_logp as far as the infos have them, as in a recording of this project."""
+    recorded = infos.get(POLICY)
+    columns = recorded if isinstance(recorded, Mapping) else {}
     return {
-        name: found[name][1:]
+        name: columns[name][1:]
         for name in ("u", "z", "behaviour_logp")
-        if getattr(found.get(name), "shape", ())[:1] == (length + 1,)
+        if getattr(columns.get(name), "shape", ())[:1] == (length + 1,)
     }

@@ -1,4 +1,4 @@
-"""Recordings as data sets of Minari, in the spaces of the environment."""
+"""Writing of episodes as data sets of Minari, in the spaces of the environment."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ from algorithm.keys.demonstrations import MINARI
 class MinariWriter:
     """Writer of a data set, in the spaces of an environment; z and behaviour_logp are infos of ``policy``.
 
-    It grows with each episode. Where it is discarded, nothing stays; a process that is killed leaves what it
-    has written.
+    The data set grows with each episode. :meth:`discard` removes it; a process that is killed leaves the
+    episodes that it has written.
 
     env:         in its wrappers, never stepped here
-    algorithm:   that made the policy; description: of the data set, for a person
-    Raises UsageError without Minari, for an id that is taken or none, and for spaces that it cannot keep.
+    algorithm:   name of the algorithm that trained the policy
+    description: of the data set
+    Raises UsageError without Minari, for a taken or invalid id, and for spaces that Minari cannot store.
     """
 
     def __init__(self, name: str, env: gym.Env[Any, Any], *, algorithm: str, description: str) -> None:
         self.target = f"{MINARI}{name}"
         self._name, self._env = name, env
-        self._says = {"algorithm_name": algorithm, "description": description}
+        self._metadata = {"algorithm_name": algorithm, "description": description}
         self._library = library_for(name)
         self._adapter = Adapter(env.observation_space, env.action_space, self.target)
         self._dataset: Any = None
@@ -47,16 +48,16 @@ class MinariWriter:
         self._mask_space = self._observed_mask()
 
     def begin(self) -> None:
-        """Make the data set, empty."""
+        """Create the data set, without episodes. Raises FileExistsError."""
         from minari.storage import get_dataset_path
 
         if get_dataset_path(self._name).exists():
             raise FileExistsError("a data set with this id exists")
-        env = self._env if _can_be_told(self._env) else None
+        env = self._env if _is_serializable(self._env) else None
         spaces = {name: getattr(self._env, name) for name in ("observation_space", "action_space")}
         with _minari():
             self._dataset = self._library.create_dataset_from_buffers(
-                self._name, [], env=env, **spaces, **self._says, **self._options
+                self._name, [], env=env, **spaces, **self._metadata, **self._options
             )
 
     def write(self, episode: RecordedEpisode) -> None:
@@ -76,39 +77,39 @@ class MinariWriter:
             self._dataset.update_dataset_from_buffer([buffer])
 
     def finish(self) -> None:
-        """Leave it as it is."""
+        """Keep the data set; it is complete."""
         self._dataset = None
 
     def discard(self) -> None:
-        """Remove it."""
+        """Remove the data set."""
         dataset, self._dataset = self._dataset, None
         if dataset is not None:
             shutil.rmtree(dataset.storage.data_path.parent, ignore_errors=True)
 
     def _observations(self, episode: RecordedEpisode) -> Any:  # noqa: ANN401 - a space may hold anything
-        found = in_space(self._adapter.obs_space, episode.obs)
+        stored = in_space(self._adapter.obs_space, episode.obs)
         if self._mask_space is not None:
             shape = (len(episode.action_mask), *(self._mask_space.shape or ()))
-            found[MASK] = episode.action_mask.reshape(shape).astype(self._mask_space.dtype)
-        return found
+            stored[MASK] = episode.action_mask.reshape(shape).astype(self._mask_space.dtype)
+        return stored
 
     def _infos(self, episode: RecordedEpisode) -> dict[str, Any]:
         u = episode.action[:, self._adapter.spec.action.discrete :]
-        own = {"u": u, "z": episode.z, "behaviour_logp": episode.behaviour_logp}
-        # An info belongs to the observation that came with it: that of the first step is of no action.
-        kept = {name: np.pad(v, ((1, 0), (0, 0))) for name, v in own.items() if v is not None and v.size}
+        columns = {"u": u, "z": episode.z, "behaviour_logp": episode.behaviour_logp}
+        # An info belongs to an observation, and describes the action before it: at the reset there is none.
+        kept = {name: np.pad(v, ((1, 0), (0, 0))) for name, v in columns.items() if v is not None and v.size}
         masked = self._mask_space is None and episode.action_mask.size
         return {POLICY: kept, **({MASK: episode.action_mask} if masked else {})}
 
     def _refuse_keys(self) -> None:
-        """Raise UsageError for keys that HDF5 takes for paths."""
+        """Raise UsageError for keys with a slash, which HDF5 takes for paths."""
         spaces = self._env.observation_space, self._env.action_space
         keys = [key for space in spaces for leaf in leaves(space, "", self.target) for key in leaf.path]
         if wrong := [key for key in keys if "/" in str(key)]:
             raise self._unable(f"the key {wrong[0]!r} of its Dict holds a /", "record to a FILE.npz")
 
     def _lossless(self) -> dict[str, bool]:
-        """Return the option that keeps images as they are, which Minari has since 0.5.4."""
+        """Return the option against JPEG, new in Minari 0.5.4. Raises UsageError if images need it."""
         option = "jpeg_encoding"
         if option in inspect.signature(self._library.create_dataset_from_buffers).parameters:
             return {option: False}
@@ -122,7 +123,7 @@ class MinariWriter:
         return {}
 
     def _observed_mask(self) -> Space | None:
-        """Return the space of a mask among the observations."""
+        """Return the space of the action mask among the observations; None without one. Raises UsageError."""
         space = self._env.observation_space
         if self._adapter.obs_space is space:
             return None
@@ -154,8 +155,8 @@ def refuse_taken_dataset(name: str) -> None:
         )
 
 
-def _can_be_told(env: gym.Env[Any, Any]) -> bool:
-    """Return whether Gymnasium can write down how the environment is made."""
+def _is_serializable(env: gym.Env[Any, Any]) -> bool:
+    """Return whether Gymnasium can store the spec of the environment as JSON."""
     if env.spec is None:
         return False
     try:
@@ -167,7 +168,7 @@ def _can_be_told(env: gym.Env[Any, Any]) -> bool:
 
 @contextlib.contextmanager
 def _minari() -> Iterator[None]:
-    """Keep advice on authors and links from the terminal; raise as OSError that HDF5 cannot write."""
+    """Silence Minari's warnings on authors and links; raise HDF5's errors in writing as OSError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
