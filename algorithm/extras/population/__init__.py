@@ -1,1 +1,1 @@
-"""``--report`` of a population."""
+"""The report of a population, for ``--report``."""

@@ -17,15 +17,15 @@ from algorithm.core.data import Double
 
 
 def drifts(outcomes: Sequence[MemberOutcome]) -> Iterator[Section]:
-    """Yield the charts of the genes, in the order of the lineage; nothing without genes."""
+    """Yield a section with a chart of each gene over generations; nothing without genes."""
     charts = []
-    for path in dict.fromkeys(path for one in outcomes for path in one.genes):
+    for path in dict.fromkeys(path for member in outcomes for path in member.genes):
         values = {
-            generation: found
+            generation: genes
             for generation, members in by_generation(outcomes).items()
-            if (found := [one.genes[path] for one in members if path in one.genes])
+            if (genes := [member.genes[path] for member in members if path in member.genes])
         }
-        every = [value for found in values.values() for value in found]
+        every = [value for genes in values.values() for value in genes]
         is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in every)
         x = np.array(list(values), np.float64)
         lines = (_moments if is_number else _shares)(x, list(values.values()))
@@ -39,14 +39,14 @@ def drifts(outcomes: Sequence[MemberOutcome]) -> Iterator[Section]:
 
 
 def _moments(x: Double, values: Sequence[Sequence[float]]) -> list[Line]:
-    """Return mean ± standard deviation of a number over members, and its ends.
+    """Return lines of a numeric gene over generations [G]: mean ± standard deviation, extremes.
 
-    On a logarithmic scale they are those of the logarithms: a plain mean would show the largest value alone.
+    On a logarithmic scale mean and deviation are of the logarithms: a plain mean follows the largest value.
     """
-    arrays = [np.array(found, np.float64) for found in values]
+    arrays = [np.array(genes, np.float64) for genes in values]
     is_log = suits_logarithm(np.concatenate(arrays))
-    seen = [np.log(array) for array in arrays] if is_log else arrays
-    mean, std = np.array([one.mean() for one in seen]), np.array([one.std() for one in seen])
+    scaled = [np.log(array) for array in arrays] if is_log else arrays
+    mean, std = (np.array([pick(array) for array in scaled]) for pick in (np.mean, np.std))
     curves = np.stack([mean, mean - std, mean + std])
     middle, low, high = np.exp(curves) if is_log else curves
     ends = [np.array([pick(array) for array in arrays]) for pick in (np.min, np.max)]
@@ -59,11 +59,11 @@ def _moments(x: Double, values: Sequence[Sequence[float]]) -> list[Line]:
 
 
 def _shares(x: Double, values: Sequence[Sequence[Any]]) -> list[Line]:
-    """Return the share of members that have each choice; rare ones together where there are many."""
-    texts = [[gene_text(value) for value in found] for found in values]
+    """Return lines of a gene's choices over generations: share of members in %; rare choices share a line."""
+    texts = [[gene_text(value) for value in genes] for genes in values]
     common = [text for text, _ in Counter(itertools.chain.from_iterable(texts)).most_common()]
     names = sorted(common if len(common) <= TONES else common[: TONES - 1])
-    shares = {name: np.array([100 * found.count(name) / len(found) for found in texts]) for name in names}
+    shares = {name: np.array([100 * genes.count(name) / len(genes) for genes in texts]) for name in names}
     if len(common) > TONES:
         shares[f"{len(common) - len(names)} others"] = 100 - np.sum(list(shares.values()), axis=0)
     return [

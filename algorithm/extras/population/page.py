@@ -37,13 +37,14 @@ _MOST_PROBLEMS = 12
 
 @dataclass(frozen=True)
 class PopulationFacts:
-    """A population as its files describe it; what cannot be used is named in ``problems``.
+    """A population, as its files describe it.
 
-    folder:   that of the population, which is none of a run
-    outcomes: of the generations that have ended, by generation and member
+    folder:   of the population; it is not a run's
+    outcomes: of all members in the generations that have ended
     names:    member -> name of its run
-    members:  member -> its run, of those that have a folder
-    start:    what the command line said at the start
+    members:  member -> its run, if the run has a folder
+    start:    options of the command that started it
+    problems: a line for each file that is missing or damaged
     """
 
     folder: RunDir
@@ -55,12 +56,12 @@ class PopulationFacts:
 
     @classmethod
     def gather(cls, folder: RunDir) -> PopulationFacts:
-        """Read what there is. Raises nothing for a file that is missing or damaged."""
+        """Read the files of a population; missing and damaged ones become ``problems``."""
         files = TolerantReader()
         nothing: tuple[list[MemberOutcome], list[str]] = [], []
         outcomes, bad_lines = files.read(folder.path / LINEAGE, read_lineage, nothing)
         start = files.read(folder.path / "population.json", read_json, dict[str, object]())
-        names = {one.member: _name(folder, one) for one in outcomes} or _begun(folder)
+        names = {outcome.member: _name(folder, outcome) for outcome in outcomes} or _consecutive_runs(folder)
         problems, members = [*files.problems, *bad_lines], {}
         for member, name in sorted(names.items()):
             run = _sibling(folder, name)
@@ -73,21 +74,21 @@ class PopulationFacts:
 
     @property
     def last(self) -> list[MemberOutcome]:
-        """The last generation that has ended, best first."""
+        """Outcomes of the last generation that has ended, best first."""
         return sorted(
-            (one for one in self.outcomes if one.generation == self.outcomes[-1].generation),
-            key=lambda one: (one.rank, one.member),
+            (each for each in self.outcomes if each.generation == self.outcomes[-1].generation),
+            key=lambda outcome: (outcome.rank, outcome.member),
         )
 
     @property
     def best(self) -> MemberOutcome | None:
-        """The best of the last generation; None if nobody has a score."""
-        return next((one for one in self.last if one.score is not None), None)
+        """Best outcome of the last generation; None without any score."""
+        return next((outcome for outcome in self.last if outcome.score is not None), None)
 
     @property
     def steps(self) -> int:
-        """Environment steps of all members."""
-        saved = {one.member: one.step for one in self.outcomes}
+        """Environment steps of all members together."""
+        saved = {outcome.member: outcome.step for outcome in self.outcomes}
         return sum(
             max(saved.get(member, 0), (self.members[member].steps or 0) if member in self.members else 0, 0)
             for member in self.names
@@ -95,10 +96,10 @@ class PopulationFacts:
 
 
 def write_population(folder: RunDir) -> Path:
-    """Write the page about the population in ``folder`` there; returns its path.
+    """Write the page about a population into its folder; return the page's path.
 
-    One that still trains, has damaged files or has lost runs gets a page that says so. Raises StorageError
-    where the page cannot be written.
+    The page lists damaged files and lost runs, and may be of a population that still trains. Raises
+    StorageError if it cannot be written.
     """
     facts = PopulationFacts.gather(folder)
     runs = Experiment(folder.name, tuple(facts.members.values()))
@@ -113,19 +114,19 @@ def write_population(folder: RunDir) -> Path:
     ).write()
 
 
-def _name(folder: RunDir, one: MemberOutcome) -> str:
-    """Return the name of a member's run; a text that is no name of a run leads nowhere."""
-    return one.name if is_name(one.name) else f"{folder.name}_{one.member}"
+def _name(folder: RunDir, outcome: MemberOutcome) -> str:
+    """Return the name of a member's run, by its number if the stored name is not valid."""
+    return outcome.name if is_name(outcome.name) else f"{folder.name}_{outcome.member}"
 
 
 def _sibling(folder: RunDir, name: str) -> RunDir:
     return RunDir(folder.env, name, folder.path.with_name(name), folder.argument)
 
 
-def _begun(folder: RunDir) -> dict[int, str]:
-    """Return the runs NAME_1, NAME_2, … beside the folder; without a lineage they are the members."""
+def _consecutive_runs(folder: RunDir) -> dict[int, str]:
+    """Return the names of the runs NAME_1, NAME_2, … beside the folder, by number."""
     names = ((number, f"{folder.name}_{number}") for number in itertools.count(1))
-    return dict(itertools.takewhile(lambda one: _sibling(folder, one[1]).config.exists(), names))
+    return dict(itertools.takewhile(lambda pair: _sibling(folder, pair[1]).config.exists(), names))
 
 
 def _shortened(problems: Sequence[str]) -> list[str]:
@@ -141,7 +142,7 @@ def _subtitle(facts: PopulationFacts) -> str:
 
 def _tiles(facts: PopulationFacts) -> list[Tile]:
     ended, best = by_generation(facts.outcomes), facts.best
-    lost = sum(one.end == GIVEN_UP for one in facts.last)
+    lost = sum(outcome.end == GIVEN_UP for outcome in facts.last)
     score = Tile(
         "best score", "none", "no generation has a score yet" if not ended else "no member has a score"
     )
@@ -156,7 +157,7 @@ def _tiles(facts: PopulationFacts) -> list[Tile]:
 
 
 def _curves(facts: PopulationFacts, runs: Experiment, behaviour: str) -> Section:
-    """Return the chart of the members' evaluations in one behaviour."""
+    """Return the section with the members' evaluations of one behaviour."""
     series = runs.series(behaviour)
     title = heading("Learning curves", behaviour)
     if not series:
@@ -166,12 +167,15 @@ def _curves(facts: PopulationFacts, runs: Experiment, behaviour: str) -> Section
     if len(series) > 1:
         notes.insert(0, "Thin: the members. Thick: their mean with Student's 95 % interval.")
         best = facts.best
-        own = [facts.members[best.member]] if best is not None and best.member in facts.members else []
+        of_best = [facts.members[best.member]] if best and best.member in facts.members else []
         name = f"{best.name}, the best of the last generation" if best else ""
-        for one in Experiment("", tuple(own)).series(behaviour):
-            lines.append(Line(label=name, x=one.eval_step, y=one.eval_return, tone=1))
-    # Most members ended a generation at the median of their steps.
-    ends = [float(np.median([one.step for one in each])) for each in by_generation(facts.outcomes).values()]
+        for curve in Experiment("", tuple(of_best)).series(behaviour):
+            lines.append(Line(label=name, x=curve.eval_step, y=curve.eval_return, tone=1))
+    # A generation ends at the median of its members' steps.
+    ends = [
+        float(np.median([outcome.step for outcome in each]))
+        for each in by_generation(facts.outcomes).values()
+    ]
     every = math.ceil(len(ends) / _MOST_MARKS) or 1
     marks = [step for step in ends[every - 1 :: every] if step > 0]
     if marks:
@@ -183,11 +187,11 @@ def _curves(facts: PopulationFacts, runs: Experiment, behaviour: str) -> Section
 
 
 def _scores(outcomes: Sequence[MemberOutcome]) -> Section:
-    """Return the chart of best, mean and worst score."""
+    """Return the section with best, mean and worst score of each generation."""
     known = {
         generation: scores
         for generation, members in by_generation(outcomes).items()
-        if (scores := [one.score for one in members if one.score is not None])
+        if (scores := [member.score for member in members if member.score is not None])
     }
     if not known:
         return Section(title="Generations", text=["No generation has a score yet."])
@@ -207,31 +211,31 @@ def _last(facts: PopulationFacts) -> Iterator[Section]:
     """Yield the table of the last generation; nothing before one has ended."""
     if not facts.outcomes:
         return
-    genes = list(dict.fromkeys(path for one in facts.last for path in one.genes))
+    genes = list(dict.fromkeys(path for outcome in facts.last for path in outcome.genes))
     rows = []
-    for one in facts.last:
-        name, rank = _name(facts.folder, one), f"{one.rank}{', elite' if one.elite else ''}"
+    for outcome in facts.last:
+        name, rank = _name(facts.folder, outcome), f"{outcome.rank}{', elite' if outcome.elite else ''}"
         title = link_to_page(name, _sibling(facts.folder, name).path, facts.folder.path)
-        values = [gene_text(one.genes[path]) if path in one.genes else "" for path in genes]
-        parents = listed(one.parents) or "none"
-        rows.append([title, rank, one.score_text, *values, one.origin, parents, one.end_text])
+        values = [gene_text(outcome.genes[path]) if path in outcome.genes else "" for path in genes]
+        parents = listed(outcome.parents) or "none"
+        rows.append([title, rank, outcome.score_text, *values, outcome.origin, parents, outcome.end_text])
     head = ["member", "rank", "score", *genes, "origin", "parents", "end"]
     yield Section(title=f"Generation {facts.last[0].generation}", head=head, rows=rows)
 
 
 def _commands(facts: PopulationFacts) -> list[tuple[str, str]]:
-    """Return purposes and commands to go on with, ready to be copied."""
-    folder, best, found = facts.folder, facts.best, []
+    """Return (purpose, command) of commands to continue the population and to play its best run."""
+    folder, best, commands = facts.folder, facts.best, []
     if facts.names:
         words = ["-n", folder.name, f"--num_learners={len(facts.names)}"]
         if actors := number(facts.start, "num_actors"):
             words.append(f"--num_actors={actors:.0f}")
-        found.append(("Continue it", folder.command(*words, "--resume", role="evolver")))
+        commands.append(("Continue it", folder.command(*words, "--resume", role="evolver")))
     if best is not None and best.member in facts.members:
         member = facts.members[best.member]
         playing = playing_commands(member.run, member.render_modes, episodes=100)
-        found += [
+        commands += [
             (f"{PURPOSES[purpose]}: {member.run.name}, the best of the last generation", command)
             for purpose, command in playing.items()
         ]
-    return found
+    return commands

@@ -1,1 +1,1 @@
-"""``--profile``: where the time of a training goes."""
+"""Profile of a training's time, for ``--profile``."""

@@ -1,4 +1,4 @@
-"""Profile of a training: where its time goes, by operators of torch and functions of Python."""
+"""Profile of a training's time, by operators of torch and by functions of Python."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from algorithm.run.trainer import NoProfile
 from algorithm.store.files import write_text
 
 SECONDS = 3.0
-_SKIPPED = 3  # steps with updates before the first table: what is done once belongs in no profile
+_SKIPPED = 3  # steps with updates before the first table, in which one-time work is done
 _ROWS = 30
 _CODE = Path(__file__).parents[3]
 
 
 class TrainingProfile(NoProfile):
-    """Two tables, each over some seconds of a training that makes updates.
+    """Profiler that writes two tables, each over some seconds of a training that makes updates.
 
-    A profiler slows down what it measures. So each runs by itself and for a short time, and the shares of
-    the parts come from the whole training.
+    A profiler slows down what it measures. So the two run one after the other, each for a short time; the
+    shares of the training's stages are measured over the whole training.
 
     file:    destination
-    console: shows where it is
+    console: shows the path of the file
     seconds: of each table
+    clock:   returns seconds
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class TrainingProfile(NoProfile):
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._file, self._console, self._seconds, self._clock = file, console, seconds, clock
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it writes between the lines of the screen
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no lines of torch on the screen
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
@@ -55,7 +56,7 @@ class TrainingProfile(NoProfile):
             ("Operators of torch", self._operators.start, self._operators.stop),
         ]
         self._updates, self._skipped = -1, _SKIPPED
-        self._stop: Callable[[], object] | None = None  # of what is measured now
+        self._stop: Callable[[], object] | None = None  # ends the current table
         self._name, self._since = "", 0.0
         self._took: dict[str, float] = {}
 
@@ -98,8 +99,8 @@ class TrainingProfile(NoProfile):
             "Operators of torch": self._table_of_operators,
             "Functions of Python": self._table_of_functions,
         }
-        found = [f"{name}, over {took:.1f} s\n{tables[name]()}\n" for name, took in self._took.items()]
-        return "\n".join(found) or "Too few updates were made for more.\n"
+        texts = [f"{name}, over {took:.1f} s\n{tables[name]()}\n" for name, took in self._took.items()]
+        return "\n".join(texts) or "Too few updates were made for more.\n"
 
     def _table_of_operators(self) -> str:
         table: str = self._operators.key_averages().table(
@@ -108,6 +109,6 @@ class TrainingProfile(NoProfile):
         return table
 
     def _table_of_functions(self) -> str:
-        stream = io.StringIO()
-        pstats.Stats(self._functions, stream=stream).sort_stats("tottime").print_stats(_ROWS)
-        return stream.getvalue().replace(f"{_CODE}/", "").strip()
+        text = io.StringIO()
+        pstats.Stats(self._functions, stream=text).sort_stats("tottime").print_stats(_ROWS)
+        return text.getvalue().replace(f"{_CODE}/", "").strip()

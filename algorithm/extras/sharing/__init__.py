@@ -1,1 +1,1 @@
-"""Sharing of a run: one file with networks, configuration and card, read with every byte verified."""
+"""Sharing of a run as one file with networks, configuration and card, whose checksums are verified."""

@@ -1,4 +1,4 @@
-"""The zip of an export: files of a run, and ``manifest.json`` with their SHA-256. Loads no torch."""
+"""The zip file of an export: files of a run, and ``manifest.json`` with their SHA-256. Loads no torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVALUATION, WEIGHTS, PLOTS, CODE = "evaluation.json", "model.safetensors", "plot
 
 _ALONE = (MANIFEST, CONFIG, CARD, RESULT, EVALUATION)
 _SEVERAL = re.compile(rf"([^/]+/)?{re.escape(WEIGHTS)}|{PLOTS}/[^/]+\.png|.+{re.escape(CODE)}", re.S)
-"""Names of members: of those that there is one of, and of networks, plots and code."""
+"""Names of members: those that occur once, and a pattern for networks, plots and code."""
 
 LARGEST = 2**31 - 2**24
 """Maximum size in bytes of an export, and of a file of networks in it."""
@@ -53,8 +53,8 @@ class ExportManifest:
     env:     label of the task, such as ``gym/pendulum``
     name:    of the run
     step:    of the checkpoint
-    spaces:  behaviour → what its agents see and do, as JSON; empty where that is unknown
-    files:   all other members
+    spaces:  behaviour -> observation and action spaces as JSON; empty if unknown
+    files:   name -> size and checksum of each other member
     """
 
     env: str
@@ -66,16 +66,16 @@ class ExportManifest:
 
     @property
     def text(self) -> str:
-        """As JSON."""
+        """The manifest as JSON."""
         files = {name: entry.listed for name, entry in sorted(self.files.items())}
         return json_text({"format": FORMAT, **vars(self), "files": files})
 
     @classmethod
     def read(cls, data: bytes, source: str) -> ExportManifest:
-        """Parse :attr:`text`. Raises StorageError."""
+        """Parse :attr:`text`. source: of the export, for errors. Raises StorageError."""
         try:
             content = parse_json(data)
-            found, version = content.pop("format"), content["version"]
+            format_, version = content.pop("format"), content["version"]
             files = {name: Entry.read(entry) for name, entry in content.pop("files").items()}
             manifest = cls(**content, files=files)
             names = [*manifest.env.split("/"), *manifest.name.split("/", 1), version]
@@ -84,15 +84,15 @@ class ExportManifest:
             dict(manifest.spaces)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise refused(source, f"its {MANIFEST} is invalid ({described(error)})") from error
-        if found != FORMAT:
+        if format_ != FORMAT:
             raise refused(
-                source, f"it is format {found!r:.80} of version {version}; {VERSION} reads {FORMAT}"
+                source, f"it is format {format_!r:.80} of version {version}; {VERSION} reads {FORMAT}"
             )
         return manifest
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """Return the zip of these members, the same bytes for the same members. Raises StorageError."""
+    """Return the zip of files, by name; equal files give equal bytes. Raises StorageError above a limit."""
     sizes = {name: len(data) for name, data in files.items()}
     for name, size in {WEIGHTS: sum(sizes.values()), **sizes}.items():
         if size > _limit(name):
@@ -106,7 +106,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(file: Path, source: str) -> tuple[ExportManifest, dict[str, bytes]]:
-    """Return manifest and members of an export, every byte verified before any of it is used.
+    """Return manifest and members (name -> bytes) of an export, all verified by checksums.
 
     source: name of the export for errors. Raises StorageError.
     """
@@ -127,17 +127,17 @@ def unpack(file: Path, source: str) -> tuple[ExportManifest, dict[str, bytes]]:
         raise refused(source, f"it is not a zip of --export: it lacks {error}") from error
     except _DAMAGE as error:
         raise refused(source, f"its content cannot be read: {error}") from error
-    found = {name: Entry.of(data) for name, data in members.items()}
-    for name in sorted(found.keys() | manifest.files.keys()):
-        if found.get(name) != manifest.files.get(name):
+    entries = {name: Entry.of(data) for name, data in members.items()}
+    for name in sorted(entries.keys() | manifest.files.keys()):
+        if entries.get(name) != manifest.files.get(name):
             raise refused(source, f"{name} is missing, or not what was written")
-    if CONFIG not in found or not any(PurePosixPath(name).name == WEIGHTS for name in found):
+    if CONFIG not in entries or not any(PurePosixPath(name).name == WEIGHTS for name in entries):
         raise refused(source, f"it lacks {CONFIG} or networks ({WEIGHTS})")
     return manifest, members
 
 
 def refused(source: str, why: str) -> StorageError:
-    """Return the error for an export that is not what was written."""
+    """Return the error for an export that is damaged or forged."""
     return StorageError(
         "the export cannot be used", where=source, why=why, fix="get it again from where it was exported"
     )
@@ -150,7 +150,7 @@ def _limit(name: str) -> int:
 
 
 def _check_members(infos: Sequence[zipfile.ZipInfo], size: int) -> None:
-    """Refuse members that ``pack`` never writes, by the directory of the zip alone. Raises ValueError."""
+    """Raise ValueError for members that ``pack`` never writes, by the zip's directory alone."""
     names = [info.orig_filename for info in infos]
     if len(names) > MOST or len({*names}) < len(names):
         raise ValueError(f"a name is in it twice, or it has {len(names):,} members; {MOST:,} is the limit")
@@ -166,7 +166,7 @@ def _check_members(infos: Sequence[zipfile.ZipInfo], size: int) -> None:
 
 
 def _is_known(name: str) -> bool:
-    """Return whether an export may have such a member: a plain name that stays inside, of a known kind."""
+    """Return whether a member's name is a relative path without ``..`` and of a known kind."""
     if not all(map(is_name, name.split("/"))):
         return False
     return name in _ALONE or bool(_SEVERAL.fullmatch(name))

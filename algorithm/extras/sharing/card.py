@@ -32,8 +32,8 @@ LIBRARY = "advanced-soft-actor-critic"
 
 
 @dataclass(frozen=True)
-class Measured:
-    """An evaluation of the checkpoint that is shared."""
+class CardEvaluation:
+    """An evaluation of the exported checkpoint. how: when it was made; half_width: of the 95 % interval."""
 
     behaviour: str
     how: str
@@ -48,17 +48,17 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared:
+class CardContent:
     """Content of a card.
 
     facts:   of the run
-    loaded:  its configuration as it is shared
+    loaded:  the configuration in the export
     step:    of the checkpoint
-    later:   content of the run's ``evaluation.json`` if that is one of this checkpoint, else empty
-    weights: files of networks
-    code:    files of code
-    picture: of the curve; empty without one
-    source:  what a reader gives to ``asac.load``
+    later:   content of ``evaluation.json``, empty if it is of another checkpoint
+    weights: name -> entry of each file of networks
+    code:    names of files with code
+    picture: name of the picture of the learning curve; empty without one
+    source:  path or address of the export, as for ``asac.load``
     """
 
     facts: Facts
@@ -72,40 +72,40 @@ class Shared:
 
     @property
     def env_id(self) -> str:
-        """The environment's own name, without the module or file that has it."""
+        """Name of the environment, without its module or file."""
         return self.loaded.config.base_config.env_name.rpartition(":")[2]
 
     @property
     def algorithms(self) -> str:
-        """The algorithm, or those of the behaviours."""
+        """Names of the behaviours' algorithms, each once."""
         names = [self.loaded.for_behaviour(name).algorithm for name in self.facts.behaviours]
         return ", ".join(dict.fromkeys(names))
 
     @property
     def trusted(self) -> list[str]:
-        """All that a reader has to trust: code, and keys that may name code."""
+        """Files of code, and keys that may name code: what needs ``--trust``."""
         return [*self.code, *unlisted(self.loaded)]
 
-    def measured(self) -> list[Measured]:
+    def measured(self) -> list[CardEvaluation]:
         """Return the evaluations of this checkpoint: while training, and later by ``--eval``."""
-        found = []
+        evaluations = []
         episodes = self.loaded.config.eval_config.episodes
         for behaviour in self.facts.behaviours:
-            while_training = [one for one in self.facts.evaluations(behaviour) if one.step == self.step]
-            found += [
-                Measured(behaviour, "while training", one.mean, one.half_width, episodes)
-                for one in while_training[-1:]
+            while_training = [score for score in self.facts.evaluations(behaviour) if score.step == self.step]
+            evaluations += [
+                CardEvaluation(behaviour, "while training", score.mean, score.half_width, episodes)
+                for score in while_training[-1:]
             ]
             returns = lookup(self.later, "behaviours", behaviour, "returns")
             if isinstance(returns, list) and returns and all(number(value) is not None for value in returns):
                 interval, many = mean_interval(returns), len(returns)
                 how = f"`--eval {many}`"
-                found.append(Measured(behaviour, how, interval.mean, interval.half_width, many))
-        return found
+                evaluations.append(CardEvaluation(behaviour, how, interval.mean, interval.half_width, many))
+        return evaluations
 
 
 def task_of(loaded: LoadedConfig) -> str:
-    """Return what a user types for the task: its label, or the environment's name where no task has it."""
+    """Return the task's name for the command line: its label if there is one, else the environment."""
     try:
         find_env(loaded.env_label)
     except ConfigError:
@@ -113,7 +113,7 @@ def task_of(loaded: LoadedConfig) -> str:
     return loaded.env_label
 
 
-def card(shared: Shared) -> str:
+def card(shared: CardContent) -> str:
     """Return the whole card as Markdown."""
     facts, measured = shared.facts, shared.measured()
     known = facts.manifest.get("versions")
@@ -130,9 +130,9 @@ def card(shared: Shared) -> str:
         source_text=json.dumps(shared.source),
         behaviour_text=json.dumps(facts.behaviours[0]),
         unity=shared.loaded.config.base_config.kind.player,
-        state=facts.state.partition(",")[0],  # who still trains it is nothing for others
+        state=facts.state.partition(",")[0],  # without the process that trains it
         taken=duration(facts.seconds) if facts.seconds else "",
-        settings=[(key, own, default) for key, (own, default) in differences([shared.loaded]).items()],
+        settings=[(key, value, default) for key, (value, default) in differences([shared.loaded]).items()],
         versions={LIBRARY: f"{VERSION}, of this export", **versions},
     )
 
@@ -153,33 +153,33 @@ def _template() -> Template:
 
 
 def _plain(text: object) -> str:
-    """Return text of Markdown that is neither HTML, a link nor a picture, on one line."""
+    """Return text on one line, escaped so that Markdown shows it as it is."""
     return re.sub(r"([\\`*\[\]<>|&])", r"\\\1", " ".join(str(text).split()))
 
 
-def _front_matter(shared: Shared, measured: Sequence[Measured]) -> str:
+def _front_matter(shared: CardContent, measured: Sequence[CardEvaluation]) -> str:
     """Return the YAML that the hub reads. Without an evaluation there is no ``model-index``."""
     matter: dict[str, object] = {
         "library_name": LIBRARY,
         "tags": ["reinforcement-learning", shared.env_id],
     }
-    most = {one.behaviour: one for one in sorted(measured, key=lambda one: one.episodes)}
+    most = {each.behaviour: each for each in sorted(measured, key=lambda evaluation: evaluation.episodes)}
     if results := [_result(shared, most[name]) for name in shared.facts.behaviours if name in most]:
         matter["model-index"] = [{"name": shared.algorithms, "results": results}]
     return str(yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=100))
 
 
-def _result(shared: Shared, one: Measured) -> dict[str, object]:
-    """Return an evaluation as the hub reads it."""
-    spread = f" +/- {one.half_width:.2f}" if math.isfinite(one.half_width) else ""
+def _result(shared: CardContent, evaluation: CardEvaluation) -> dict[str, object]:
+    """Return an evaluation in the format of the hub's ``model-index``."""
+    spread = f" +/- {evaluation.half_width:.2f}" if math.isfinite(evaluation.half_width) else ""
     dataset = {"type": shared.env_id, "name": shared.env_id}
-    if one.behaviour != DEFAULT_BEHAVIOUR:
-        dataset["config"] = one.behaviour
+    if evaluation.behaviour != DEFAULT_BEHAVIOUR:
+        dataset["config"] = evaluation.behaviour
     metric = {
         "type": "mean_reward",
-        "value": f"{one.mean:.2f}{spread}",
+        "value": f"{evaluation.mean:.2f}{spread}",
         "name": f"mean reward with its {INTERVAL} interval",
-        "args": {"episodes": one.episodes},
+        "args": {"episodes": evaluation.episodes},
     }
     task = {"type": "reinforcement-learning", "name": "reinforcement learning"}
     return {"task": task, "dataset": dataset, "metrics": [metric]}

@@ -1,4 +1,4 @@
-"""``--export`` and ``--push``: a run as one file, for others to play with."""
+"""``--export`` and ``--push``: writes a run as one file, which others can play."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from algorithm.extras.sharing.archive import (
     ExportManifest,
     pack,
 )
-from algorithm.extras.sharing.card import Shared, card
+from algorithm.extras.sharing.card import CardContent, card
 from algorithm.extras.sharing.hub import FILE, hub_api, push
 from algorithm.extras.sharing.trust import LEFT_OUT
 from algorithm.keys.checkpoints import WandbConfig
@@ -45,26 +45,31 @@ from algorithm.store.rundir import RunDir
 
 
 @dataclass(frozen=True)
-class Built:
-    """An export in memory: its members, all of them as a zip, and the content of its card."""
+class ExportData:
+    """An export in memory.
+
+    files:  name -> bytes of each member
+    data:   the zip of all members
+    shared: content of the card
+    """
 
     files: Mapping[str, bytes]
     data: bytes
-    shared: Shared
+    shared: CardContent
 
     def upload(self, repository: str, *, private: bool) -> str:
-        """Put it on the hub, its members beside it; return the address."""
+        """Upload the zip and its members to the hub; return the address."""
         return push(repository, {**self.files, FILE: self.data}, private=private)
 
 
 def share(options: TrainOptions, folder: EnvFolder) -> int:
-    """Export a run and upload it as the command line says; return the exit code.
+    """Write an export to a file, or upload it, by the options of the command; return the exit code.
 
-    The run is that of ``--name`` or the newest, the checkpoint that of ``--ckpt`` or the best.
+    The run is that of ``--name``, else the newest; the checkpoint is that of ``--ckpt``, else the best.
     """
     run = find_run(options, folder)
     if options.push:
-        hub_api(options.push)  # without its library nothing is begun
+        hub_api(options.push)  # raises early without the library
     target = Path(options.export) if options.export else None
     if target:
         _check_target(target, replace=options.replace)
@@ -87,18 +92,18 @@ def share(options: TrainOptions, folder: EnvFolder) -> int:
 def write_export(
     run: RunDir, which: Ckpt, target: Path, *, replace: bool, warn: Callable[[str], None]
 ) -> None:
-    """Write an export. Raises UsageError and StorageError; a file that was there is untouched then."""
+    """Write an export of a run to ``target``. Raises UsageError and StorageError."""
     _check_target(target, replace=replace)
     write_bytes(target, build(run, which, source=target.name, warn=warn).data)
 
 
 def push_run(run: RunDir, which: Ckpt, repository: str, *, private: bool, warn: Callable[[str], None]) -> str:
-    """Upload an export to ``OWNER/NAME`` of the hub, and return its address. Raises as `push`."""
+    """Upload an export to ``OWNER/NAME`` of the hub; return its address. Raises as :func:`.hub.push`."""
     return build(run, which, source=f"{HUB}{repository}", warn=warn).upload(repository, private=private)
 
 
 def _check_target(target: Path, *, replace: bool) -> None:
-    """Raise UsageError if a file of that name must not be written."""
+    """Raise UsageError for a name without ``.zip``, and for a file that exists, unless ``replace``."""
     if target.suffix.lower() != ARCHIVE:
         what, why = "an export is a zip file or an ONNX graph", "the ending of its name chooses the format"
         fix = f"name it {target}{ARCHIVE} for the run, or {target}{GRAPH} for its policy"
@@ -106,17 +111,18 @@ def _check_target(target: Path, *, replace: bool) -> None:
     refuse_taken(target, replace=replace)
 
 
-def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None]) -> Built:
+def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None]) -> ExportData:
     """Return an export of a run.
 
-    which:  its checkpoint
-    source: what a reader gives to ``asac.load``
+    which:  checkpoint to export
+    source: path or address of the export, as for ``asac.load``
+    warn:   called with a line for each problem
     Paths and addresses of this machine are left out: ``paths`` of the result, ``net_config``,
     ``wandb_config``, ``callbacks`` and the paths of demonstrations. Raises StorageError and ConfigError for
     files that cannot be read.
     """
-    own = load_config_file(run.config, env=EnvFolder(run.path, run.env), require_runnable=True)
-    loaded, facts = _without_own(own), Facts.gather(run)
+    stored = load_config_file(run.config, env=EnvFolder(run.path, run.env), require_runnable=True)
+    loaded, facts = _without_machine_data(stored), Facts.gather(run)
     saved = find_checkpoint(run.checkpoints, which, warn=warn)
     networks, code, later = _networks(saved.path), _code(loaded, run), _later(run, saved.step)
     plots = {f"{PLOTS}/{file.name}": read_bytes(file) for file in sorted(run.plots.glob("*.png"))}
@@ -124,7 +130,7 @@ def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None])
     for problem in facts.problems:
         if not problem.endswith("is missing"):
             warn(f"{problem} · the card is without it")
-    shared = Shared(
+    shared = CardContent(
         facts=facts,
         loaded=loaded,
         step=saved.step,
@@ -135,76 +141,76 @@ def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None])
         source=source,
     )
     files[CARD] = card(shared).encode()
-    noted = facts.manifest.get("spaces")
-    spaces = noted.items() if isinstance(noted, dict) else ()
+    stored_spaces = facts.manifest.get("spaces")
+    spaces = stored_spaces.items() if isinstance(stored_spaces, dict) else ()
     manifest = ExportManifest(
         env=run.env,
         name=run.name,
         step=saved.step,
-        spaces={name: {**own, "masked": masked_in(saved, name)} for name, own in spaces},
+        spaces={name: {**space, "masked": masked_in(saved, name)} for name, space in spaces},
         files={name: Entry.of(data) for name, data in files.items()},
     )
     files[MANIFEST] = manifest.text.encode()
-    return Built(files, pack(files), shared)
+    return ExportData(files, pack(files), shared)
 
 
 def _results(run: RunDir, later: Mapping[str, object]) -> dict[str, bytes]:
-    """Return the files of results that there are, less the paths of this machine."""
+    """Return the result and the last evaluation as files, without paths of this machine."""
     result = run.read_result() if run.result.exists() else {}
-    for own in ("paths", "init_from"):
-        result.pop(own, None)
-    return {name: json_text(said).encode() for name, said in ((RESULT, result), (EVALUATION, later)) if said}
+    for key in ("paths", "init_from"):
+        result.pop(key, None)
+    contents = {RESULT: result, EVALUATION: later}
+    return {name: json_text(content).encode() for name, content in contents.items() if content}
 
 
-def _without_own(loaded: LoadedConfig) -> LoadedConfig:
-    """Return the configuration without names, addresses, paths and callbacks, none of which acting needs."""
+def _without_machine_data(loaded: LoadedConfig) -> LoadedConfig:
+    """Return the configuration without names, addresses, paths and callbacks, which playing does not need."""
     blank = BaseConfig()
     names = ("callbacks", "name", "init_from", "init_parts")
     base = loaded.config.base_config.model_copy(update={name: getattr(blank, name) for name in names})
-    own = {"base_config": base, "net_config": NetConfig(), "wandb_config": WandbConfig()}
-    config = _without_paths(loaded.config.model_copy(update=own))
-    behaviours = {name: _without_paths(one) for name, one in loaded.behaviours.items()}
+    update = {"base_config": base, "net_config": NetConfig(), "wandb_config": WandbConfig()}
+    config = _without_demonstrations(loaded.config.model_copy(update=update))
+    behaviours = {name: _without_demonstrations(each) for name, each in loaded.behaviours.items()}
     return replace(loaded, config=config, behaviours=behaviours)
 
 
-def _without_paths(config: Config) -> Config:
-    """Return it without the paths of demonstrations and their names, which only a training uses."""
+def _without_demonstrations(config: Config) -> Config:
+    """Return a configuration without the paths and names of demonstrations, which only a training uses."""
     blank = type(config.demonstrations)()
     path = None if config.demonstrations.path is None else LEFT_OUT
     update = {"path": path, "rename": blank.rename, "record": blank.record}
-    shared = config.demonstrations.model_copy(update=update)
-    return config.model_copy(update={"demonstrations": shared})
+    return config.model_copy(update={"demonstrations": config.demonstrations.model_copy(update=update)})
 
 
 def _networks(checkpoint: Path) -> dict[str, bytes]:
-    """Return the files of networks of a checkpoint. Raises StorageError if it has none."""
+    """Return the files of networks in a checkpoint, by name. Raises StorageError if it has none."""
     listed = read_manifest(checkpoint).files
-    found = {
+    networks = {
         name: read_listed(checkpoint, name, entry)
         for name, entry in listed.items()
         if PurePosixPath(name).name == WEIGHTS
     }
-    if not found:
+    if not networks:
         raise StorageError("there are no networks to share", where=checkpoint, why="the agent has none")
-    return found
+    return networks
 
 
 def _code(loaded: LoadedConfig, run: RunDir) -> dict[str, bytes]:
-    """Return the files of the run's own networks, by the names that the configuration gives them."""
+    """Return the files of networks in the run's folder, under the names that the configuration uses."""
     use_modules(loaded)
-    found = {}
+    code = {}
     for config in (loaded.config, *loaded.behaviours.values()):
         file = nn_file(config, run.path)
-        if isinstance(file, Path):  # those of a plug-in come with its package
+        if isinstance(file, Path):  # networks of a plug-in come with its package
             try:
-                found[f"{config.run.nn}{CODE}"] = read_bytes(file)
+                code[f"{config.run.nn}{CODE}"] = read_bytes(file)
             except (OSError, ValueError) as error:
                 raise StorageError("the run's networks cannot be read", where=file, why=str(error)) from error
-    return found
+    return code
 
 
 def _later(run: RunDir, step: int) -> dict[str, object]:
-    """Return the last ``--eval`` if it was a deterministic one of this checkpoint, else empty."""
+    """Return the result of the last ``--eval`` if it was deterministic and of this checkpoint, else empty."""
     file = run.path / EVALUATION
     content = read_json(file) if file.exists() else {}
     return content if content.get("step") == step and content.get("acting") == "deterministic" else {}

@@ -1,4 +1,4 @@
-"""Exports on the Hugging Face hub, by its own library, which is imported when it is needed."""
+"""Upload and download of exports on the Hugging Face hub, by its library, which is imported when needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 FILE = "run.zip"
-"""Name of the export within its repository; its members lie beside it to be looked at."""
+"""Name of the export in its repository; its members are beside it, so that the hub shows them."""
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FIXES = {
@@ -28,10 +28,11 @@ _FIXES = {
 
 
 def push(repository: str, files: Mapping[str, bytes], *, private: bool = False) -> str:
-    """Put files into a repository of models, in one commit; it is made if there is none. Return its address.
+    """Upload files in one commit to a repository of models, made if missing; return its address.
 
     repository: ``OWNER/NAME``
-    Raises UsageError and StorageError with what to do.
+    files:      name -> bytes
+    Raises UsageError if the hub refuses it, StorageError for other failures.
     """
     api = hub_api(repository)
     from huggingface_hub import CommitOperationAdd
@@ -44,7 +45,7 @@ def push(repository: str, files: Mapping[str, bytes], *, private: bool = False) 
 
 
 def fetch(source: str) -> Path:
-    """Return the file of an export on the hub, in the library's cache. Raises UsageError, StorageError."""
+    """Download an export from the hub; return its path in the library's cache. Raises as :func:`push`."""
     repository, _, revision = source.removeprefix(HUB).partition("@")
     api = hub_api(repository)
     with _explained("the export cannot be downloaded", repository):
@@ -66,7 +67,7 @@ def hub_api(repository: str) -> HfApi:
 
 @contextmanager
 def _explained(what: str, repository: str) -> Iterator[None]:
-    """Turn errors of the library, and of those that it uses, into errors for a person."""
+    """Turn any error of the library into a UsageError or StorageError."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""An export as the folder of a run, which everything that plays can read."""
+"""Opening of an export as the folder of a run, so that it can be played like one."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from algorithm.store.rundir import RunDir
 
 
 class Export:
-    """An export, verified and unpacked into a folder that goes with this object.
+    """An export, verified and unpacked into a temporary folder, which is removed with this object.
 
-    source: as it was given
-    run:    the folder as a run with a single checkpoint, which is the best and the latest
-    loaded: its configuration
-    trusted: somebody has flag_or_argument that its code may run
+    source:  path or address of the export
+    run:     the folder as a run with a single checkpoint, which is the best and the latest
+    loaded:  its configuration
+    trusted: whether the user allows its code to run
     """
 
     def __init__(self, source: str, manifest: ExportManifest, folder: Path, *, trusted: bool) -> None:
@@ -50,24 +50,24 @@ class Export:
         self.manifest = manifest
         self.run = RunDir(manifest.env, source, folder, manifest.env)
         self.loaded = _configuration(source, manifest, folder)
-        if self.loaded.drawn:  # whoever reads it again would not get what was looked at
+        if self.loaded.drawn:  # a second reading would draw other values than those checked
             why = f"its {CONFIG} draws {', '.join(self.loaded.drawn)}; --export writes values"
             raise refused(source, why)
         self.close = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     @property
     def versions(self) -> str:
-        """The versions that wrote and read it, for errors."""
+        """The versions that wrote and read the export, for errors."""
         return f"it was written by version {self.manifest.version}, this is version {VERSION}"
 
 
 def open_export(source: str, *, trust: bool = False) -> Export:
-    """Verify an export and unpack it.
+    """Verify an export, unpack it into a temporary folder, and return it.
 
     source: path of a zip, or ``hf://OWNER/NAME``
-    trust:  run the code that is in it or that it names
-    Raises StorageError if it is not what was written, UsageError for code without ``trust`` and for a
-    configuration that this version does not know.
+    trust:  allow the code in it, or named by it, to run
+    Raises StorageError if it is damaged, UsageError for code without ``trust`` and for a configuration that
+    this version cannot read.
     """
     file = fetch(source) if source.startswith(HUB) else Path(source)
     manifest, files = unpack(file, source)
@@ -88,7 +88,7 @@ def open_export(source: str, *, trust: bool = False) -> Export:
 
 @dataclass(frozen=True)
 class PlayableExport(PlayableRun):
-    """An export that is to be played."""
+    """An export, opened to be played like a run."""
 
     export: Export
 
@@ -131,16 +131,16 @@ class PlayableExport(PlayableRun):
 
     @override
     def task(self, folder: EnvFolder | None) -> EnvFolder:
-        """Return the task's folder, or the current one where there is none; none's for an untrusted export.
+        """Return the folder of the task, by default the current one; for an untrusted export an empty one.
 
-        It names no module, and one that lies beside it could take the place of a library that is missing.
+        Otherwise a module in the task's folder could take the place of a missing library.
         """
         folder = folder or EnvFolder(Path.cwd(), self.run.env)
         return folder if self.export.trusted else EnvFolder(self.run.checkpoints, folder.label)
 
     @override
     def checkpoint(self, which: Ckpt | None, *, warn: Callable[[str], None]) -> Checkpoint:
-        """Read its only checkpoint."""
+        """Read the only checkpoint of the export. Raises StorageError for another step."""
         if isinstance(which, int) and which != self.export.manifest.step:
             raise StorageError(
                 f"there is no checkpoint of step {which}",
@@ -194,7 +194,7 @@ def named_export(options: TrainOptions, folder: EnvFolder) -> Iterator[PlayableE
 
 
 def _configuration(source: str, manifest: ExportManifest, folder: Path) -> LoadedConfig:
-    """Return the configuration of an export. Raises UsageError for one that this version does not know."""
+    """Return the configuration of an export. Raises UsageError if this version cannot read it."""
     try:
         task = EnvFolder(folder, manifest.env)
         return load_config_file(folder / CONFIG, env=task, require_runnable=True)
@@ -209,7 +209,7 @@ def _configuration(source: str, manifest: ExportManifest, folder: Path) -> Loade
 
 
 def _write(folder: Path, step: int, files: Mapping[str, bytes]) -> None:
-    """Write the members as a run: the networks as its only checkpoint. Raises OSError."""
+    """Write the members into ``folder`` as a run with one checkpoint, of the networks. Raises OSError."""
     networks = {name: data for name, data in files.items() if PurePosixPath(name).name == WEIGHTS}
     saved = {**networks, STATE: b"{}"}
     listed = {name: Entry.of(data) for name, data in saved.items()}
@@ -225,7 +225,7 @@ def _write(folder: Path, step: int, files: Mapping[str, bytes]) -> None:
 
 
 def _file_name(source: str) -> str:
-    """Return the name of the folder for what is written while an export is played; it ends in ``.zip``."""
+    """Return the name of the folder for files that playing an export writes; it ends in ``.zip``."""
     if source.startswith(HUB):
         return f"{source.removeprefix(HUB).replace('/', '_').replace('@', '_')}.zip"
     return Path(source).name

@@ -1,7 +1,7 @@
-"""Contents of an export that needs no trust, and the refusal of all else.
+"""Refusal of exports that could run code, unless the user trusts them.
 
-The rule: it brings no code, and every text in its configuration is the default of its key, a name on a list
-(of what is built in and what an installed package has registered), or else a plain word. Numbers pass.
+The rule: an export needs no trust if it has no code, and every text in its configuration is the default of
+its key, a known name (built in, or registered by an installed package), or a plain word. Numbers pass.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ LEFT_OUT = "left out"
 """Text in the place of the paths of demonstrations."""
 
 _OWN = re.compile(r"algorithm\.env(\.\w+)*(?<!\.py):[\w-]+")
-"""Environments and wrappers of this program itself; a file of such a name is none."""
+"""Environments and wrappers of this package, but not files (``….py``) of such a name."""
 
 _REGISTERED = re.compile(r"[\w-]+|[\w-]+/[\w-]+|([\w-]+/)?[\w.-]+-v\d+")
-"""Names that a simulator looks up among its own: Gymnasium's ids, domain/task of DM Control."""
+"""Names that a simulator looks up in its registry: Gymnasium's ids, domain/task of DM Control."""
 
 _PATH = re.compile(r"[A-Za-z_][\w-]*(/[\w-]+)*")
-"""Names of observations, and of what an environment's info holds."""
+"""Names of observations, and of keys of an environment's info."""
 
 _PLAIN = re.compile(r"(?!set$)\w[\w -]*")
-"""Words that name no module, file or address; and not ``set``, for it may name a method to be called."""
+"""Words that cannot name a module, file or address; not ``set``, which may name a method to be called."""
 
 _ARGUMENT = re.compile(
     r"\d+x\d+|rgb_array|human|ansi|left|right|speed"
     r"|simple|nature|resnet|layer|batch|batch_first|plain|residual|inverted|parameter|state"
     r"|relu|tanh|elu|gelu|silu|selu|mish|leaky_relu"
 )
-"""Texts that arguments may have: sizes and words of environments, choices of our networks, activations."""
+"""Texts allowed as arguments: sizes and words of environments, choices of our networks, activations."""
 
 IsListed = Callable[[str], object]
 
@@ -50,11 +50,11 @@ _PLACES = (
     *("wandb_config.project", "wandb_config.entity", "wandb_config.group", "base_config.init_from"),
     *("net_config.learner_host", "net_config.secrets", "demonstrations.record"),
 )
-"""Keys that a training would read or send something by; an export leaves them out."""
+"""Keys by which a training reads files or sends data; an export leaves them out."""
 
 
 def _of(group: Group) -> IsListed:
-    """Return whether a name is built in, or registered by an installed package."""
+    """Return a check whether a name is built in, or registered by an installed package."""
     return lambda name: name in group.built_in or name in installed(group)
 
 
@@ -77,36 +77,36 @@ _LISTED: Mapping[str, IsListed] = {
     f"{COMMON_BLOCK}.extensions": _of(EXTENSIONS),
     f"{COMMON_BLOCK}.critic_observations": _PATH.fullmatch,
 }
-"""Key -> whether it may hold a text; of entries with arguments the names. All other keys hold plain words."""
+"""Key -> check of its texts; for entries with arguments, of their names. Other keys: plain words only."""
 
 _WITH_ARGUMENTS = re.compile(
     rf"(algorithm_args|base_config\.env_args|reset_config|nn_config\.\w+"
     rf"|(base_config|eval_config)\.wrappers|replay_config\.sampler|{COMMON_BLOCK}\.extensions)\..+"
 )
-"""Paths below which the texts are arguments."""
+"""Paths of keys below which texts are arguments."""
 
 
 def unlisted(loaded: LoadedConfig) -> list[str]:
-    """Return ``key: text`` of all that an export may only hold where it is trusted."""
+    """Return ``key: text`` of each text in the configuration that needs trust."""
     configs = (loaded.config, *loaded.behaviours.values())
     return list(dict.fromkeys(text for config in configs for text in unlisted_keys(config)))
 
 
 def unlisted_keys(config: Config) -> Iterator[str]:
-    """Yield the same of one configuration."""
+    """Yield ``key: text`` of each text in one behaviour's configuration that needs trust."""
     passes = {*_texts(type(config)().model_dump())}
     for path, text, is_key in _texts(config.model_dump()):
         is_listed = _LISTED.get(path, _PLAIN.fullmatch)
         if _WITH_ARGUMENTS.fullmatch(path) and not is_key:
             is_listed = _ARGUMENT.fullmatch
-        if path == _NAME and config.base_config.kind is OBJECT:  # that name makes nothing
+        if path == _NAME and config.base_config.kind is OBJECT:  # the name of an object is never imported
             continue
         if (path, text, is_key) not in passes and not is_listed(text):
             yield f"{path}: {text!r}"
 
 
 def _texts(value: object, path: str = "") -> Iterator[tuple[str, str, bool]]:
-    """Yield path, text, and whether it is a key, of all that is neither a number nor empty."""
+    """Yield (path, text, whether it is a key) of each text in a value, also in its mappings and lists."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield path, str(key), True
@@ -119,9 +119,10 @@ def _texts(value: object, path: str = "") -> Iterator[tuple[str, str, bool]]:
 
 
 def refuse_code(source: str, loaded: LoadedConfig, files: Iterable[str]) -> None:
-    """Raise UsageError if an export brings code or holds what is not listed.
+    """Raise UsageError if an export has code, or texts in its configuration that need trust.
 
-    loaded: its configuration; files: its members
+    loaded: its configuration
+    files:  names of its members
     """
     brought = sorted(name for name in files if name.endswith(CODE))
     why = [f"{name} in it is code, which would run" for name in brought]

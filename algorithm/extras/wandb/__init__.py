@@ -1,1 +1,1 @@
-"""Weights & Biases: the rows of a run, sent or kept."""
+"""Logging of a run to Weights & Biases."""

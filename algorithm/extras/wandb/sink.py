@@ -1,4 +1,4 @@
-"""W&B (Weights & Biases): the rows of a run, sent at once or kept for ``wandb sync``."""
+"""Logging of a run to W&B (Weights & Biases): rows are sent at once, or kept for ``wandb sync``."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ QUIET: Mapping[str, object] = MappingProxyType(
         "symlink": False,
     }
 )
-"""Settings of the package: code, git, command line, console, packages and machine are nobody else's."""
+"""Settings of the package: it sends no code, git state, command line, console, packages or machine data."""
 
 _VARIABLE = "WANDB_MODE"
 _MODES = {
     **{mode: mode for mode in ("online", "offline", "disabled")},
     **{"run": "online", "shared": "online", "dryrun": "offline"},
 }
-"""Value of the variable, old ones among them -> mode."""
+"""Value of the variable, current or old -> mode."""
 
 _LATER = "the run continues without it; --resume tries again, and sends the missing rows"
 _ID = re.compile("[0-9a-f]{16}")
 
 
 def chosen_mode(config: WandbConfig) -> str:
-    """Return ``online``, ``offline`` or ``disabled``: what W&B's own variable says, else the configuration.
+    """Return ``online``, ``offline`` or ``disabled``: by W&B's environment variable, else the configuration.
 
     Raises UsageError for another value of the variable.
     """
@@ -82,8 +82,8 @@ def require_wandb(config: WandbConfig) -> None:
     """Raise UsageError if rows are to be sent and the package is not installed."""
     if chosen_mode(config) == "disabled":
         return
-    found = importlib.util.find_spec("wandb")
-    if found is not None and found.origin is not None:  # a mere folder of that name, as of data, has none
+    spec = importlib.util.find_spec("wandb")
+    if spec is not None and spec.origin is not None:  # None for a plain folder of that name
         return
     raise UsageError(
         "the package of W&B is not installed",
@@ -94,7 +94,7 @@ def require_wandb(config: WandbConfig) -> None:
 
 
 def open_wandb(loaded: LoadedConfig, run: RunDir, console: Console) -> WandbSink | None:
-    """Return what takes the rows of a run; None where the variable says that nothing does."""
+    """Return the sink for the rows of a run; None if W&B's environment variable disables it."""
     config = loaded.config.wandb_config
     if chosen_mode(config) == "disabled":
         console.message("W&B: off, by WANDB_MODE")
@@ -106,21 +106,24 @@ def open_wandb(loaded: LoadedConfig, run: RunDir, console: Console) -> WandbSink
         settings={k: v for k, v in plain_config(loaded).items() if k != "net_config"},  # addresses stay here
         film=partial(video_path, run.videos),
         plots=run.plots,
-        say=console.message,
+        inform=console.message,
         warn=console.warn,
     )
 
 
 class WandbSink:
-    """Rows of a run as one run of W&B, whose step is environment steps.
+    """Sink that writes the rows of a run to one run of W&B, whose step is environment steps.
 
-    The server is asked for the last step it has: a row up to there is never sent again, and rows behind it,
-    which a kill or a failure has kept from it, are sent by the next start. Offline each start writes all rows
-    so far into a folder of its own. What fails costs one warning; the run goes on without W&B until then.
+    A start reads the last step from the server: rows up to it are not sent again, and later ones, missing
+    after a kill or a failure, are sent. Offline, each start writes all rows so far into a folder of its own.
+    A failure costs one warning; the training continues without W&B until its next start.
 
-    folder: of W&B's own files, named ``wandb``; name: of the run, shown; settings: configuration to show
-    film: returns the path of a step's video, which need not exist; plots: folder of pictures
-    say, warn: called with lines for a person
+    folder:   of W&B's own files, named ``wandb``
+    name:     of the run
+    settings: configuration to show
+    film:     returns the path of a step's video, which need not exist
+    plots:    folder of pictures
+    inform, warn: called with lines for the console
     """
 
     def __init__(
@@ -132,7 +135,7 @@ class WandbSink:
         settings: Mapping[str, object],
         film: Callable[[int], Path],
         plots: Path,
-        say: Callable[[str], None],
+        inform: Callable[[str], None],
         warn: Callable[[str], None],
     ) -> None:
         self._config, self._mode = config, chosen_mode(config)
@@ -141,17 +144,17 @@ class WandbSink:
         self._settings = settings
         self._film = film
         self._plots = plots
-        self._say = say
+        self._inform = inform
         self._warn = warn
         self._sync = f"wandb sync {shlex.quote(str(folder))}"
         self._id = secrets.token_hex(8)  # 16 characters: `_ID`
         self._last = -1
         self._run: Any = None
-        self._complaints: list[str] = []  # that the package would print; any thread may add one
+        self._complaints: list[str] = []  # lines of the package; any thread may add one
         self._is_warned = False
 
     def start(self, state: Mapping[str, Any] | None, rows: Iterable[tuple[int, Row]]) -> None:
-        """Begin a run of W&B, or go on with that of ``state`` in the same project; send what it lacks."""
+        """Start a run of W&B, or continue that of ``state`` in the same project; send missing ``rows``."""
         place = {"project": self._config.project, "entity": self._config.entity}
         if state is not None and place.items() <= state.items():
             if not _ID.fullmatch(str(state["id"])):  # it becomes part of a path
@@ -181,10 +184,10 @@ class WandbSink:
             self._give_up("W&B no longer accepts rows", error, _LATER)
         else:
             self._last = step
-            self._pass_on()
+            self._warn_of_complaint()
 
     def state(self) -> dict[str, object]:
-        """State of a sink that goes on with the same run of W&B."""
+        """Return the state with which a sink continues the same run of W&B."""
         return {"id": self._id, "project": self._config.project, "entity": self._config.entity}
 
     def close(self) -> None:
@@ -198,7 +201,7 @@ class WandbSink:
         except Exception as error:
             self._give_up("W&B has not received everything", error, f"later: {self._sync}/run-*")
         else:
-            self._pass_on()
+            self._warn_of_complaint()
             self._end()
 
     def _begin(self) -> None:
@@ -231,25 +234,25 @@ class WandbSink:
         wandb.termsetup(settings, printer)  # an info asks for nothing, such as of a request tried again
         self._last = self._run.starting_step - 1
         place = self._run.url if online else f"offline · later: {self._sync}/offline-run-*"
-        self._say(f"W&B: {place}")
+        self._inform(f"W&B: {place}")
 
     def _complain(self, line: str) -> None:
         self._complaints.append(" ".join(line.replace("wandb: ", "").replace("WARNING ", "").split()))
 
-    def _pass_on(self) -> None:
-        """Warn of the first line that the package would print, had it not been silenced."""
+    def _warn_of_complaint(self) -> None:
+        """Warn of the first complaint of the package, once in a run."""
         if self._complaints and not self._is_warned:
             self._is_warned = True
             self._warn(f"W&B: {self._complaints[0]} · the run continues, and its own files have every row")
 
     def _give_up(self, what: str, error: Exception, fix: str) -> None:
-        """Warn, and go on without W&B."""
+        """Warn of a failure, and end W&B for this start."""
         why = " ".join(str(error).split()) or type(error).__name__
         self._warn(f"{what} · {why} · {fix}")
         self._end()
 
     def _end(self) -> None:
-        """End the package's service, which is a process."""
+        """End the package's service process."""
         self._run = None
         try:
             _package().teardown()

@@ -114,7 +114,7 @@ def log(tmp_path):
             settings={"seed": 1},
             film=lambda step: tmp_path / f"{step}.mp4",
             plots=tmp_path / "plots",
-            say=said.append,
+            inform=said.append,
             warn=warned.append,
         )
         files = (tmp_path / "log", tmp_path / "metrics.csv", tmp_path / "metrics.jsonl")
