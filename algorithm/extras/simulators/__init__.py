@@ -1,1 +1,1 @@
-"""Simulators that step many environments at once, and the proof of what is stored of any such one."""
+"""Simulators that step many environments at once, and a check that their transitions are stored correctly."""

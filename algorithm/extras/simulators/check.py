@@ -1,4 +1,4 @@
-"""Findings about a simulator that steps many environments at once, from random actions."""
+"""``--check`` of a simulator that steps many environments at once, with random actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRANSITIONS = 1_000_000
 
 
 def check_lanes(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckResult, None, None]:
-    """Yield what a simulator shows in a million transitions, or in ``limits.total`` seconds."""
+    """Yield findings about a simulator from a million transitions, or ``limits.total`` seconds."""
     base, faults = loaded.config.base_config, list[Fault]()
     arrangement = ""
 
@@ -44,14 +44,14 @@ def check_lanes(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckRes
         yield _result("transitions", refusal(refused))
         return
     yield _result("start", ok(arrangement))
-    yield _result("transitions", *_of_transitions(proof, arrangement))
+    yield _result("transitions", *_transition_findings(proof, arrangement))
     lost = [warning(fault.what, where=fault.where, why=fault.why, fix=fault.fix) for fault in faults]
-    yield _result("last observations", *(lost or [_of_ends(proof, arrangement)]))
+    yield _result("last observations", *(lost or [_end_finding(proof, arrangement)]))
     speed = proof.transitions / max(proof.seconds, 1e-9)
     yield _result("speed", ok(f"{speed:,.0f} steps/s with random actions, this check included"))
 
 
-def _of_transitions(proof: Proof, where: str) -> list[Finding]:
+def _transition_findings(proof: Proof, where: str) -> list[Finding]:
     stored = f"{proof.transitions:,} were stored, {proof.episodes:,} episodes have ended"
     if not proof.wrong:
         return [ok(f"{stored}; all match what the simulator returned")]
@@ -65,7 +65,7 @@ def _of_transitions(proof: Proof, where: str) -> list[Finding]:
     ]
 
 
-def _of_ends(proof: Proof, where: str) -> Finding:
+def _end_finding(proof: Proof, where: str) -> Finding:
     if not proof.phantoms:
         return ok("no episode ends with the first observation of the next one")
     always = proof.phantoms >= 0.9 * proof.episodes

@@ -17,9 +17,9 @@ from algorithm.env.request import EnvRequest
 
 
 class EnvPoolVector(VectorEnv):
-    """N environments of one task, as Gymnasium's vector environments are. A step after an end is a reset.
+    """Vector environment of Gymnasium with N environments of one task. A step after an end is a reset.
 
-    args: of ``envpool.make``, such as ``num_threads``
+    args: arguments of ``envpool.make``, such as ``num_threads``
     """
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - Gymnasium's attribute
@@ -48,7 +48,7 @@ class EnvPoolVector(VectorEnv):
         else:
             ids = np.flatnonzero(chosen).astype(np.int32)
             some, info = self._pool.reset(ids)
-            self._obs = _put(self._obs, info["env_id"], some)
+            self._obs = _replaced(self._obs, info["env_id"], some)
         return self._obs, {}
 
     @override
@@ -62,16 +62,16 @@ class EnvPoolVector(VectorEnv):
         self._pool.close()
 
 
-def _put(whole: Any, ids: Array, rows: Any) -> Any:  # noqa: ANN401 - arrays, or a dict of them
-    """Return copies of observations, in which the environments ``ids`` have other ones."""
+def _replaced(whole: Any, ids: Array, rows: Any) -> Any:  # noqa: ANN401 - arrays, or a dict of them
+    """Return a copy of observations in which those of the environments ``ids`` are replaced by ``rows``."""
     if isinstance(whole, dict):
-        return {name: _put(part, ids, rows[name]) for name, part in whole.items()}
-    put = np.array(whole)
-    put[ids] = rows
-    return put
+        return {name: _replaced(value, ids, rows[name]) for name, value in whole.items()}
+    copied = np.array(whole)
+    copied[ids] = rows
+    return copied
 
 
 def make_envpool(request: EnvRequest) -> VecEnv:
-    """Return the environments of a task. Raises EnvError if there are none."""
+    """Return the environments of a task. Raises EnvError if EnvPool does not have it."""
     task = request.env_name.removeprefix("envpool.")
     return wrap_vector_env(partial(EnvPoolVector, task, request.n, **request.env_args), request)

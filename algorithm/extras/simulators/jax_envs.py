@@ -25,10 +25,10 @@ Jax = Any
 
 
 class JaxEnv(TensorEnv):
-    """Lanes of an environment with Brax's ``reset(key)`` and ``step(state, action)``, each of one lane.
+    """Lanes of an environment with Brax's interface, ``reset(key)`` and ``step(state, action)`` of one lane.
 
-    The library's own automatic reset keeps no last observation, and begins every episode of a lane alike. So
-    lanes are reset here, each time anew, in the same compiled step. Arrays pass by DLPack, without a copy.
+    The library's automatic reset loses the last observation, and starts every episode of a lane in the same
+    state. So lanes are reset here, in the same compiled step. Arrays pass by DLPack, without a copy.
 
     limit: steps after which an episode is truncated
     """
@@ -38,7 +38,7 @@ class JaxEnv(TensorEnv):
 
         self._jax, self._limit = jax, limit
         self._reset_each, self._step_each = jax.vmap(env.reset), jax.vmap(env.step)
-        self._begin, self._advance = jax.jit(self._begun), jax.jit(self._stepped)
+        self._begin, self._advance = jax.jit(self._reset_ended), jax.jit(self._step_lanes)
         self._key = jax.random.PRNGKey(0)
         self.num_envs, self.time_limit = num_envs, limit
         self.device = torch.device("cuda" if jax.default_backend() == "gpu" else "cpu")
@@ -52,7 +52,7 @@ class JaxEnv(TensorEnv):
     def reset(self, seed: int | None = None, lanes: Tensor | None = None) -> TensorObs:
         if seed is not None:
             self._key = self._jax.random.PRNGKey(seed % 2**31)
-        ended = self._jax.numpy.ones(self.num_envs, bool) if lanes is None else self._given(lanes)
+        ended = self._jax.numpy.ones(self.num_envs, bool) if lanes is None else self._to_jax(lanes)
         if self._state is None:
             self._state = self._reset_each(self._jax.random.split(self._key, self.num_envs))
         self._key, self._state, self._steps = self._begin(self._key, self._state, self._steps, ended)
@@ -61,9 +61,9 @@ class JaxEnv(TensorEnv):
 
     @override
     def step(self, actions: Tensor) -> TensorStep:
-        made = self._advance(self._key, self._state, self._steps, self._given(actions))
-        (self._key, self._state, self._steps), brought = made
-        reward, terminated, truncated, final = (_torch(one) for one in brought)
+        after, outcome = self._advance(self._key, self._state, self._steps, self._to_jax(actions))
+        self._key, self._state, self._steps = after
+        reward, terminated, truncated, final = map(_torch, outcome)
         return TensorStep(_torch(self._state.obs), reward, terminated.bool(), truncated.bool(), final)
 
     @override
@@ -77,45 +77,45 @@ class JaxEnv(TensorEnv):
         leaves = [self._jax.numpy.asarray(state[str(i)].numpy()) for i in range(tree.num_leaves)]
         self._key, self._state, self._steps = self._jax.tree.unflatten(tree, leaves)
 
-    def _given(self, value: Tensor) -> Jax:
+    def _to_jax(self, value: Tensor) -> Jax:
         return self._jax.dlpack.from_dlpack(value.contiguous())
 
-    def _begun(self, key: Jax, state: Jax, steps: Jax, ended: Jax) -> tuple[Jax, Jax, Jax]:
-        """Begin the lanes that have ended anew, if there are any."""
+    def _reset_ended(self, key: Jax, state: Jax, steps: Jax, ended: Jax) -> tuple[Jax, Jax, Jax]:
+        """Reset the lanes that have ended, if there are any; return key, state and steps."""
         jax = self._jax
-        key, own = jax.random.split(key)
+        key, reset_key = jax.random.split(key)
 
-        def some() -> Jax:
-            first = self._reset_each(jax.random.split(own, self.num_envs))
+        def reset_state() -> Jax:
+            first = self._reset_each(jax.random.split(reset_key, self.num_envs))
             return jax.tree.map(partial(_rows, jax, ended), first, state)
 
-        state = jax.lax.cond(ended.any(), some, lambda: state)
+        state = jax.lax.cond(ended.any(), reset_state, lambda: state)
         return key, state, jax.numpy.where(ended, 0, steps)
 
-    def _stepped(self, key: Jax, state: Jax, steps: Jax, action: Jax) -> tuple[Jax, Jax]:
+    def _step_lanes(self, key: Jax, state: Jax, steps: Jax, action: Jax) -> tuple[Jax, Jax]:
         after, steps = self._step_each(state, action), steps + 1
         terminated = after.done > 0
         truncated = (steps >= self._limit) & ~terminated
-        begun = self._begun(key, after, steps, terminated | truncated)
-        flags = (one.astype("uint8") for one in (terminated, truncated))
+        begun = self._reset_ended(key, after, steps, terminated | truncated)
+        flags = (flag.astype("uint8") for flag in (terminated, truncated))
         return begun, (after.reward, *flags, after.obs)
 
 
-def _rows(jax: Jax, chosen: Jax, one: Jax, other: Jax) -> Jax:
-    """Return the rows of ``one`` that are chosen, else those of ``other``, in its dtype."""
-    where = chosen.reshape((-1,) + (1,) * (other.ndim - 1))
-    return jax.numpy.where(where, one.astype(other.dtype), other)
+def _rows(jax: Jax, chosen: Jax, new: Jax, old: Jax) -> Jax:
+    """Return the rows of ``new`` that are chosen, else those of ``old``, in its dtype."""
+    where = chosen.reshape((-1,) + (1,) * (old.ndim - 1))
+    return jax.numpy.where(where, new.astype(old.dtype), old)
 
 
 def _space(seen: Jax) -> gym.Space[Any]:
     if isinstance(seen, Mapping):
-        return gym.spaces.Dict({name: _space(one) for name, one in seen.items()})
+        return gym.spaces.Dict({name: _space(leaf) for name, leaf in seen.items()})
     return gym.spaces.Box(-np.inf, np.inf, seen.shape, np.float32)
 
 
 def _torch(value: Jax) -> Any:  # noqa: ANN401 - a tensor, or a dict of them
     if isinstance(value, Mapping):
-        return {name: _torch(one) for name, one in value.items()}
+        return {name: _torch(leaf) for name, leaf in value.items()}
     return from_dlpack(value)
 
 
@@ -130,17 +130,17 @@ def _playground(request: EnvRequest) -> TensorEnv:
     task = request.env_name.removeprefix("playground.")
     if task not in registry.ALL_ENVS:
         raise _unknown(task, registry.ALL_ENVS)
-    config, given = registry.get_default_config(task), dict(request.env_args)
+    config, overrides = registry.get_default_config(task), dict(request.env_args)
     if "impl" in config and _on_cpu():
-        given.setdefault("impl", "jax")  # Warp, which is the default, steps on a GPU only
-    if given.get("action_repeat", 1) != 1:
+        overrides.setdefault("impl", "jax")  # Warp, which is the default, steps on a GPU only
+    if overrides.get("action_repeat", 1) != 1:
         raise UsageError(
             "actions of Playground are not repeated here",
             where="base_config.env_args.action_repeat",
             why="Playground's own training does that outside of its environments",
             fix="leave it out, or set ctrl_dt, the time of an action",
         )
-    env = registry.load(task, config=config, config_overrides=given)
+    env = registry.load(task, config=config, config_overrides=overrides)
     return JaxEnv(env, request.n, config.episode_length)
 
 
@@ -151,7 +151,7 @@ def _on_cpu() -> bool:
 
 
 def make_brax(request: EnvRequest) -> VecEnv:
-    """Return lanes of Brax; ``env_args`` are those of the task, and ``episode_length``, 1000."""
+    """Return lanes of Brax; ``env_args``: the task's arguments, and ``episode_length``, by default 1000."""
     return TensorVecEnv(partial(_brax, request), request)
 
 

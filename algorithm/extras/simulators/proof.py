@@ -1,7 +1,7 @@
-"""Proof that what is stored is what a simulator has done: each transition once, and none across a reset.
+"""Check that the replay holds what a simulator returned: each transition once, and none across a reset.
 
-What the simulator returns is noted at its own interface, before any of the program's code has seen it, as a
-fingerprint of each lane's observation. What follows from that is compared with what the replay gives back.
+A wrapper around the simulator records a fingerprint of each lane's observation, before any of our code reads
+it. The transitions that follow from these records are compared with those that the replay returns.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from algorithm.replay.buffer import ReplayBuffer
 from algorithm.run.experience.collector import LocalCollector
 
 Prints = NDArray[np.uint64]
-"""Fingerprints of observations [N]: equal only for equal bytes, but for one in 2⁶⁴."""
+"""Fingerprints of observations [N]: equal for different bytes only with a probability of 2⁻⁶⁴."""
 
 
 @dataclass
 class SimulatorStep:
-    """The transitions of a step of N lanes, as they follow from what the simulator has returned."""
+    """The transitions of a step of N lanes, by the simulator's results."""
 
-    took: Bool  # [N] there is one
+    took: Bool  # [N] the lane has a transition
     before: Prints  # [N]
     after: Prints  # [N]
     reward: Float  # [N]
@@ -42,9 +42,10 @@ class SimulatorStep:
 
 
 class Ledger:
-    """Notes of a simulator's results. ``expected``: the transitions of its last step.
+    """Record of a simulator's results.
 
-    read: converts observations of all lanes into those of the program
+    read:     converts the simulator's observations of all lanes into ours
+    expected: the transitions of its last step
     """
 
     def __init__(self) -> None:
@@ -53,21 +54,21 @@ class Ledger:
         self._seen: Prints | None = None
 
     def watch(self, env: Any) -> Any:  # noqa: ANN401 - either kind
-        """Return the simulator, whose results are noted from now on."""
+        """Return a wrapper of the simulator that records its results."""
         return _TensorLog(env, self) if isinstance(env, TensorEnv) else _VectorLog(env, self)
 
-    def begun(self, obs: object) -> None:
-        """Note the observations after a reset."""
+    def record_reset(self, obs: object) -> None:
+        """Record the observations after a reset."""
         self._seen = self._prints(obs)
 
-    def stepped(
+    def record_step(
         self, obs: object, reward: object, terminated: object, truncated: object, final: object, took: Bool
     ) -> None:
-        """Note a step. final: last observations [N, …] where episodes have ended; None if unknown."""
+        """Record a step of the lanes ``took``; final: last observations [N, …], or None."""
         assert self._seen is not None, "it has been reset"
         ends, cut = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
         now, before, over = self._prints(obs), self._seen, ends | cut
-        last = before if final is None else self._prints(_picked(over, final, obs))
+        last = before if final is None else self._prints(_final_where(over, final, obs))
         known = took if final is not None else took & ~(cut & ~ends)
         self.expected = SimulatorStep(
             took=known,
@@ -85,7 +86,7 @@ class Ledger:
 
 
 class _TensorLog(TensorEnv):
-    """A tensor environment that is written down."""
+    """Wrapper of a tensor environment that records its results in a ledger."""
 
     def __init__(self, env: TensorEnv, ledger: Ledger) -> None:
         self._env, self._ledger = env, ledger
@@ -95,15 +96,15 @@ class _TensorLog(TensorEnv):
     @override
     def reset(self, seed: int | None = None, lanes: Any = None) -> TensorObs:
         obs = self._env.reset(seed, lanes)
-        self._ledger.begun(_plain(obs))
+        self._ledger.record_reset(_to_numpy(obs))
         return obs
 
     @override
     def step(self, actions: Any) -> TensorStep:
         step = TensorStep(*self._env.step(actions))
-        obs, reward, terminated, truncated, final = map(_plain, step)
+        obs, reward, terminated, truncated, final = map(_to_numpy, step)
         everyone = np.ones(self.num_envs, np.bool_)
-        self._ledger.stepped(obs, reward, terminated, truncated, final, everyone)
+        self._ledger.record_step(obs, reward, terminated, truncated, final, everyone)
         return step
 
     @override
@@ -112,7 +113,7 @@ class _TensorLog(TensorEnv):
 
 
 class _VectorLog(VectorWrapper):
-    """One of Gymnasium's, in any autoreset mode."""
+    """Wrapper of a Gymnasium vector environment, in any autoreset mode, that records in a ledger."""
 
     def __init__(self, env: VectorEnv, ledger: Ledger) -> None:
         super().__init__(env)
@@ -122,7 +123,7 @@ class _VectorLog(VectorWrapper):
     @override
     def reset(self, **kwargs: Any) -> Any:
         obs, infos = self.env.reset(**kwargs)
-        self._ledger.begun(obs)
+        self._ledger.record_reset(obs)
         self._over[:] = False
         return obs, infos
 
@@ -134,7 +135,7 @@ class _VectorLog(VectorWrapper):
             final = _filled(obs, infos.get("final_obs"))
         elif self._mode is AutoresetMode.NEXT_STEP:
             self._over = np.array(terminated, np.bool_) | np.array(truncated, np.bool_)
-        self._ledger.stepped(obs, reward, terminated, truncated, final, took)
+        self._ledger.record_step(obs, reward, terminated, truncated, final, took)
         expected = self._ledger.expected
         if expected is not None and self._mode is not AutoresetMode.SAME_STEP:
             expected.phantom[:] = False  # the next episode has not begun
@@ -143,7 +144,7 @@ class _VectorLog(VectorWrapper):
 
 @dataclass
 class Proof:
-    """Counts of a proof."""
+    """Counts of a proof: transitions, faults and episodes."""
 
     transitions: int = 0  # that were stored
     wrong: int = 0  # of these, or missing
@@ -152,8 +153,8 @@ class Proof:
     seconds: float = 0.0
 
 
-class _Stored:
-    """A policy at random, and a recorder: a real replay. ``ids``: of the last step, −1 where nothing came."""
+class _RandomAgent:
+    """Random policy with a replay. ``ids``: of each lane's last transition in it, −1 for a lane without."""
 
     stored_carry_shape = (0,)
 
@@ -162,7 +163,7 @@ class _Stored:
         self.replay: ReplayBuffer | None = None
 
     def initial_carry(self, n: int) -> Float:
-        if self.replay is None:  # asked first for all of them
+        if self.replay is None:  # the first call is for all lanes
             self.ids: Int = np.full(n, -1)
             self.replay = ReplayBuffer(self._spec, capacity=4 * n + 2, batch_size=1)
         return np.zeros((n, 0), np.float32)
@@ -185,16 +186,16 @@ class _Stored:
 def prove(
     make: Callable[[Ledger], VecEnv], *, transitions: int, seconds: float = np.inf, seed: int = 0
 ) -> Proof:
-    """Act at random, and compare every transition that is stored with what the simulator has returned.
+    """Act at random, and compare each stored transition with the simulator's results; return the counts.
 
-    make: makes environments of one behaviour, and has the ledger ``watch`` their simulator
-    seconds: after which it ends early
+    make:    makes environments of one behaviour, whose simulator the ledger watches
+    seconds: time limit
     """
     ledger, proof = Ledger(), Proof()
     with closing(make(ledger)) as env:
         ((name, spec),) = env.specs.items()
         assert isinstance(env, LanesVecEnv), "it steps many at once"
-        ledger.read, stored = env.observations, _Stored(spec, seed)
+        ledger.read, stored = env.observations, _RandomAgent(spec, seed)
         collector = LocalCollector(env, {name: stored}, {name: stored})
         began = time.monotonic()
         while proof.transitions < transitions and proof.seconds < seconds:
@@ -205,8 +206,8 @@ def prove(
     return proof
 
 
-def _compare(proof: Proof, ledger: Ledger, stored: _Stored) -> None:
-    """Compare a step's transitions, as the replay gives them back, with what is expected of it."""
+def _compare(proof: Proof, ledger: Ledger, stored: _RandomAgent) -> None:
+    """Compare a step's transitions in the replay with the expected ones; add to the counts."""
     expected, there = ledger.expected, stored.ids >= 0
     assert expected is not None and stored.replay is not None, "a step was taken"
     proof.wrong += int((expected.took & ~there).sum())
@@ -231,7 +232,7 @@ def _compare(proof: Proof, ledger: Ledger, stored: _Stored) -> None:
 def fingerprints(obs: Mapping[str, Array]) -> Prints:
     """Return a number for each row [N] of observations: Σ w x mod 2⁶⁴ over its words x, odd weights w."""
     rows = [np.ascontiguousarray(value).reshape(len(value), -1).view(np.uint8) for value in obs.values()]
-    size = sum(part.shape[1] for part in rows)
+    size = sum(row.shape[1] for row in rows)
     rows.append(np.zeros((len(rows[0]), -size % 8), np.uint8))
     words = np.concatenate(rows, 1).view(np.uint64)
     weights = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64) * 2 + 1
@@ -239,31 +240,31 @@ def fingerprints(obs: Mapping[str, Array]) -> Prints:
     return prints
 
 
-def _picked(over: Bool, final: Any, obs: Any) -> Any:  # noqa: ANN401 - arrays, or a dict of them
-    """Return ``final`` where an episode is over, else ``obs``."""
+def _final_where(over: Bool, final: Any, obs: Any) -> Any:  # noqa: ANN401 - arrays, or a dict of them
+    """Return ``final`` for lanes whose episode is over, else ``obs``."""
     if isinstance(final, Mapping):
-        return {name: _picked(over, value, obs[name]) for name, value in final.items()}
-    picked = np.array(obs)
-    picked[over] = np.asarray(final)[over]
-    return picked
+        return {name: _final_where(over, value, obs[name]) for name, value in final.items()}
+    last = np.array(obs)
+    last[over] = np.asarray(final)[over]
+    return last
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - tensors, or a dict of them
+def _to_numpy(value: Any) -> Any:  # noqa: ANN401 - tensors, or a dict of them
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: _to_numpy(tensor) for name, tensor in value.items()}
     return None if value is None else value.detach().cpu().numpy()
 
 
 def _filled(obs: Any, final: Any) -> Any:  # noqa: ANN401 - any space's
-    """Return observations of all lanes, in which those that ended have their last one. None: unknown."""
+    """Return the observations of all lanes, the last one for those that ended; None if unknown."""
     if final is None:
         return None
     if not (isinstance(final, np.ndarray) and final.dtype == object):
         return final
     named = obs if isinstance(obs, Mapping) else {"": obs}
-    filled = {name: np.array(part) for name, part in named.items()}
-    for lane, one in enumerate(final):
-        if one is not None:
-            for name, part in one.items() if isinstance(one, Mapping) else [("", one)]:
-                filled[name][lane] = part
+    filled = {name: np.array(value) for name, value in named.items()}
+    for lane, last in enumerate(final):
+        if last is not None:
+            for name, value in last.items() if isinstance(last, Mapping) else [("", last)]:
+                filled[name][lane] = value
     return filled if isinstance(obs, Mapping) else filled[""]

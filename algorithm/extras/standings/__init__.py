@@ -1,1 +1,1 @@
-"""``--report`` of several names: runs beside one another."""
+"""Comparison of several runs, for ``--report`` with several names."""

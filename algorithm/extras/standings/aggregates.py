@@ -17,7 +17,7 @@ REPEATS = 2000
 
 _ENDS = (2.5, 97.5)  # percentiles of a 95 % interval
 _POINTS = 61  # of a common grid
-_NEAR = 0.05  # of a step
+_NEAR = 0.05  # distance from a step, as a share of it, within which an evaluation counts
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ def estimate(
     for stratum in strata:
         drawn.append(first + generator.integers(len(stratum), size=(REPEATS, len(stratum))))
         first += len(stratum)
-    found = np.stack([statistic(values[rows].T) for rows in np.concatenate(drawn, axis=1)])
-    low, high = np.percentile(found, _ENDS, axis=0)
+    resampled = np.stack([statistic(values[rows].T) for rows in np.concatenate(drawn, axis=1)])
+    low, high = np.percentile(resampled, _ENDS, axis=0)
     return Estimate(statistic(values.T), low, high)
 
 
 def improvement(ours: Sequence[Double], theirs: Sequence[Double], *, seed: int = 0) -> Estimate:
-    """Return the probability that a run of ours beats one of theirs on a task drawn at random, [1].
+    """Return the probability that a run of ours beats a run of theirs on a task drawn at random, [1].
 
     ours, theirs: scores of the runs of the same tasks, [R_t] and [S_t]
     Mann and Whitney's U / (R_t · S_t), ties counting one half, averaged over tasks; both sides are resampled.
@@ -82,11 +82,11 @@ def improvement(ours: Sequence[Double], theirs: Sequence[Double], *, seed: int =
         for mine, other in zip(ours, theirs, strict=True)
     ]
     generator = np.random.default_rng(seed)
-    found = np.zeros(REPEATS)
+    resampled = np.zeros(REPEATS)
     for won in wins:
         rows, columns = (generator.integers(n, size=(REPEATS, n)) for n in won.shape)
-        found += won[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2)) / len(wins)
-    low, high = np.percentile(found, _ENDS)
+        resampled += won[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2)) / len(wins)
+    low, high = np.percentile(resampled, _ENDS)
     point = np.mean([won.mean() for won in wins])
     return Estimate(*(np.atleast_1d(x) for x in (point, low, high)))
 
@@ -98,17 +98,17 @@ def profile(strata: Sequence[Double], levels: Double) -> Estimate:
 
 
 def course(runs: Runs, axis: str) -> tuple[Double, Estimate] | None:
-    """Return a grid over ``step`` or ``core`` [P] and the interquartile mean along it, or None.
+    """Return a grid over ``step`` or ``core`` [P] and the interquartile mean along it.
 
-    A task ends where its first run ends, and keeps what it has there for as long as others go on. None: a
-    run is not known on that axis.
+    A task ends where its first run ends, and keeps its values there while other tasks continue. None if a
+    run has no values on that axis.
     """
-    pairs = [[(getattr(one, axis), one.score) for one in of] for of in runs.values() if of]
+    pairs = [[(getattr(curve, axis), curve.score) for curve in of] for of in runs.values() if of]
     every = [x for of in pairs for x, _ in of]
     if not every or not all(len(x) and np.isfinite(x).all() for x in every):
         return None
     ends = [min(float(x[-1]) for x, _ in of) for of in pairs]
-    # one point where each run was evaluated once
+    # a single point if each run was evaluated once
     grid = np.unique(np.linspace(min(max(ends), max(float(x[0]) for x in every)), max(ends), _POINTS))
     strata = [
         np.stack([np.interp(np.minimum(grid, end), x, y) for x, y in of])
@@ -118,26 +118,26 @@ def course(runs: Runs, axis: str) -> tuple[Double, Estimate] | None:
 
 
 def measured(runs: Sequence[Curve], step: float) -> Double:
-    """Return the scores of runs [R] in their evaluations at a step; NaN where none is near it.
+    """Return the scores of runs [R] in their evaluations at a step; NaN if none is within 5 % of it.
 
-    Environments that step together cross a step by a few.
+    Runs that step several environments at once evaluate a few steps later.
     """
-    nearest = [int(np.abs(one.step - step).argmin()) for one in runs]
+    nearest = [int(np.abs(curve.step - step).argmin()) for curve in runs]
     return np.array(
         [
-            one.score[at] if abs(one.step[at] - step) <= _NEAR * step else np.nan
-            for one, at in zip(runs, nearest, strict=True)
+            curve.score[at] if abs(curve.step[at] - step) <= _NEAR * step else np.nan
+            for curve, at in zip(runs, nearest, strict=True)
         ]
     )
 
 
 def last_common(runs: Sequence[Curve]) -> float:
-    """Return the last step at which every run was evaluated; without one the step where the first ends."""
-    steps = np.unique(np.concatenate([one.step for one in runs]))[::-1]
+    """Return the last step at which every run was evaluated, else the end of the shortest run."""
+    steps = np.unique(np.concatenate([curve.step for curve in runs]))[::-1]
     common = (float(step) for step in steps if np.isfinite(measured(runs, step)).all())
-    return next(common, min(float(one.step[-1]) for one in runs))
+    return next(common, min(float(curve.step[-1]) for curve in runs))
 
 
 def at_share(runs: Sequence[Curve], end: float, share: float = 1.0) -> Double:
     """Return the scores of runs [R] at a share of ``end`` steps, linear between evaluations, NaN before."""
-    return np.array([np.interp(share * end, one.step, one.score, left=np.nan) for one in runs])
+    return np.array([np.interp(share * end, curve.step, curve.score, left=np.nan) for curve in runs])

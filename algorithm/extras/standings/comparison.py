@@ -1,4 +1,4 @@
-"""A page that compares experiments, each of runs with several seeds."""
+"""A page that compares experiments; an experiment has runs with several seeds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ALIKE = "All runs have the same configuration except for their seeds."
 def write_comparison(runs: Sequence[RunDir]) -> list[Path]:
     """Write ``compare_….html`` and, if anything was evaluated, ``compare_….png`` beside the runs' folders.
 
-    Returns their paths. Raises StorageError where they cannot be written.
+    Returns the paths written. Raises StorageError if a file cannot be written.
     """
     experiments = grouped([Facts.gather(run) for run in runs])
     path = runs[0].path.parent / f"{file_stem([experiment.name for experiment in experiments])}.html"
@@ -59,7 +59,7 @@ def write_comparison(runs: Sequence[RunDir]) -> list[Path]:
 
 
 def file_stem(names: Sequence[str]) -> str:
-    """Return a file name for a comparison; the same names give the same one."""
+    """Return the file name, without ending, of a comparison of these names; it is always the same."""
     joined = "_vs_".join(names).replace("/", "_")
     if len(joined) > _LONGEST_NAME:
         digest = hashlib.sha256("/".join(names).encode()).hexdigest()[:8]
@@ -68,11 +68,11 @@ def file_stem(names: Sequence[str]) -> str:
 
 
 def comparison(experiments: Sequence[Experiment]) -> str:
-    """Return the page that compares ``experiments``."""
+    """Return the HTML of the page that compares ``experiments``."""
     runs = [facts for experiment in experiments for facts in experiment.runs]
     first, names = runs[0].run, [experiment.name for experiment in experiments]
     again = first.command("--report", *(facts.run.name for facts in runs))
-    sections = [one for name in behaviours_of(experiments) for one in _behaviour(experiments, name)]
+    sections = [each for name in behaviours_of(experiments) for each in _behaviour(experiments, name)]
     settings = _settings(experiments)
     sections.append(
         Section(
@@ -98,17 +98,17 @@ def _series(experiments: Sequence[Experiment], behaviour: str) -> dict[str, list
 
 
 def _sides(groups: Mapping[str, Sequence[Series]]) -> tuple[dict[str, Runs], dict[str, int]]:
-    """Return the experiments as sides of one task, and their colours."""
+    """Return the experiments as sides with one task, and the number of each one's colour."""
     sides: dict[str, Runs] = {
-        name: {"": [Curve(one.eval_step, one.eval_return, one.eval_core) for one in found]}
-        for name, found in groups.items()
-        if found
+        name: {"": [Curve(run.eval_step, run.eval_return, run.eval_core) for run in series]}
+        for name, series in groups.items()
+        if series
     }
     return sides, {name: tone for tone, name in enumerate(groups)}
 
 
 def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> Iterator[Section]:
-    """Yield curves and outcomes of one behaviour."""
+    """Yield the sections of one behaviour: learning curves, outcomes, side by side."""
     groups = _series(experiments, behaviour)
     if not any(groups.values()):
         yield Section(
@@ -147,15 +147,15 @@ def group_lines(groups: Mapping[str, Sequence[Series]]) -> list[Line]:
 def _outcomes(
     experiments: Sequence[Experiment], groups: Mapping[str, Sequence[Series]], behaviour: str
 ) -> tuple[list[str], list[list[str]]]:
-    """Return head and rows of the table of outcomes, a row an experiment."""
-    every = [one for found in groups.values() for one in found]
-    low = max(float(one.eval_step[0]) for one in every)
-    high = min(float(one.eval_step[-1]) for one in every)
+    """Return head and rows of the table of outcomes, with a row for each experiment."""
+    every = [run for series in groups.values() for run in series]
+    low = max(float(run.eval_step[0]) for run in every)
+    high = min(float(run.eval_step[-1]) for run in every)
     level = level_of(groups)
     rows = []
     for experiment in experiments:
-        runs, found = experiment.runs, groups[experiment.name]
-        areas = [mean_over(one.eval_step, one.eval_return, low, high) for one in found] if low <= high else []
+        runs, series = experiment.runs, groups[experiment.name]
+        areas = [mean_over(each.eval_step, each.eval_return, low, high) for each in series if low <= high]
         row = [
             experiment.name,
             listed([facts.seed for facts in runs]),
@@ -163,7 +163,7 @@ def _outcomes(
             _over(_means([facts.best_evaluation(behaviour) for facts in runs])),
             _over(areas),
         ]
-        rows.append(row if level is None else [*row, _reached(found, level)])
+        rows.append(row if level is None else [*row, _reached(series, level)])
     area = f"mean return, steps {low:,.0f} to {high:,.0f}" if low <= high else "mean return"
     head = ["experiment", "seeds", "last evaluation", "best evaluation", area]
     return head if level is None else [*head, f"steps to {short(level)}"], rows
@@ -181,20 +181,20 @@ def _over(values: Sequence[float]) -> str:
 
 
 def _reached(series: Sequence[Series], level: float) -> str:
-    steps = [step for one in series if (step := first_step_at(one, level)) is not None]
+    steps = [step for run in series if (step := first_step_at(run, level)) is not None]
     if not steps:
         return f"none of {len(series)}"
     return f"{_over(steps)} ({len(steps)} of {len(series)})"
 
 
 def _settings(experiments: Sequence[Experiment]) -> list[list[str]]:
-    """Return keys that differ between runs: key, value of each experiment, default."""
+    """Return a row for each key that differs between runs: key, values of each experiment, default."""
     runs = [facts for experiment in experiments for facts in experiment.runs]
     rows = []
     for key, (*values, default) in differences([facts.config for facts in runs]).items():
         if len(set(values)) > 1:
             of_runs = iter(values)
-            cells = [listed([next(of_runs) for _ in one.runs]) for one in experiments]
+            cells = [listed([next(of_runs) for _ in experiment.runs]) for experiment in experiments]
             rows.append([code(key), *cells, default])
     return rows
 

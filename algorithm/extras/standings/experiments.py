@@ -21,16 +21,16 @@ _LEVEL = 0.9
 
 @dataclass(frozen=True)
 class Experiment:
-    """Runs of one name with different seeds, in the order they were named."""
+    """Runs with different seeds and otherwise equal configuration, in the order of the command line."""
 
     name: str
     runs: tuple[Facts, ...]
 
     def series(self, behaviour: str) -> list[Series]:
-        """Return the curves of the runs that were evaluated."""
+        """Return the curves of the runs that were evaluated in a behaviour."""
         columns = [facts.metrics[behaviour] for facts in self.runs if behaviour in facts.metrics]
-        found = [series_of(each, self.name) for each in columns]
-        return [one for one in found if len(one.eval_step)]
+        curves = [series_of(each, self.name) for each in columns]
+        return [curve for curve in curves if len(curve.eval_step)]
 
 
 def grouped(runs: Sequence[Facts]) -> list[Experiment]:
@@ -42,9 +42,9 @@ def grouped(runs: Sequence[Facts]) -> list[Experiment]:
     names = [_repeated(facts) or facts.run.name for facts in runs]
     numbered: dict[str, list[Facts]] = {}
     for name, facts in zip(names, runs, strict=True):
-        found = _NUMBERED.fullmatch(name)
-        if found and found["stem"] not in names and names.count(name) == 1:
-            numbered.setdefault(found["stem"], []).append(facts)
+        match = _NUMBERED.fullmatch(name)
+        if match and match["stem"] not in names and names.count(name) == 1:
+            numbered.setdefault(match["stem"], []).append(facts)
     stems = {
         facts.run.name: stem for stem, of in numbered.items() if _of_one_configuration(of) for facts in of
     }
@@ -62,7 +62,7 @@ def _repeated(facts: Facts) -> str | None:
 
 
 def _of_one_configuration(runs: Sequence[Facts]) -> bool:
-    """Return whether there are several, and they differ only in their seeds."""
+    """Return whether these are several runs that differ only in their seeds."""
     if len(runs) == 1 or any(facts.config is None for facts in runs):
         return False
     changed = differences([facts.config for facts in runs])
@@ -70,7 +70,7 @@ def _of_one_configuration(runs: Sequence[Facts]) -> bool:
 
 
 def behaviours_of(experiments: Sequence[Experiment]) -> list[str]:
-    """Return the behaviours with metrics in any run; at least one."""
+    """Return the names of behaviours with metrics in any run; the default one if there are none."""
     runs = [facts for experiment in experiments for facts in experiment.runs]
     return list(dict.fromkeys(name for facts in runs for name in facts.metrics)) or [DEFAULT_BEHAVIOUR]
 
@@ -78,7 +78,7 @@ def behaviours_of(experiments: Sequence[Experiment]) -> list[str]:
 def level_of(experiments: Mapping[str, Sequence[Series]]) -> float | None:
     """Return the level of a good policy: nine tenths of the way from the first to the best mean return.
 
-    The mean curves over runs decide; None if none of them ever rises.
+    It is taken from the mean curves over runs; None if none of them rises.
     """
     curves = [common_grid(series)[1].mean(axis=0) for series in experiments.values() if series]
     curves = [curve for curve in curves if len(curve)]

@@ -1,4 +1,4 @@
-"""Sides beside one another, over environment steps and over core-minutes: their lines, picture and table."""
+"""Comparison of sides (sets of runs), over environment steps and core-minutes: lines, picture and table."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _FONT = "font-family: 'DejaVu Sans'", "font-family: 'DejaVu Sans', Verdana, sans
 
 @dataclass(frozen=True)
 class Standing:
-    """Results of one side.
+    """Results of a side.
 
-    final:  interquartile mean at the end of each task, its interval; NaN if a run was not evaluated there
-    half:   the same at half of the steps
-    core_minutes: mean over runs at the end; NaN where a run does not know
-    better: probability of improvement over the first side, on the tasks where all runs of both were evaluated
-            at the end; None for itself, and without such a task
+    final:  interquartile mean at the end of the tasks, with interval; NaN if a run was not evaluated there
+    half:   interquartile mean at half of the steps
+    core_minutes: mean over runs at the end; NaN if unknown for a run
+    better: probability of improvement over the first side, on tasks where all runs of both were evaluated at
+            the end; None for the first side, and without such a task
     """
 
     name: str
@@ -58,29 +58,29 @@ class Standing:
 
 
 def standings(sides: Mapping[str, Runs], first: str) -> list[Standing]:
-    """Return what each side came to. A task ends at the last step at which all of its runs were evaluated.
+    """Return the results of each side. A task ends at the last step at which all of its runs were evaluated.
 
-    first: side that the others are compared with; there need be none of that name
+    first: name of the side that the others are compared with; it may be missing
     """
     every: dict[str, list[Curve]] = {}
     for task, of in (each for runs in sides.values() for each in runs.items()):
         every.setdefault(task, []).extend(of)
     ends = {task: last_common(of) for task, of in every.items() if of}
-    found = []
+    results = []
     for name, tasks in sides.items():
         runs = {task: of for task, of in tasks.items() if of}
         if not runs:
             continue
         final = _estimate([measured(of, ends[task]) for task, of in runs.items()])
         half = _estimate([at_share(of, ends[task], 0.5) for task, of in runs.items()])
-        cores = [np.interp(ends[task], one.step, one.core) for task, of in runs.items() for one in of]
+        cores = [np.interp(ends[task], run.step, run.core) for task, of in runs.items() for run in of]
         shared = [task for task in runs if name != first and sides.get(first, {}).get(task)]
         pairs = [tuple(measured(side[task], ends[task]) for side in (runs, sides[first])) for task in shared]
         both = [pair for pair in pairs if np.isfinite(np.concatenate(pair)).all()]
         better = improvement(*zip(*both, strict=True)) if both else None
         minutes = float(np.mean(cores)) / _MINUTE
-        found.append(Standing(name, final, float(half.value[0]), minutes, better))
-    return found
+        results.append(Standing(name, final, float(half.value[0]), minutes, better))
+    return results
 
 
 def _estimate(strata: Sequence[Double]) -> Estimate:
@@ -90,17 +90,17 @@ def _estimate(strata: Sequence[Double]) -> Estimate:
     return estimate([scores[:, None] for scores in strata])
 
 
-def rows(found: Sequence[Standing]) -> list[list[str]]:
-    """Return the cells of each side: its name, final, core-minutes, half, better."""
+def rows(sides: Sequence[Standing]) -> list[list[str]]:
+    """Return the row of each side: name, final, core-minutes, half, better."""
     return [
         [
-            one.name,
-            interval_text(one.final),
-            short(one.core_minutes) if np.isfinite(one.core_minutes) else "unknown",
-            short(one.half) if np.isfinite(one.half) else "unknown",
-            "" if one.better is None else interval_text(one.better),
+            side.name,
+            interval_text(side.final),
+            short(side.core_minutes) if np.isfinite(side.core_minutes) else "unknown",
+            short(side.half) if np.isfinite(side.half) else "unknown",
+            "" if side.better is None else interval_text(side.better),
         ]
-        for one in found
+        for side in sides
     ]
 
 
@@ -110,22 +110,23 @@ def head(first: str) -> list[str]:
     return ["", "IQM at the end [95 %]", "core-minutes a run", "IQM at half", better]
 
 
-def interval_text(found: Estimate) -> str:
-    """Return an estimate of one number: ``0.61 [0.42, 0.83]``."""
-    if not np.isfinite(found.value[0]):
+def interval_text(estimated: Estimate) -> str:
+    """Return an estimate of one number as text: ``0.61 [0.42, 0.83]``, or ``unknown``."""
+    if not np.isfinite(estimated.value[0]):
         return "unknown"
-    value, low, high = (short(float(part[0])) for part in (found.value, found.low, found.high))
+    value, low, high = (short(float(x[0])) for x in (estimated.value, estimated.low, estimated.high))
     return f"{value} [{low}, {high}]"
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One drawing of a picture.
+    """A plot in a picture.
 
-    along, scale: what x and y are
-    lines:  a side's is thick, with its interval; its runs are thin
-    points: label → x and y, drawn as crosses: figures of others
-    bars:   label → an estimate of one number, across
+    along, scale: labels of the x and y axes
+    lines:  thick with interval for a side, thin for its runs
+    points: label -> x and y of published results, drawn as crosses
+    bars:   label -> estimate of one number, drawn as a horizontal bar
+    tones:  label of a bar -> number of its colour
     """
 
     title: str
@@ -140,19 +141,19 @@ class Plot:
 def side_lines(sides: Mapping[str, Runs], axis: str, tones: Mapping[str, int]) -> list[Line]:
     """Return the lines of the sides over ``step`` or ``core``: runs thin, the interquartile mean thick.
 
-    tones: side → number of its colour
+    tones: side -> number of its colour
     """
     thick, thin = [], []
     for name, runs in sides.items():
-        if (found := course(runs, axis)) is None:
+        if (curve := course(runs, axis)) is None:
             continue
-        x, mean = found
+        x, mean = curve
         tone, scale = tones[name], _MINUTE if axis == "core" else 1.0
         thick.append(Line(label=name, x=x / scale, y=mean.value, tone=tone, band=(mean.low, mean.high)))
         thin += [
-            Line(label="", x=getattr(one, axis) / scale, y=one.score, style="crowd", tone=tone)
+            Line(label="", x=getattr(run, axis) / scale, y=run.score, style="crowd", tone=tone)
             for of in runs.values()
-            for one in of
+            for run in of
         ]
     return [*thin, *thick]
 
@@ -160,7 +161,7 @@ def side_lines(sides: Mapping[str, Runs], axis: str, tones: Mapping[str, int]) -
 def course_plots(
     sides: Mapping[str, Runs], tones: Mapping[str, int], title: str = "", scale: str = "return"
 ) -> list[Plot]:
-    """Return a plot for each of :data:`AXES` that anything is known of."""
+    """Return a plot for each of :data:`AXES` on which a side has values."""
     drawn = [Plot(title, along, scale, side_lines(sides, axis, tones)) for axis, along in AXES.items()]
     return [plot for plot in drawn if plot.lines]
 
@@ -180,7 +181,7 @@ def write_plots(path: Path, grid: Sequence[Sequence[Plot]]) -> None:
                     place.set_axis_off()
                     continue
                 _draw_plot(place, plot)
-                names |= {label: one for one, label in zip(*place.get_legend_handles_labels(), strict=True)}
+                names |= {label: line for line, label in zip(*place.get_legend_handles_labels(), strict=True)}
         figure.legend(
             list(names.values()), list(names), loc="outside upper left", ncols=min(4, len(names) or 1)
         )
@@ -198,12 +199,12 @@ def _draw_plot(place: Axes, plot: Plot) -> None:
     draw(place, plot.lines, ticks=(6, 6), marker="o")
     for cross, (label, (x, y)) in zip(cycle("x+12"), plot.points.items(), strict=False):
         place.plot(x, y, cross, color=LIGHT["ink"], label=label, markersize=7, zorder=4, clip_on=False)
-    for row, (label, one) in enumerate(reversed([*plot.bars.items()])):
+    for row, (label, bar) in enumerate(reversed([*plot.bars.items()])):
         colour = LIGHT[f"c{plot.tones[label]}"]
-        place.plot([one.low[0], one.high[0]], [row, row], color=colour, linewidth=3)
-        place.plot(one.value, [row], "o", color=colour)
-        right = one.value[0] > 0.5
-        edge = float((one.high if right else one.low)[0])
+        place.plot([bar.low[0], bar.high[0]], [row, row], color=colour, linewidth=3)
+        place.plot(bar.value, [row], "o", color=colour)
+        right = bar.value[0] > 0.5
+        edge = float((bar.high if right else bar.low)[0])
         place.text(edge, row + 0.2, label, ha="right" if right else "left", color=LIGHT["ink"], fontsize=10)
     if plot.bars:
         place.set(xlim=(0, 1), ylim=(-0.5, len(plot.bars)), yticks=[])
@@ -215,7 +216,7 @@ def _draw_plot(place: Axes, plot: Plot) -> None:
 
 
 def _themed(svg: str) -> str:
-    """Return a drawing whose colours follow the reader's light or dark page."""
+    """Return an SVG whose colours follow the page's light or dark theme."""
     for name, colour in LIGHT.items():
         svg = svg.replace(colour, f"var(--{name})")
     light, dark = ("".join(f"--{name}:{colour};" for name, colour in of.items()) for of in (LIGHT, DARK))

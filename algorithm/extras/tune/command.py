@@ -1,4 +1,4 @@
-"""``--tune``: a study that is begun, resumed, estimated or exported. Loads no torch, but for an estimate."""
+"""``--tune``: starts, resumes, estimates or exports a study. Only an estimate loads torch."""
 
 from __future__ import annotations
 
@@ -41,20 +41,21 @@ SECTION = "tuned.yaml"
 """The best values as a section, in the folder of a study."""
 
 _FREE = ("trials", "jobs", "timeout", "final_seeds")
-"""Keys of ``tune_config`` that a study may be resumed with other values of."""
+"""Keys of ``tune_config`` that may change when a study is resumed."""
 
 
 def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
-    """Do what ``--tune`` asks for; returns the exit code. load: loads the task's configuration.
+    """Start, resume, estimate or export a study by the options; return the exit code.
 
-    Raises ConfigError for a space or a limit that no study can have, and other UserErrors.
+    load: loads the task's configuration
+    Raises ConfigError for an invalid space or limit, and other UserErrors.
     """
     if options.export_best:
         print(visible(section_text(read_facts(_study(options)))), end="")
         return 0
     require_optimiser()
     if options.resume:
-        return _resumed(options)
+        return _resume(options)
     loaded = load()
     space = checked_space(loaded)
     if options.dry_run:
@@ -63,15 +64,15 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
         return dry_run(options, loaded, repeated=partial(_cost, _size(loaded, space)))
     parent = env_folder(loaded.env_label, options.directory)
     name = expand_name(options.tune or loaded.config.base_config.name, parent)
-    if (parent / name).is_dir() and {one.name for one in (parent / name).iterdir()} <= {SNAPSHOT}:
+    if (parent / name).is_dir() and {file.name for file in (parent / name).iterdir()} <= {SNAPSHOT}:
         shutil.rmtree(parent / name)  # a start that was killed
     folder = RunDir.create(loaded.env_label, name, models=options.directory, argument=options.env)
-    given = read_edits(loaded.overrides, config_flags(options), Node({}), []).tree
+    edits = read_edits(loaded.overrides, config_flags(options), Node({}), []).tree
     facts = {
         "seed": loaded.seed,
         "section": loaded.section,
         "algorithm": loaded.config.algorithm,
-        "given": to_value(given.without("tune_config")),
+        "given": to_value(edits.without("tune_config")),
         "tune": loaded.config.tune_config.model_dump(mode="json"),
         **describe_start(sys.argv, device=options.device),
     }
@@ -81,7 +82,7 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
 
 
 def _study(options: TrainOptions) -> RunDir:
-    """Return the folder of the study that is meant. Raises UsageError if there is none."""
+    """Return the folder of the study that is named, else of the newest. Raises UsageError without one."""
     env = find_env(options.env)
     known = study_names(env.label, models=options.directory)
     name = options.tune or options.name or next(iter(known), "")
@@ -96,8 +97,8 @@ def _study(options: TrainOptions) -> RunDir:
     return RunDir(env.label, name, path, options.env)
 
 
-def _resumed(options: TrainOptions) -> int:
-    """Go on with a study. Raises UsageError for other settings than it was begun with."""
+def _resume(options: TrainOptions) -> int:
+    """Continue a study; return the exit code. Raises UsageError if its settings have changed."""
     folder = _study(options)
     facts = read_facts(folder).begun
     section = f"{folder.path / SNAPSHOT}:{RUN_SECTION}"
@@ -128,42 +129,42 @@ def _resumed(options: TrainOptions) -> int:
 
 
 def _settings(loaded: LoadedConfig) -> dict[str, object]:
-    """Return dotted path -> value of all that must not change while a study lasts."""
+    """Return dotted path -> value of the settings that a resume compares."""
     tune = loaded.config.tune_config.model_dump(mode="json")
-    own = {f"tune_config.{key}": value for key, value in tune.items()}
-    return {**own, **loaded.differences(), "--seed": loaded.seed}
+    of_study = {f"tune_config.{key}": value for key, value in tune.items()}
+    return {**of_study, **loaded.differences(), "--seed": loaded.seed}
 
 
 def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
-    """Search and compare in the folder of a study; returns the exit code."""
+    """Run the search and the comparison on fresh seeds; return the exit code."""
     tune, space, seed = loaded.config.tune_config, checked_space(loaded), loaded.seed
     plan = _plan(folder, loaded, device)
-    with RunLock(folder.lock, notice=_say), StopRequest() as stop:
+    with RunLock(folder.lock, notice=_print), StopRequest() as stop:
         facts = read_json(folder.path / STUDY)
         write_json(folder.path / STUDY, {**facts, "tune": tune.model_dump(mode="json")})
         first = plan.length // 3 if tune.prune_after is None else tune.prune_after
         optimiser = Optimiser(_database(folder), space, tune, seed, length=plan.length, first=first)
         refused = partial(_refused, folder, plan.algorithm, seed)
-        study = Study(plan, optimiser, seed, refused=refused, say=_say)
-        _say(f"study {folder.name}: {_size(loaded, space).text}")
+        study = Study(plan, optimiser, seed, refused=refused, inform=_print)
+        _print(f"study {folder.name}: {_size(loaded, space).text}")
         try:
             study.search(stop, lambda: _write_trials(folder, optimiser))
         finally:
             _write_trials(folder, optimiser)
         best = read_facts(folder).best
         if not stop and best is not None and tune.final_seeds:
-            _say(f"the best values and the unchanged section, on {tune.final_seeds} fresh seeds each")
+            _print(f"the best values and the unchanged section, on {tune.final_seeds} fresh seeds each")
             final = study.compare(stop, best)
             if not stop:
                 folder.write_result({"trial": best.number, "final": final})
         _finish(folder)
     if stop:
-        _say(f"{stop.reason}: resume with {folder.command('--tune', folder.name, '--resume')}")
+        _print(f"{stop.reason}: resume with {folder.command('--tune', folder.name, '--resume')}")
     return stop.exit_code
 
 
 def _database(folder: RunDir) -> Path:
-    """Return the file of what the search knows. Raises StorageError where there are trials without it."""
+    """Return the path of the search's database. Raises StorageError if only the database is missing."""
     database = folder.path / DATABASE
     if (folder.path / TRIALS).exists() and not database.exists():
         raise StorageError(
@@ -189,7 +190,7 @@ def _plan(folder: RunDir, loaded: LoadedConfig, device: str) -> RunPlan:
 
 
 def _finish(folder: RunDir) -> None:
-    """Write page and section, and say what came of it."""
+    """Write the page and the section of the best values, and print the outcome."""
     facts = write_study(folder)
     lines = [facts.verdict, f"page     {folder.shown(folder.report)}"]
     if facts.best is not None:
@@ -198,16 +199,16 @@ def _finish(folder: RunDir) -> None:
         best = f"best: trial {facts.best.number}, {short(facts.best.score)}"
         lines = [best, *values, *lines, f"section  {folder.shown(folder.path / SECTION)}"]
     for line in filter(None, lines):
-        _say(line)
+        _print(line)
 
 
 def _write_trials(folder: RunDir, optimiser: Optimiser) -> None:
-    trials = finite_or_null([asdict(one) for one in optimiser.trials])
+    trials = finite_or_null([asdict(trial) for trial in optimiser.trials])
     write_json(folder.path / TRIALS, {"trials": trials, "importances": optimiser.importances()})
 
 
 def checked_space(loaded: LoadedConfig) -> SearchSpace:
-    """Return the space of a study. Raises ConfigError for what no study can have."""
+    """Return the space of a study. Raises ConfigError if the study cannot run with it."""
     space = read_space(loaded.config.tune_config.params)
     problems = list(limits(loaded, space))
     if problems:
@@ -216,7 +217,7 @@ def checked_space(loaded: LoadedConfig) -> SearchSpace:
 
 
 def _refused(folder: RunDir, algorithm: str, seed: int, values: Mapping[str, object]) -> str:
-    """Return why a run cannot be trained with these values; empty if it can."""
+    """Return why the configuration with these values is invalid; empty if it is valid."""
     section = f"{folder.path / SNAPSHOT}:{RUN_SECTION}"
     try:
         load_config(folder.argument, section, fitting(values, algorithm), seed=seed, require_runnable=True)
@@ -226,10 +227,10 @@ def _refused(folder: RunDir, algorithm: str, seed: int, values: Mapping[str, obj
 
 
 def _snapshot(loaded: LoadedConfig) -> dict[str, Any]:
-    """Return the section as it was written, with overrides and flags, below one for every run of the study.
+    """Return a file with two sections: the task's, with overrides and flags, and an empty one for the runs.
 
-    Without what a preset has laid below it, for that may be searched; and without the study's own settings.
-    What lies below may hold keys of another algorithm, which a run's own section may not.
+    Values of a preset and settings of the study are left out: a preset's values may be searched. The runs
+    inherit the first section, which may hold keys of other algorithms; their own section may not.
     """
     taken = loaded.preset.taken if loaded.preset else ()
     tree = _without(from_value(loaded.raw, "").without("tune_config"), {tuple(p.split(".")) for p in taken})
@@ -237,17 +238,17 @@ def _snapshot(loaded: LoadedConfig) -> dict[str, Any]:
 
 
 def _without(tree: Node, paths: Collection[KeyPath]) -> Node:
-    """Return a tree without the values at these paths."""
+    """Return a copy of a tree without the values at these paths."""
     below = {key: {path[1:] for path in paths if path[:1] == (key,)} for key in tree.children}
     kept = {key: child for key, child in tree.children.items() if () not in below[key]}
     return Node({key: _without(child, below[key]) if below[key] else child for key, child in kept.items()})
 
 
 def _threads(loaded: LoadedConfig) -> tuple[str, ...]:
-    """Return the flags that share the cores among jobs, unless the configuration says how many threads."""
+    """Return the flags that divide the cores among jobs; none if the configuration sets threads."""
     jobs, threads = loaded.config.tune_config.jobs, loaded.config.run.threads
     if threads != "auto" and jobs * threads > usable_cores():
-        _say(f"warning: {jobs} jobs of {threads} threads, but only {usable_cores()} cores")
+        _print(f"warning: {jobs} jobs of {threads} threads, but only {usable_cores()} cores")
     if threads != "auto" or jobs == 1:
         return ()
     return ("-o", f"{COMMON_BLOCK}.threads={max(1, usable_cores() // jobs)}")
@@ -260,13 +261,13 @@ def _size(loaded: LoadedConfig, space: SearchSpace) -> StudySize:
 
 
 def _cost(size: StudySize, seconds: float, bytes_: int) -> tuple[str, str]:
-    """Return the row of what all runs take at most, if none is pruned; seconds, bytes_: of one run."""
+    """Return a row with time and disk of all runs, if none is pruned; seconds, bytes_: of one run."""
     time = clock_time(size.runs * seconds / size.jobs)
     return "study", f"{size.text}: at most {time}, {format_bytes(size.runs * bytes_)}"
 
 
 def section_text(facts: StudyFacts) -> str:
-    """Return the best values as a section to paste, with what is known of them in comments."""
+    """Return the best values as a section to paste, with comments on score and verdict. Raises UsageError."""
     best, tune = facts.best, facts.tune
     if best is None:
         raise UsageError(
@@ -275,8 +276,8 @@ def section_text(facts: StudyFacts) -> str:
             why="so there are no best values",
             fix=f"resume: {facts.folder.command('--tune', facts.folder.name, '--resume')}",
         )
-    given = from_value(facts.begun["given"], "").leaves()
-    values = {".".join(path): leaf.value for path, leaf in given} | dict(best.values)
+    edits = from_value(facts.begun["given"], "").leaves()
+    values = {".".join(path): leaf.value for path, leaf in edits} | dict(best.values)
     values.pop("base_config.name", None)
     tree = lay(*layers(fitting(values, facts.begun["algorithm"]), ""))
     head = [
@@ -290,5 +291,5 @@ def section_text(facts: StudyFacts) -> str:
     return "\n".join([*head, write_yaml({"tuned": {**inherited, **to_value(tree)}})])
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(visible(text), flush=True)

@@ -1,4 +1,4 @@
-"""The optimiser of a study: optuna, by ask and tell, with all that it knows in one database.
+"""The optimiser of a study: optuna, used trial by trial, with its state in one database.
 
 Another optimiser is a class with the public methods of `Optimiser`.
 """
@@ -50,12 +50,13 @@ def require_optimiser() -> None:
 
 
 class Optimiser:
-    """A study of optuna. A draw follows from the database, ``seed`` and the number of the trial alone.
+    """Study of optuna. A draw depends only on the database, ``seed`` and the number of the trial.
 
-    database: file of SQLite, which a kill leaves whole; it is made if it is not there
-    length:   steps of a run, 0 without a limit; first: of them those without pruning
+    database: file of SQLite, created if missing; a kill leaves it intact
+    length:   steps of a run, 0 without a limit
+    first:    steps of a run in which it is not pruned
     Every method raises StorageError for a database that is damaged or cannot be written. Raises UsageError
-    where optuna is not installed.
+    if optuna is not installed.
     """
 
     def __init__(
@@ -76,8 +77,8 @@ class Optimiser:
             for path, parameter in space.items()
         }
         self._database = database
-        with self._stored(LookupError, TypeError, ValueError):  # what damaged rows lead to
-            # A creator, for the address of a file cannot hold every name of one.
+        with self._stored(LookupError, TypeError, ValueError):  # errors due to damaged rows
+            # A creator: not every path can be part of a URL.
             creator = partial(sqlite3.connect, database)
             self._storage = optuna.storages.RDBStorage("sqlite://", {"creator": creator})
             self._study: Study = optuna.create_study(
@@ -87,19 +88,19 @@ class Optimiser:
                 load_if_exists=True,
                 pruner=self._pruner(length, first),
             )
-            for one in self._study.get_trials(deepcopy=False, states=[self._states.RUNNING]):
-                if len(one.params) < len(space):
-                    self._storage.set_trial_user_attr(self._id(one.number), _WHY, _TORN)
-                    self._study.tell(one.number, state=self._states.FAIL)
+            for trial in self._study.get_trials(deepcopy=False, states=[self._states.RUNNING]):
+                if len(trial.params) < len(space):
+                    self._storage.set_trial_user_attr(self._id(trial.number), _WHY, _TORN)
+                    self._study.tell(trial.number, state=self._states.FAIL)
 
     @property
     def trials(self) -> list[TrialRecord]:
-        """All trials, in their order."""
-        return [self._record(number, one) for number, one in enumerate(self._whole(), 1)]
+        """All trials, by number."""
+        return [self._record(number, trial) for number, trial in enumerate(self._complete_draws(), 1)]
 
     def ask(self) -> TrialRecord | None:
-        """Draw the next trial; None where a grid has no more."""
-        number = len(self._whole()) + 1
+        """Draw and return the next trial; None at the end of a grid."""
+        number = len(self._complete_draws()) + 1
         if self._tune.sampler == "grid":
             rows = list(grid(self._space))
             if number > len(rows):
@@ -114,16 +115,16 @@ class Optimiser:
         return self.trials[-1]
 
     def report(self, number: int, step: int, value: float) -> None:
-        """Note what a trial has come to at a step; the first time counts."""
-        trial = self._whole()[number - 1]
+        """Store the value of a trial at a step, if it has none yet and the value is finite."""
+        trial = self._complete_draws()[number - 1]
         if math.isfinite(value) and step not in trial.intermediate_values:
             with self._stored():
                 self._storage.set_trial_intermediate_value(self._id(trial.number), step, value)
 
     def is_hopeless(self, number: int) -> bool:
-        """Return whether the pruner would end a trial with the reports so far."""
+        """Return whether the pruner would end a trial by its values so far."""
         with self._stored():
-            return self._study.pruner.prune(self._study, self._whole()[number - 1])
+            return self._study.pruner.prune(self._study, self._complete_draws()[number - 1])
 
     def end(
         self,
@@ -134,20 +135,22 @@ class Optimiser:
         cost: float = math.nan,
         why: str = "",
     ) -> None:
-        """Note the end of a trial; of one that was pruned the last report counts.
+        """Store the end of a trial; the score of a pruned one is its last reported value.
 
-        score: what counts of a complete one; cost: in processor seconds; why: it has failed
+        score: of a complete trial
+        cost:  in processor seconds
+        why:   reason of a failure
         """
-        index = self._whole()[number - 1].number
-        noted = {_WHY: why} if math.isnan(cost) else {_COST: cost, _WHY: why}
+        index = self._complete_draws()[number - 1].number
+        attributes = {_WHY: why} if math.isnan(cost) else {_COST: cost, _WHY: why}
         values = [score, cost][: len(self._study.directions)] if state == "complete" else None
         with self._stored():
-            for name, value in noted.items():
+            for name, value in attributes.items():
                 self._storage.set_trial_user_attr(self._id(index), name, value)
             self._study.tell(index, values, state=self._states[_NAMES[state]])
 
     def importances(self) -> dict[str, float]:
-        """Return parameter -> share in what makes the best trials, by PED-ANOVA; empty for few trials."""
+        """Return the importance of each parameter, by PED-ANOVA, in shares of 1; empty for few trials."""
         from optuna.importance import get_param_importances
 
         with suppress(ValueError, RuntimeError), warnings.catch_warnings():
@@ -157,7 +160,7 @@ class Optimiser:
 
     @contextmanager
     def _stored(self, *others: type[Exception]) -> Iterator[None]:
-        """Raise what the storage raises for a database, and ``others``, as StorageError."""
+        """Turn errors of the database, and ``others``, into StorageError."""
         from optuna.exceptions import StorageInternalError
         from sqlalchemy.exc import SQLAlchemyError
 
@@ -173,11 +176,11 @@ class Optimiser:
                 "start another study; the runs of its trials are intact",
             ) from error
 
-    def _whole(self) -> list[FrozenTrial]:
-        """Return the trials of optuna whose draws are whole."""
+    def _complete_draws(self) -> list[FrozenTrial]:
+        """Return optuna's trials, except those killed while they were drawn."""
         with self._stored():
             trials = self._study.get_trials(deepcopy=False)
-        return [one for one in trials if one.state.name in _STATES and one.user_attrs.get(_WHY) != _TORN]
+        return [each for each in trials if each.state.name in _STATES and each.user_attrs.get(_WHY) != _TORN]
 
     def _id(self, index: int) -> int:
         study = self._storage.get_study_id_from_name(_NAME)

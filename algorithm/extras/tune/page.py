@@ -1,4 +1,4 @@
-"""``report.html`` of a study: its trials, what mattered, the best values on fresh seeds. Loads no torch."""
+"""``report.html`` of a study: trials, importances, best values on fresh seeds. Loads no torch."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from algorithm.store.names import STUDY
 from algorithm.store.rundir import RunDir
 
 TRIALS = "trials.json"
-"""Table of the trials, which the study writes anew after each of them."""
+"""File with the table of trials, which the study writes again after each trial."""
 
 _MOST_ROWS, _MOST_LINES = 40, 60
-_FEWEST = 4  # fresh seeds that say something
+_FEWEST = 4  # pairs of fresh seeds that a verdict needs
 _VERDICTS = {
     1: "The tuned values are better on fresh seeds.",
     0: "On fresh seeds no difference is shown: the interval of the difference contains zero.",
@@ -36,10 +36,10 @@ _VERDICTS = {
 
 @dataclass(frozen=True)
 class StudyFacts:
-    """A study as its files describe it.
+    """A study, as its files describe it.
 
-    begun: section, algorithm, and what overrides and flags have set, as ``study.json`` has it
-    final: side -> value by fresh seed, None for a run that failed
+    begun: settings at its start, from ``study.json``
+    final: side (``tuned``, ``default``) -> value by fresh seed, None for a run that failed
     """
 
     folder: RunDir
@@ -52,19 +52,19 @@ class StudyFacts:
 
     @property
     def sign(self) -> float:
-        """1 where more is better, else -1."""
+        """1 if larger values are better, else -1."""
         return 1.0 if self.tune.direction == "maximize" else -1.0
 
     @property
     def best(self) -> TrialRecord | None:
-        """The best complete trial."""
+        """The best complete trial; None without one."""
         return best_of(self.trials, self.tune.direction)
 
     @property
     def better_by(self) -> Estimate | None:
-        """Mean over fresh seeds of tuned less default, [1], with a bootstrap interval; positive is better.
+        """Mean over fresh seeds of tuned minus default, [1], with a bootstrap interval; positive is better.
 
-        None where fewer than four seeds have both: the interval would be too narrow to say anything.
+        None if fewer than four seeds have both: the interval would be too narrow.
         """
         pairs = zip(*(self.final.get(side, ()) for side in SIDES), strict=True)
         differences = [self.sign * (ours - theirs) for ours, theirs in pairs if None not in (ours, theirs)]
@@ -72,34 +72,34 @@ class StudyFacts:
 
     @property
     def verdict(self) -> str:
-        """Conclusion from the fresh seeds, in a sentence; empty without them."""
-        found = self.better_by
-        if found is None:
+        """Conclusion from the fresh seeds as a sentence; empty without them."""
+        difference = self.better_by
+        if difference is None:
             return (
                 f"Fewer than {_FEWEST} pairs of fresh seeds are too few for a verdict." if self.final else ""
             )
-        value, low, high = (float(end[0]) for end in (found.value, found.low, found.high))
+        value, low, high = (float(end[0]) for end in (difference.value, difference.low, difference.high))
         text = _VERDICTS[1 if low > 0 else -1 if high < 0 else 0]
         return f"{text} Better by {short(value)} [{short(low)}, {short(high)}]."
 
     @property
     def cheapest(self) -> TrialRecord | None:
-        """The cheapest trial that is no worse than the low end of the winner's interval on fresh seeds."""
+        """The cheapest trial whose score is within, or above, the best trial's interval on fresh seeds."""
         best, values = self.best, [value for value in self.final.get("tuned", ()) if value is not None]
         if self.tune.cost is None or best is None or not values:
             return None
         low = float(mean_of([self.sign * value for value in values]).low[0])
-        fit = [one for one in complete(self.trials) if self.sign * one.score >= low]
-        return min(fit, key=lambda one: one.cost, default=None)
+        as_good = [trial for trial in complete(self.trials) if self.sign * trial.score >= low]
+        return min(as_good, key=lambda trial: trial.cost, default=None)
 
 
 def mean_of(values: Sequence[float]) -> Estimate:
-    """Return a mean over seeds, [1], with its 95 % bootstrap interval."""
+    """Return the mean of values, one a seed, with its 95 % bootstrap interval, [1]."""
     return estimate([np.array(values)[:, None]], lambda drawn: np.mean(drawn, axis=-1))
 
 
 def read_facts(folder: RunDir) -> StudyFacts:
-    """Read a study, also one that still runs. Raises StorageError."""
+    """Return the facts of a study, which may still run. Raises StorageError for damaged files."""
     try:
         return _read_facts(folder)
     except (LookupError, TypeError, ValueError, AttributeError, ConfigError) as error:
@@ -115,7 +115,7 @@ def _read_facts(folder: RunDir) -> StudyFacts:
     tune = TuneConfig.model_validate(begun["tune"], strict=False)
     table = folder.path / TRIALS
     read = read_json(table) if table.exists() else {"trials": [], "importances": {}}
-    trials = [_record(one) for one in read["trials"]]
+    trials = [_record(row) for row in read["trials"]]
     best = best_of(trials, tune.direction)
     result = read_json(folder.result) if folder.result.exists() else {}
     final = result["final"] if best and result.get("trial") == best.number else {}
@@ -129,7 +129,7 @@ def _record(read: Mapping[str, Any]) -> TrialRecord:
 
 
 def write_study(folder: RunDir) -> StudyFacts:
-    """Write the page about a study into its folder; return what it was made of. Raises StorageError."""
+    """Write the page about a study into its folder; return the facts on it. Raises StorageError."""
     facts = read_facts(folder)
     searched = counted(len(facts.space), "parameter")
     FolderPage(
@@ -146,19 +146,19 @@ def write_study(folder: RunDir) -> StudyFacts:
 
 
 def _tiles(facts: StudyFacts) -> list[Tile]:
-    best, found, states = facts.best, facts.better_by, [one.state for one in facts.trials]
+    best, difference, states = facts.best, facts.better_by, [trial.state for trial in facts.trials]
     counts = f"{states.count('pruned')} pruned, {states.count('failed')} failed"
     tiles = [Tile("trials", f"{len(states)} of {facts.tune.trials}", counts)]
     if best:
         tiles.append(Tile("best value", short(best.score), f"trial {best.number}"))
-    if found:
-        tiles.append(Tile("better by", short(float(found.value[0])), "on fresh seeds"))
-    hours = sum(one.cost for one in facts.trials if math.isfinite(one.cost)) / 3600
+    if difference:
+        tiles.append(Tile("better by", short(float(difference.value[0])), "on fresh seeds"))
+    hours = sum(trial.cost for trial in facts.trials if math.isfinite(trial.cost)) / 3600
     return [*tiles, Tile("core-hours", short(hours), "of all trials")]
 
 
 def _fresh(facts: StudyFacts) -> Iterator[Section]:
-    """Yield the comparison on seeds that the search has not seen."""
+    """Yield the section that compares the best values with the section on fresh seeds, if there are any."""
     if not facts.final:
         return
     rows = []
@@ -182,11 +182,11 @@ def _fresh(facts: StudyFacts) -> Iterator[Section]:
 
 
 def _charts(facts: StudyFacts) -> Iterator[Section]:
-    """Yield values by trial, the front of value and cost, and parallel coordinates."""
+    """Yield charts: values by trial, the front of value and cost, parallel coordinates."""
     ended = complete(facts.trials)
     if not ended:
         return
-    number, value = (np.array([getattr(one, key) for one in ended], float) for key in ("number", "score"))
+    number, value = (np.array([getattr(trial, key) for trial in ended], float) for key in ("number", "score"))
     so_far = (np.maximum if facts.tune.direction == "maximize" else np.minimum).accumulate(value)
     lines = [
         Line(label="best so far", x=number, y=so_far, tone=1),
@@ -201,16 +201,16 @@ def _charts(facts: StudyFacts) -> Iterator[Section]:
 
 
 def _front(ended: Sequence[TrialRecord], facts: StudyFacts) -> Section:
-    """Return value over cost, with the trials that no other beats in both."""
-    ordered = sorted(ended, key=lambda one: one.cost)
+    """Return the chart of value over cost, with the front of trials that no other beats in both."""
+    ordered = sorted(ended, key=lambda trial: trial.cost)
     front, best = list[TrialRecord](), -math.inf
-    for one in ordered:
-        if facts.sign * one.score > best:
-            best = facts.sign * one.score
-            front.append(one)
+    for trial in ordered:
+        if facts.sign * trial.score > best:
+            best = facts.sign * trial.score
+            front.append(trial)
 
     def line(records: Sequence[TrialRecord], label: str, **looks: Any) -> Line:  # noqa: ANN401
-        x, y = (np.array([getattr(one, key) for one in records], float) for key in ("cost", "score"))
+        x, y = (np.array([getattr(trial, key) for trial in records], float) for key in ("cost", "score"))
         return Line(label=label, x=x, y=y, dots=True, **looks)
 
     lines = [line(front, "front", tone=1), line(ordered, "trial", style="crowd")]
@@ -219,17 +219,17 @@ def _front(ended: Sequence[TrialRecord], facts: StudyFacts) -> Section:
 
 
 def _parallel(ended: Sequence[TrialRecord], facts: StudyFacts) -> Section:
-    """Return one line a trial across the parameters, each from its least to its greatest value."""
-    best, scores = facts.best, [one.score for one in ended]
+    """Return the chart of parallel coordinates: a line for each trial across the parameters."""
+    best, scores = facts.best, [trial.score for trial in ended]
     low, high = min(scores), max(scores)
     x = np.arange(1, len(facts.space) + 2, dtype=float)
     lines = []
-    for one in sorted(ended, key=lambda each: each is best)[-_MOST_LINES:]:
-        places = [parameter.place(one.values[path]) for path, parameter in facts.space.items()]
-        places.append(((one.score) - low) / (high - low) if high > low else 0.5)
-        is_best = best is not None and one.number == best.number
+    for trial in sorted(ended, key=lambda each: each is best)[-_MOST_LINES:]:
+        places = [parameter.position(trial.values[path]) for path, parameter in facts.space.items()]
+        places.append(((trial.score) - low) / (high - low) if high > low else 0.5)
+        is_best = best is not None and trial.number == best.number
         looks: dict[str, Any] = {"tone": 1} if is_best else {"style": "run"}
-        label = f"trial {one.number}, the best" if is_best else ""
+        label = f"trial {trial.number}, the best" if is_best else ""
         lines.append(Line(label=label, x=x, y=np.array(places), **looks))
     axes = [f"{place}: {path}" for place, path in enumerate(facts.space, 1)]
     axes.append(f"{len(axes) + 1}: the value")
@@ -239,7 +239,7 @@ def _parallel(ended: Sequence[TrialRecord], facts: StudyFacts) -> Section:
 
 
 def _importance(facts: StudyFacts) -> Iterator[Section]:
-    """Yield what each parameter contributes, and its values."""
+    """Yield the table of parameters: importance, and value in the best trial."""
     best, shares = facts.best, facts.importances
     rows = [
         [path, f"{shares[path]:.0%}" if path in shares else "", shown(best.values[path]) if best else ""]
@@ -251,20 +251,20 @@ def _importance(facts: StudyFacts) -> Iterator[Section]:
 
 
 def _tables(facts: StudyFacts) -> Iterator[Section]:
-    """Yield the trials, best first, and those that have failed."""
+    """Yield the tables of trials, best first, and of failed ones."""
     states = ("complete", "pruned", "running")
-    scored = [one for one in facts.trials if one.state != "failed"]
-    scored.sort(key=lambda one: (states.index(one.state), -facts.sign * one.score))
+    scored = [trial for trial in facts.trials if trial.state != "failed"]
+    scored.sort(key=lambda trial: (states.index(trial.state), -facts.sign * trial.score))
     rows = []
-    for one in scored[:_MOST_ROWS]:
+    for trial in scored[:_MOST_ROWS]:
         folder = facts.folder.path
-        title = link_to_page(str(one.number), folder / f"trial_{one.number:03d}", folder)
-        values = [shown(one.values[path]) for path in facts.space]
-        rows.append([title, short(one.score), one.state, *values, short(one.cost)])
+        title = link_to_page(str(trial.number), folder / f"trial_{trial.number:03d}", folder)
+        values = [shown(trial.values[path]) for path in facts.space]
+        rows.append([title, short(trial.score), trial.state, *values, short(trial.cost)])
     head = ["trial", "value", "state", *facts.space, "core-seconds"]
     cut_off = f"The first {_MOST_ROWS} of {len(scored)}; all are in {TRIALS}."
     yield Section(title="Trials", head=head, rows=rows, notes=[cut_off] if len(scored) > len(rows) else [])
-    failed = [one for one in facts.trials if one.state == "failed"]
+    failed = [trial for trial in facts.trials if trial.state == "failed"]
     if failed:
-        lost = [[str(one.number), one.why, *map(shown, one.values.values())] for one in failed]
+        lost = [[str(trial.number), trial.why, *map(shown, trial.values.values())] for trial in failed]
         yield Section(title="Failed", head=["trial", "why", *facts.space], rows=lost[:_MOST_ROWS])

@@ -1,4 +1,4 @@
-"""Records of the trials of a study, and the names of its files. Imports nothing that is slow."""
+"""Records of a study's trials, and names of its files. Its imports are fast."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ DATABASE = "study.db"
 """File of optuna, in the folder of a study."""
 
 SNAPSHOT = "config.study.yaml"
-"""File in the folder of a study: the section as it was at its start, for all runs."""
+"""File in the folder of a study: the configuration at its start, for all runs."""
 
 RUN_SECTION = "study"
-"""Section in that file which the runs have."""
+"""Name of the section in that file that the runs use."""
 
 SIDES = ("tuned", "default")
-"""Names of the runs on fresh seeds: the best trial's values, and the section as it is."""
+"""Sides of the comparison on fresh seeds: the best trial's values, and the unchanged section."""
 
 TrialState = Literal["running", "complete", "pruned", "failed"]
 
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial as the database has it.
+    """A trial in the database.
 
-    number:  from 1; a trial that was killed while it was asked has none, and is asked anew
-    values:  drawn, dotted path -> value
-    reports: step -> value of the metric, with several seeds number of the seed -> value of its run
-    score:   what counts; cost: in processor seconds; NaN where they are not known
-    why:     it failed
+    number:  from 1, without trials that were killed while they were drawn
+    values:  dotted path -> drawn value
+    score:   value of the metric that counts, NaN before the end
+    cost:    in processor seconds, NaN if unknown
+    reports: step -> value of the metric; with several seeds number of the seed -> value of its run
+    why:     reason of a failure
     """
 
     number: int
@@ -46,7 +47,12 @@ class TrialRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class StudySize:
-    """Number of runs of a study: trials of some seeds, those on fresh seeds, and how many at a time."""
+    """Number of runs of a study.
+
+    seeds: of each trial
+    final: runs on fresh seeds
+    jobs:  runs at a time
+    """
 
     trials: int
     seeds: int
@@ -55,12 +61,12 @@ class StudySize:
 
     @property
     def runs(self) -> int:
-        """Runs in all."""
+        """Total number of runs."""
         return self.trials * self.seeds + self.final
 
     @property
     def text(self) -> str:
-        """The numbers in words."""
+        """The numbers as a sentence."""
         each = f" of {counted(self.seeds, 'seed')}" if self.seeds > 1 else ""
         return (
             f"{counted(self.trials, 'trial')}{each} and {counted(self.final, 'run')} on fresh seeds are "
@@ -69,16 +75,16 @@ class StudySize:
 
 
 def complete(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """Return the trials that have come to their end."""
-    return [one for one in trials if one.state == "complete"]
+    """Return the complete trials: neither running, pruned nor failed."""
+    return [trial for trial in trials if trial.state == "complete"]
 
 
 def best_of(trials: Iterable[TrialRecord], direction: str) -> TrialRecord | None:
-    """Return the best complete trial; None without one."""
+    """Return the complete trial with the best score; direction: ``maximize`` or ``minimize``."""
     sign = 1 if direction == "maximize" else -1
-    return max(complete(trials), key=lambda one: sign * one.score, default=None)
+    return max(complete(trials), key=lambda trial: sign * trial.score, default=None)
 
 
 def shown(value: object) -> str:
-    """Format a drawn value."""
+    """Format a drawn value for tables and lines."""
     return short(value) if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""The space of a study: its parameters, and the values that each may have."""
+"""The search space of a study: its parameters and their distributions."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from algorithm.store.logs.registry import METRICS, RECORDED
 
 _FORMS = "{in: [...]} or {truncated: [lo, hi]}, the latter with log: true or step: s"
 _EXAMPLE = "sac_config.learning_rate: {truncated: [1.0e-4, 1.0e-2], log: true}"
-_OWN = ("tune_config", "eval_config", "base_config.name", "base_config.max_step", ".".join(SEED_PATH))
-"""Keys and blocks that a study sets itself, or that are the same for all of its runs."""
+_FIXED = ("tune_config", "eval_config", "base_config.name", "base_config.max_step", ".".join(SEED_PATH))
+"""Keys and blocks that cannot be searched: the study sets them, or all runs share them."""
 
 
 class _Entry(Block):
-    """An entry of ``tune_config.params``."""
+    """An entry of ``tune_config.params``, as in the file."""
 
     choices: Annotated[tuple[Any, ...], Strict(False), Field(min_length=1)] | None = Field(None, alias="in")
     truncated: Annotated[tuple[Finite, Finite], Strict(False)] | None = None
@@ -38,10 +38,11 @@ class _Entry(Block):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: choices, or numbers between bounds.
+    """A parameter of the space: choices, or numbers between bounds.
 
-    log:   evenly on a logarithmic scale; step: multiples of it above the lower bound
-    whole: the numbers are whole
+    log:   uniform on a logarithmic scale
+    step:  distance between possible values, from the lower bound on
+    whole: only whole numbers
     """
 
     choices: Sequence[object] = ()
@@ -52,7 +53,7 @@ class Parameter:
 
     @property
     def values(self) -> Sequence[object] | None:
-        """All values in their order; None where there are endlessly many."""
+        """All values in order; None for an interval of real numbers."""
         if self.choices:
             return self.choices
         low, high = self.bounds
@@ -63,11 +64,11 @@ class Parameter:
         return [self.number(low + step * index) for index in range(count)]
 
     def number(self, value: float) -> int | float:
-        """Return a number of this parameter's kind."""
+        """Return a number as this parameter has it: whole, or with 12 significant digits."""
         return round(value) if self.whole else float(f"{value:.12g}")
 
-    def place(self, value: object) -> float:
-        """Return where a value lies between the least, 0, and the greatest, 1; choices in their order."""
+    def position(self, value: object) -> float:
+        """Return a value's position between the smallest, 0, and the largest, 1; choices in their order."""
         if self.choices:
             return list(self.choices).index(value) / max(1, len(self.choices) - 1)
         assert isinstance(value, int | float), "numbers lie between bounds"
@@ -81,23 +82,23 @@ SearchSpace = Mapping[str, Parameter]
 
 def read_space(params: Mapping[str, object]) -> SearchSpace:
     """Return the space that ``tune_config.params`` describes. Raises ConfigError with every fault."""
-    found = {path: _parameter(path, entry) for path, entry in params.items()}
-    problems = [one for one in found.values() if isinstance(one, Problem)]
+    read = {path: _parameter(path, entry) for path, entry in params.items()}
+    problems = [each for each in read.values() if isinstance(each, Problem)]
     if problems:
         raise ConfigError(problems)
-    return {path: one for path, one in found.items() if isinstance(one, Parameter)}
+    return {path: each for path, each in read.items() if isinstance(each, Parameter)}
 
 
 def grid(space: SearchSpace) -> Iterator[dict[str, object]]:
-    """Yield every combination of a space whose parameters all have a number of values."""
+    """Yield every combination of values, path -> value, of a space without intervals of real numbers."""
     rows = itertools.product(*(parameter.values or () for parameter in space.values()))
     return (dict(zip(space, row, strict=True)) for row in rows)
 
 
 def _parameter(path: str, entry: Any) -> Parameter | Problem:  # noqa: ANN401 - as it was written
-    """Return a parameter, or what is wrong with its entry."""
+    """Return a parameter, or the problem of its entry."""
     where, key = f"tune_config.params.{path}", tuple(path.split("."))
-    if any(path == own or path.startswith(f"{own}.") for own in _OWN):
+    if any(path == fixed or path.startswith(f"{fixed}.") for fixed in _FIXED):
         return Problem(
             f"`{path}` cannot be searched", where, "it is the same for all runs of a study", "leave it out"
         )
@@ -107,17 +108,17 @@ def _parameter(path: str, entry: Any) -> Parameter | Problem:  # noqa: ANN401 - 
         return Problem(f"`{path}` cannot be searched", where, "there is no such key", fix)
     try:
         read = _Entry.model_validate(entry)
-        given = read.choices or read.truncated
+        values = read.choices or read.truncated
         why = (
             ""
-            if given and not (read.choices and (read.truncated or read.log or read.step))
+            if values and not (read.choices and (read.truncated or read.log or read.step))
             else "one distribution"
         )
     except ValidationError:
         why = "a distribution"
     if why:
         return Problem(f"`{path}` needs {why}", where, f"it is {inline(entry)}", f"write {_FORMS}")
-    wrong = [value for value in given or () if field_at(key) and not _is_valid(key, value)]
+    wrong = [value for value in values or () if field_at(key) and not _is_valid(key, value)]
     if wrong:
         what = f"`{path}` cannot be {inline(wrong[0])}"
         return Problem(what, where, f"it must be {expected(key)}", "search other values")
@@ -128,7 +129,7 @@ def _parameter(path: str, entry: Any) -> Parameter | Problem:  # noqa: ANN401 - 
 
 
 def _is_valid(key: KeyPath, value: object) -> bool:
-    """Return whether a key may have a value; whether that goes with others shows in a draw."""
+    """Return whether a key accepts a value by itself; combinations are checked at each draw."""
     try:
         Config.model_validate(to_value(from_value_at(key, value, "")))
     except ValidationError:
@@ -137,7 +138,7 @@ def _is_valid(key: KeyPath, value: object) -> bool:
 
 
 def _numbers(path: str, read: _Entry, kinds: set[object]) -> Parameter | Problem:
-    """Return a parameter of numbers, or what is wrong with them; kinds: types of a JSON schema."""
+    """Return a parameter of numbers, or its problem; kinds: types of a JSON schema."""
     assert read.truncated is not None
     where = f"tune_config.params.{path}"
     if not kinds & {"number", "integer"}:
@@ -162,25 +163,25 @@ def _numbers(path: str, read: _Entry, kinds: set[object]) -> Parameter | Problem
 
 
 def _is_mapping(path: KeyPath) -> bool:
-    """Return whether a key holds arguments, which nobody has declared, such as ``nn_config.policy``."""
+    """Return whether a key is a mapping of undeclared arguments, such as ``nn_config.policy``."""
     return field_at(path) is not None and "object" in _kinds(path)
 
 
 def _kinds(path: KeyPath) -> set[object]:
-    """Return the types that a key may have, as a JSON schema names them."""
+    """Return the types that a key accepts, as a JSON schema names them."""
     schema = schema_of(path)
-    return {one.get("type") for one in schema.get("anyOf", [schema])}
+    return {option.get("type") for option in schema.get("anyOf", [schema])}
 
 
 def limits(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
-    """Yield what a study cannot do with this space and these runs."""
+    """Yield the problems of a study with this space and configuration."""
     rules = (*_of_space(loaded, space), *_of_pruning(loaded))
     yield from (Problem(*text) for holds, *text in rules if holds)
     yield from _idle(loaded, space)
 
 
 StudyRule = tuple[bool, str, str, str, str]
-"""A problem of a study: true if it is there, and its texts."""
+"""Whether a study has a problem, and the texts of the problem."""
 
 
 def _of_space(loaded: LoadedConfig, space: SearchSpace) -> tuple[StudyRule, ...]:
@@ -241,12 +242,12 @@ def _of_pruning(loaded: LoadedConfig) -> tuple[StudyRule, ...]:
 
 
 def _idle(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
-    """Yield the parameters whose values would change nothing."""
+    """Yield a problem for each parameter without an effect."""
     searched = space.get("algorithm")
     algorithms = list(map(str, searched.choices)) if searched else [loaded.config.algorithm]
     for path in space:
-        said = [without_effect(path, algorithm) for algorithm in algorithms]
-        why = "" if None in said else f"with {', '.join(algorithms)}: {said[0]}"
+        reasons = [without_effect(path, algorithm) for algorithm in algorithms]
+        why = "" if None in reasons else f"with {', '.join(algorithms)}: {reasons[0]}"
         if path in loaded.drawn:
             why = "random_params draws it in every run"
         if why:
@@ -255,7 +256,7 @@ def _idle(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
 
 
 def without_effect(path: str, algorithm: str) -> str | None:
-    """Return why a key says nothing with an algorithm; None where it says something."""
+    """Return why a key has no effect with an algorithm; None if it has one."""
     block, _, key = path.partition(".")
-    found = misplaced(algorithm, block, key) if key else None
-    return found[0] if found else None
+    fault = misplaced(algorithm, block, key) if key else None
+    return fault[0] if fault else None

@@ -1,4 +1,4 @@
-"""A study: trials until the limit, then the best one against the section as it is."""
+"""The loop of a study: trials up to a limit, then the best one against the unchanged section."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from algorithm.extras.tune.trial import OUTPUT, RunPlan, StudyRun, Trial, run_na
 from algorithm.run.signals import StopRequest
 
 _TICK_S = 0.2
-_ALIKE = 3  # failures for one reason that end a study
+_ALIKE = 3  # equal failures in a row that end a study
 _REFUSED = "refused"
 _OF_VALUES = (_REFUSED, "exit code 5")
-"""Beginnings of what is said of trials for whose end their values are the reason: numbers diverged."""
+"""Beginnings of the reasons of failures that are due to a trial's values, such as divergence."""
 
-_FRESH = 10_000  # above the seed of the study begin those of the final runs
+_FRESH = 10_000  # added to the seed of the study for the first of the fresh seeds
 
 
-def _stop(what: Collection[Trial | StudyRun]) -> None:
-    """Have all save and end at the same time."""
-    for one in what:
-        one.ask_to_stop()
-    for one in what:
-        one.stop()
+def _stop(running: Collection[Trial | StudyRun]) -> None:
+    """Stop all at the same time, and wait until they have saved."""
+    for each in running:
+        each.request_stop()
+    for each in running:
+        each.stop()
 
 
 class Study:
     """The loop of a study.
 
     seed:    of the study; a trial's runs have this seed and the following ones
-    refused: returns why values cannot be trained with; empty if they can
+    refused: (values) -> why their configuration is invalid; empty if it is valid
+    inform:  called with lines for the console
     """
 
     def __init__(
@@ -44,28 +45,29 @@ class Study:
         seed: int,
         *,
         refused: Callable[[Mapping[str, object]], str],
-        say: Callable[[str], None],
+        inform: Callable[[str], None],
     ) -> None:
         self._plan = plan
         self._optimiser = optimiser
         self._seed = seed
         self._refused = refused
-        self._say = say
+        self._inform = inform
         self._active: list[Trial] = []
         self._begun = time.monotonic()
 
     def search(self, stop: StopRequest, ended: Callable[[], None]) -> None:
-        """Run trials until there are enough, the time is over, or ``stop`` is set; ``ended``: after each.
+        """Run trials until there are enough, the time is over, or ``stop`` is set.
 
-        Raises UsageError where trials cannot succeed.
+        ended: called after each trial
+        Raises UsageError if trials fail one after the other.
         """
-        waiting = [one for one in self._optimiser.trials if one.state == "running"]
+        waiting = [trial for trial in self._optimiser.trials if trial.state == "running"]
         try:
             while not stop and (self._fill(waiting) or self._active):
-                over = [one for one in self._active if one.advance()]
+                over = [trial for trial in self._active if trial.advance()]
                 for trial in over:
                     self._active.remove(trial)
-                    self._say(self._line(self._optimiser.trials[trial.number - 1]))
+                    self._inform(self._line(self._optimiser.trials[trial.number - 1]))
                     ended()
                     self._check()
                 if not over:
@@ -74,7 +76,7 @@ class Study:
             _stop(self._active)
 
     def compare(self, stop: StopRequest, best: TrialRecord) -> dict[str, list[float | None]]:
-        """Train the best trial's values and the section as it is on fresh seeds.
+        """Train the best trial's values and the unchanged section on fresh seeds.
 
         Returns the values of each side by seed, None for a run that has failed.
         """
@@ -88,8 +90,8 @@ class Study:
         }
         try:
             while not stop and len(ended) < len(runs):
-                due = [one for one in runs if one not in ended][: self._plan.tune.jobs]
-                over = [one for one in due if runs[one].advance() != "running"]
+                due = [key for key in runs if key not in ended][: self._plan.tune.jobs]
+                over = [key for key in due if runs[key].advance() != "running"]
                 ended |= {key: self._final(*key, runs[key]) for key in over}
                 if not over:
                     time.sleep(_TICK_S)
@@ -101,15 +103,15 @@ class Study:
         points = run.points()
         value = None if run.why or not points else score(points, self._plan.tune)
         text = run.why or "it has no value" if value is None else short(value)
-        self._say(f"{side}, fresh seed {index + 1}: {text}")
+        self._inform(f"{side}, fresh seed {index + 1}: {text}")
         return value
 
     def _fill(self, waiting: list[TrialRecord]) -> bool:
-        """Begin trials as far as there is room, first those that wait; return whether one has begun."""
+        """Start trials up to the number of jobs, ``waiting`` ones first; return whether any was started."""
         tune, begun = self._plan.tune, False
         while len(self._active) < tune.jobs and (waiting or self._may_ask()):
             if waiting:
-                self._say(f"trial {waiting[0].number} continues")
+                self._inform(f"trial {waiting[0].number} continues")
             record = waiting.pop(0) if waiting else self._optimiser.ask()
             if record is None:
                 break
@@ -119,7 +121,7 @@ class Study:
                 self._active.append(Trial(record, self._plan, self._optimiser, self._seed))
                 continue
             self._optimiser.end(record.number, "failed", why=why)
-            self._say(self._line(self._optimiser.trials[record.number - 1]))
+            self._inform(self._line(self._optimiser.trials[record.number - 1]))
             self._check()
         return begun
 
@@ -130,10 +132,10 @@ class Study:
         )
 
     def _check(self) -> None:
-        """Raise UsageError where most draws are refused, or the last trials have failed for one reason."""
-        ended = [one for one in self._optimiser.trials if one.state != "running"]
-        refused = [one for one in ended if one.state == "failed" and one.why.startswith(_REFUSED)]
-        last = [one.why for one in ended[-_ALIKE:]]
+        """Raise UsageError if most draws were refused, or the last trials failed for the same reason."""
+        ended = [trial for trial in self._optimiser.trials if trial.state != "running"]
+        refused = [trial for trial in ended if trial.state == "failed" and trial.why.startswith(_REFUSED)]
+        last = [trial.why for trial in ended[-_ALIKE:]]
         if len(refused) > max(_ALIKE, self._plan.tune.trials // 2):
             raise UsageError(
                 f"{len(refused)} of {counted(len(ended), 'trial')} were refused before they started",
@@ -154,6 +156,6 @@ class Study:
         best = best_of(self._optimiser.trials, tune.direction)
         how = {"complete": "", "pruned": "pruned at ", "failed": f"failed, {record.why}", "running": ""}
         value = short(record.score) if math.isfinite(record.score) else ""
-        drawn = ", ".join(f"{path.rpartition('.')[2]} {shown(one)}" for path, one in record.values.items())
+        drawn = ", ".join(f"{path.rpartition('.')[2]} {shown(v)}" for path, v in record.values.items())
         so_far = f" (best {short(best.score)}, trial {best.number})" if best else ""
         return f"trial {record.number} of {tune.trials}: {how[record.state]}{value}{so_far} · {drawn}"

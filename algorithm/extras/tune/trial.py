@@ -1,4 +1,4 @@
-"""Runs of a study: processes of ``main.py``, and the trials that they belong to."""
+"""Runs of a study, as processes of ``main.py``, and the trials that consist of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from algorithm.store.logs.rows import read_points
 from algorithm.store.rundir import RunDir
 
 OUTPUT = "output"
-"""Folder in that of a study: what its runs have printed."""
+"""Folder in a study's, with the output of its runs."""
 
 _KILLS = 2  # after which a run is not started again
 _TERMINATED = 128 + signal.SIGTERM
@@ -42,10 +42,11 @@ class RunPlan:
     """Common settings of all runs of a study.
 
     study:  its folder
-    flags:  of a run that begins, flags of a run that is resumed as well
+    begin:  flags of a run that starts, but not of a resumed one
+    always: flags of every run
     length: steps of a run, 0 without a limit
     every:  steps between two values of the metric, 0 if they are not evaluations
-    algorithm: of the section, where the values name no other one
+    algorithm: of the section, for values without another one
     """
 
     study: RunDir
@@ -60,8 +61,9 @@ class RunPlan:
 class StudyRun:
     """A run of a study, in a process of its own that ends with this one.
 
-    name:   of its folder in that of the study
-    values: dotted path -> value of this run
+    name:   of its folder, within the study's
+    values: dotted path -> value, set by this run
+    why:    reason of a failure
     """
 
     def __init__(self, plan: RunPlan, name: str, values: Mapping[str, object], seed: int) -> None:
@@ -75,19 +77,19 @@ class StudyRun:
         self._output = study.path / OUTPUT / f"{name}.txt"
         self._process: subprocess.Popen[bytes] | None = None
         self._kills = 0
-        self._asked = False  # to stop: a second signal would end the run while it saves
-        self._size = -1  # of the metrics when they were read
+        self._stop_requested = False  # a second signal would end the run while it saves
+        self._size = -1  # of the file of metrics at the last reading
         self._points: list[tuple[int, float]] = []
 
     def advance(self) -> RunState:
-        """Start the run if it has to go on, and say how it stands; ``why`` has the reason of a failure.
+        """Start or resume the run if it has no process, and return its state, without waiting.
 
         A run that was killed is resumed, at most twice.
         """
         if self._process is None:
             if self._is_over():
                 return "done"
-            if self._is_held():
+            if self._is_locked():
                 return "running"
             self._process = self._start()
         code = self._process.poll()
@@ -102,15 +104,15 @@ class StudyRun:
         self.why = f"{ending(code)}: {self._last_error()}"
         return "failed"
 
-    def ask_to_stop(self) -> None:
-        """Have the run save and end."""
-        if self._process is not None and self._process.poll() is None and not self._asked:
-            self._asked = True
+    def request_stop(self) -> None:
+        """Signal the run to save and end, without waiting for it."""
+        if self._process is not None and self._process.poll() is None and not self._stop_requested:
+            self._stop_requested = True
             send_signal(self._process.pid, signal.SIGTERM)
 
     def stop(self) -> None:
-        """Have the run save and end, and wait for it."""
-        self.ask_to_stop()
+        """Signal the run to save and end, and wait for it; kill it after two minutes."""
+        self.request_stop()
         if self._process is None:
             return
         try:
@@ -121,7 +123,7 @@ class StudyRun:
         self._process = None
 
     def points(self) -> list[tuple[int, float]]:
-        """Return step and value of the metric so far; the file is read where it has changed."""
+        """Return (step, value) of the metric so far; the file is read again if it has grown."""
         file = self.run.metrics_jsonl
         size = file.stat().st_size if file.exists() else 0
         if size != self._size:
@@ -137,18 +139,18 @@ class StudyRun:
         return rows[-1][1] if rows else 0.0
 
     def _is_over(self) -> bool:
-        """Return whether the run has come to its end; one stopped by a signal before it has not."""
+        """Return whether the run is complete; one that a signal stopped before its end is not."""
         if not self.run.result.is_file():
             return False
         result = self.run.read_result()
         ended, evaluated = result.get("ended"), result.get("last_eval")
         step = evaluated.get("step") if isinstance(evaluated, Mapping) else None
-        # A signal may come while it saves, behind the last evaluation.
+        # A signal may come after the last evaluation, while the run saves.
         at_end = isinstance(step, int) and 0 < self._plan.length <= step == result.get("steps")
         return at_end or (isinstance(ended, Mapping) and ended.get("by") != "signal")
 
-    def _is_held(self) -> bool:
-        """Return whether a process of this machine trains there: it has outlived a study that was killed."""
+    def _is_locked(self) -> bool:
+        """Return whether a process of this machine holds the run's lock, after a kill of the study."""
         holder = None
         with suppress(OSError, ValueError):
             holder = Holder.read(read_text(self.run.lock))
@@ -172,7 +174,7 @@ class StudyRun:
             )
 
     def _last_error(self) -> str:
-        """Return the first line of what the run has said of its end."""
+        """Return the last error that the run has printed, else its last line."""
         try:
             lines = [line.strip() for line in read_text(self._output).splitlines() if line.strip()]
         except (OSError, ValueError):
@@ -182,7 +184,7 @@ class StudyRun:
 
 
 class Trial:
-    """A trial: its runs, one a seed and one after the other, and what the optimiser is told of them."""
+    """A trial: runs with one seed each, one after the other, whose values go to the optimiser."""
 
     def __init__(self, record: TrialRecord, plan: RunPlan, optimiser: Optimiser, seed: int) -> None:
         self.number = record.number
@@ -197,7 +199,7 @@ class Trial:
         self._judged = 0  # points that were reported
 
     def advance(self) -> bool:
-        """Advance without waiting; return whether the trial has ended, and the optimiser knows."""
+        """Advance without waiting; return whether the trial has ended, which is stored then."""
         run = self._runs[len(self._scores)]
         state, points = run.advance(), run.points()
         if state == "failed":
@@ -218,20 +220,20 @@ class Trial:
         self._optimiser.report(self.number, len(self._scores), self._scores[-1])
         return self._optimiser.is_hopeless(self.number) and self._prune()
 
-    def ask_to_stop(self) -> None:
-        """Have its run save and end, without waiting for it."""
+    def request_stop(self) -> None:
+        """Signal the trial's run to save and end, without waiting for it."""
         for run in self._runs:
-            run.ask_to_stop()
+            run.request_stop()
 
     def stop(self) -> None:
-        """Have its run save and end; the trial goes on when the study is resumed."""
+        """Signal the trial's run to save and end, and wait; a resumed study continues the trial."""
         for run in self._runs:
             run.stop()
 
     def _is_hopeless(self, points: Sequence[tuple[int, float]]) -> bool:
-        """Report what is new, and return whether a point before the end was one too many.
+        """Report new points; return whether the pruner would end the trial at one of them.
 
-        Each point is judged by itself, however late it is seen: a study that was killed decides alike.
+        Each point is judged by itself, however late it is read, so that a resumed study decides the same.
         """
         for step, value in points[self._judged :]:
             if step >= self._plan.length > 0:
@@ -243,7 +245,7 @@ class Trial:
         return False
 
     def _prune(self) -> bool:
-        self._optimiser.end(self.number, "pruned", cost=self._cost)  # first, for a kill may come meanwhile
+        self._optimiser.end(self.number, "pruned", cost=self._cost)  # before the run ends
         self.stop()
         return True
 
@@ -253,23 +255,23 @@ class Trial:
 
 
 def fitting(values: Mapping[str, object], algorithm: str) -> dict[str, object]:
-    """Return the values that say something with the algorithm: among them, or of the section."""
+    """Return the values that have an effect with the algorithm, which is among them or the section's."""
     chosen = str(values.get("algorithm", algorithm))
     return {path: value for path, value in values.items() if without_effect(path, chosen) is None}
 
 
 def run_name(name: str, index: int) -> str:
-    """Return the name of the run with a trial's seed ``index``: the first has the bare name."""
+    """Return the name of a run of a trial: the trial's for the first seed, else with a number behind it."""
     return name if index == 0 else f"{name}_{index + 1}"
 
 
 def nominal(step: int, every: int) -> int:
-    """Return the step at which runs of other numbers of environments have the same evaluation."""
+    """Return the multiple of ``every`` next to a step, so that runs with other n_envs can be compared."""
     return step if every <= 0 else max(1, round(step / every)) * every
 
 
 def score(points: Sequence[tuple[int, float]], tune: TuneConfig) -> float:
-    """Return what counts of a run: the last value, the best one, or the mean over steps (trapezoids)."""
+    """Return a run's score by ``tune.value``: last value, best value, or mean over steps (trapezoidal)."""
     values = [value for _, value in points]
     if tune.value == "last":
         return values[-1]

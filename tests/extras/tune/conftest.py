@@ -51,7 +51,7 @@ class Made:
             every=100,
             algorithm="SAC",
         )
-        return Study(plan, self.optimiser(), 1, refused=lambda v: self.refused(v), say=self.said.append)
+        return Study(plan, self.optimiser(), 1, refused=lambda v: self.refused(v), inform=self.said.append)
 
     def search(self) -> list[Any]:
         """Search to the end; returns the trials."""
