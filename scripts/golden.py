@@ -1,4 +1,4 @@
-"""Compare what the working tree trains with what another commit trains, bit for bit, on this machine.
+"""Compare training with the working tree to training with another commit, bit for bit, on this machine.
 
 ``python scripts/golden.py main`` trains every case below with both trees, 300 updates each, and compares
 SHA-256 of networks, optimisers, replay and metrics. Hashes differ between kinds of CPU, so none is stored.
@@ -59,7 +59,7 @@ UNSTABLE = ("time/", "sys/", "ds/lag")
 
 
 def main() -> int:
-    """Return 0 if all hashes are the same."""
+    """Compare the cases of the command line; return 0 if all hashes are the same."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def trained(tree: Path, name: str, folder: Path) -> dict[str, str]:
-    """Hashes of what ``tree`` makes of a case, by what they are of."""
+    """Train a case with a tree; return the hashes of its results, by file or kind."""
     case = CASES[name]
     flags = [f"-o={key}={value}" for key, value in SHORT.items()]
     place = folder / name / ("base" if tree != ROOT else "tree")
@@ -103,42 +103,42 @@ def trained(tree: Path, name: str, folder: Path) -> dict[str, str]:
     else:
         task, *rest = case.split()
         finish(start(tree, place, env, "main.py", task, *rest, *flags, "--seed=1", "-n=golden"), name)
-    found = hashes(place / "models" / task / "golden")
+    hashes = hashes_of(place / "models" / task / "golden")
     shutil.rmtree(place)
-    return found
+    return hashes
 
 
 def start(tree: Path, place: Path, env: dict[str, str], program: str, *flags: str) -> subprocess.Popen[str]:
-    """One of the tree's programs, in a folder of its own."""
+    """Start a program of a tree in the folder ``place``; return its process."""
     command = [sys.executable, str(tree / program), *flags]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=place, env=env, text=True, stdout=pipe, stderr=subprocess.STDOUT)
 
 
 def finish(process: subprocess.Popen[str], name: str) -> None:
-    """Wait for a program; raise SystemExit with what it printed where it fails."""
+    """Wait for a program. Raises SystemExit with its output if it fails."""
     out, _ = process.communicate(timeout=600)
     if process.returncode:
         raise SystemExit(f"{name} ended with {process.returncode}:\n{out}")
 
 
-def hashes(run: Path) -> dict[str, str]:
-    """SHA-256 by part of a run: each file of its last checkpoint, its replay, its metrics."""
+def hashes_of(run: Path) -> dict[str, str]:
+    """Return SHA-256 of each tensor file in a run's last checkpoint, of its replay and of its metrics."""
     checkpoint = max((run / "checkpoints").glob("step_*"))
-    found = {f.name: digest(tensors(f)) for f in sorted(checkpoint.glob("*.safetensors"))}
+    hashes = {f.name: digest(tensors(f)) for f in sorted(checkpoint.glob("*.safetensors"))}
     replay = hashlib.sha256()
     for file in sorted((run / "replay").rglob("*")):
         if file.is_file():
             replay.update(file.read_bytes())
-    found["replay"] = replay.hexdigest()
+    hashes["replay"] = replay.hexdigest()
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     stable = [{k: v for k, v in row.items() if not k.startswith(UNSTABLE)} for row in rows]
-    found["metrics"] = digest(json.dumps(stable, sort_keys=True).encode())
-    return found
+    hashes["metrics"] = digest(json.dumps(stable, sort_keys=True).encode())
+    return hashes
 
 
 def tensors(file: Path) -> bytes:
-    """Return what a file of tensors holds: all but the remarks in its header, which a version may add."""
+    """Return the content of a tensor file without the metadata in its header, which differ by version."""
     content = file.read_bytes()
     size = 8 + int.from_bytes(content[:8], "little")
     header = {name: entry for name, entry in json.loads(content[8:size]).items() if name != "__metadata__"}
@@ -146,13 +146,13 @@ def tensors(file: Path) -> bytes:
 
 
 def digest(content: bytes) -> str:
-    """SHA-256 in hexadecimal digits."""
+    """Return the SHA-256 of bytes, in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def same(name: str, was: dict[str, str], now: dict[str, str]) -> bool:
-    """Print one line on a case."""
-    differs = sorted(part for part in was.keys() | now.keys() if was.get(part) != now.get(part))
+    """Print a line on a case; return whether its hashes are equal."""
+    differs = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
     print(f"{name:12} {'same' if not differs else 'DIFFERS: ' + ', '.join(differs)}", flush=True)
     return not differs
 
@@ -161,9 +161,9 @@ def free_port() -> int:
     """Return a port that nothing listens on now."""
     import socket
 
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 if __name__ == "__main__":

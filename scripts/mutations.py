@@ -1,6 +1,6 @@
-"""Break the source in one place at a time, and see whether a test goes red.
+"""Break the source in one place at a time, and check that a test fails.
 
-The mutations stand in ``mutations.yaml`` beside this file. A mutation is known by its snippet alone, so the
+The mutations are in ``mutations.yaml`` beside this file. A mutation is found by its snippet alone, so its
 file may move. A mutation is caught by a test that fails with it and passes without.
 """
 
@@ -39,9 +39,9 @@ State = Literal["caught", "SURVIVED", "timed out", "not applicable"]
 
 @dataclass(frozen=True, kw_only=True)
 class Mutation:
-    """One planted mistake.
+    """A mistake to plant.
 
-    old, new: the text that it replaces, once in all of the source, and what stands there instead
+    old, new: the text that it replaces, which occurs once in the source, and the text instead
     tests:    arguments of pytest; with ``--timeout=60`` a test that does not end counts as one that fails
     """
 
@@ -62,12 +62,12 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether the tests noticed."""
+        """Whether a test has failed."""
         return self.state == "caught"
 
     @property
     def line(self) -> str:
-        """Line of the report."""
+        """Line of the report on the mutation."""
         return (
             f"{self.state:14} {self.mutation.area}: {self.mutation.name}{f'  {self.by}' if self.by else ''}"
         )
@@ -101,7 +101,7 @@ def locate(mutation: Mutation, source: Mapping[Path, str]) -> Path:
 
 
 def copy_tree(target: Path) -> None:
-    """Copy all that git knows or would add, as it is in the working tree."""
+    """Copy the working tree to ``target``: tracked files, and untracked ones that git does not ignore."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
@@ -112,7 +112,7 @@ def copy_tree(target: Path) -> None:
 
 @contextmanager
 def planted(tree: Path, path: Path, mutation: Mutation) -> Iterator[None]:
-    """Hold the mutation in the tree."""
+    """Change the tree by the mutation, for the length of the block."""
     file = tree / path
     before = file.read_text("utf-8")
     try:
@@ -123,13 +123,13 @@ def planted(tree: Path, path: Path, mutation: Mutation) -> Iterator[None]:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write the text, and remove the bytecode: two texts of a size and a second look alike to Python."""
+    """Write a text, and remove the bytecode, since Python compares only size and seconds of a file."""
     file.write_text(text, "utf-8")
     Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
 
 
 def run_tests(tree: Path, arguments: Sequence[str], limit: float) -> tuple[int | None, str]:
-    """Return pytest's exit code and output in the tree; None is the code of one that lasted too long."""
+    """Run pytest in a tree; return its exit code, None after ``limit`` seconds, and its output."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=0", "--tb=no"]
     environ = {
         **os.environ,
@@ -146,7 +146,7 @@ def run_tests(tree: Path, arguments: Sequence[str], limit: float) -> tuple[int |
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # what the tests have started ends with them
+            start_new_session=True,  # so that processes of the tests can be killed
         )
         try:
             code: int | None = process.wait(limit)
@@ -170,7 +170,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 def examine(
     mutation: Mutation, source: Mapping[Path, str], trees: SimpleQueue[Path], limit: float
 ) -> Outcome:
-    """Run the tests of a mutation with it."""
+    """Run the tests of a mutation in a free tree that has it; return the outcome."""
     try:
         path = locate(mutation, source)
     except LookupError as error:
@@ -188,32 +188,32 @@ def examine(
         return Outcome(mutation, "not applicable", f"no such tests: {mutation.tests}")
     if code == 0:
         return Outcome(mutation, "SURVIVED", mutation.tests)
-    if failed is None:  # nothing could be imported, so no test has said anything
+    if failed is None:  # nothing could be imported, so no test has run
         return Outcome(mutation, "not applicable", f"pytest ended with {code}: {output[-300:]!r}")
     return Outcome(mutation, "caught", failed[1])
 
 
 def without_false_alarms(outcomes: Sequence[Outcome], tree: Path) -> Iterator[Outcome]:
-    """Yield the outcomes; a test that fails on the untouched tree as well has caught nothing.
+    """Yield the outcomes, less those of tests that also fail without the mutation.
 
-    Raises RuntimeError if the tests cannot be run there.
+    Raises RuntimeError if the tests cannot be run without mutations.
     """
-    tests = sorted({one.by for one in outcomes if one.good})
+    tests = sorted({outcome.by for outcome in outcomes if outcome.good})
     code, output = run_tests(tree, tests, limit=3600.0) if tests else (0, "")
     if code not in (0, 1):
         raise RuntimeError(f"without mutations pytest ended with {code}: {output[-300:]}")
     fails = set(_FAILED.findall(output))
-    for one in outcomes:
-        alarm = one.good and one.by in fails
-        yield Outcome(one.mutation, "not applicable", f"fails without it, too: {one.by}") if alarm else one
+    for outcome in outcomes:
+        alarm = Outcome(outcome.mutation, "not applicable", f"fails without it, too: {outcome.by}")
+        yield alarm if outcome.good and outcome.by in fails else outcome
 
 
 def chosen(names: Sequence[str], table: Sequence[Mutation]) -> list[Mutation]:
     """Return the mutations of these names or areas, all without any. Raises KeyError for an unknown one."""
-    known = {name for one in table for name in (one.name, one.area)}
+    known = {name for mutation in table for name in (mutation.name, mutation.area)}
     if unknown := sorted(set(names) - known):
         raise KeyError(f"there is no mutation and no area {', '.join(unknown)}; --list shows them")
-    return [one for one in table if not names or {one.name, one.area} & set(names)]
+    return [each for each in table if not names or {each.name, each.area} & set(names)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -231,12 +231,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyError as error:
         parser.error(error.args[0])
     if options.list:
-        for one in mutations:
-            print(f"{one.area}: {one.name}  {one.tests}")
+        for mutation in mutations:
+            print(f"{mutation.area}: {mutation.name}  {mutation.tests}")
         return 0
     with tempfile.TemporaryDirectory(prefix="mutations_") as folder:
         outcomes = try_all(mutations, Path(folder), jobs=options.jobs, limit=options.limit)
-    caught = sum(one.good for one in outcomes)
+    caught = sum(outcome.good for outcome in outcomes)
     print(f"{caught} of {len(outcomes)} mutations caught")
     for outcome in outcomes:
         if not outcome.good:
@@ -251,7 +251,7 @@ def try_all(mutations: Sequence[Mutation], folder: Path, *, jobs: int, limit: fl
         copy_tree(folder / str(number))
         trees.put(folder / str(number))
     with ThreadPoolExecutor(jobs) as threads:
-        for outcome in threads.map(lambda one: examine(one, source, trees, limit), mutations):
+        for outcome in threads.map(lambda mutation: examine(mutation, source, trees, limit), mutations):
             print(outcome.line, flush=True)
             outcomes.append(outcome)
     return list(without_false_alarms(outcomes, trees.get()))

@@ -1,8 +1,8 @@
-"""Find docstrings and local names that say nothing without the code around them.
+"""Find docstrings and local names that are empty without the code around them.
 
-Four kinds are looked for: a docstring that begins with "Return what", "that", "those" or "it"; one of at
-most four words that only repeats the name it describes; one in which code acts like a person; and a
-variable whose name says nothing of what it holds.
+There are four kinds: a docstring that begins with "Return what", "that", "those" or "it"; one of at most
+four words that only repeats the name it describes; one in which code acts like a person; and a variable
+whose name does not describe its value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ("algorithm", "ds", "asac", "scripts")
 NAMES = ("found", "own", "one", "given", "came", "said", "told")
-"""Names of variables that say nothing."""
+"""Names of variables that describe nothing."""
 
 PRONOUN = re.compile(r"Returns? (?:what|that|those|it)\b")
 PERSON = re.compile(
@@ -53,13 +53,13 @@ FILLERS = frozenset(
         "be",
     ]
 )
-"""Words that say nothing of their own."""
+"""Words that add nothing to a name."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class Finding(NamedTuple):
-    """Place in the source, the kind of what is there, and its text."""
+    """A fault: its place in the source, its kind, and the text or name."""
 
     path: Path
     line: int
@@ -101,7 +101,8 @@ def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("paths", nargs="*", type=Path, help="files or folders (default: all of the source)")
     options = parser.parse_args(argv)
     folders = options.paths or [root / name for name in SOURCE]
-    files = [file for path in folders for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
+    paths = [path.resolve() for path in folders]
+    files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
     faults = [fault for file in files for fault in findings(file)]
     if options.count:
         counts = Counter((fault.path.parent, fault.kind) for fault in faults)

@@ -1,4 +1,4 @@
-"""Write the parts of docs/ that follow from the code: flags of the commands, names of the package."""
+"""Write the generated parts of docs/: flags of the commands, names of the package, tables, examples."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _CODE = re.compile(r"(?<!\w)--?[a-z]\w*(?: [A-Z]+)?|[a-z]\w*_\w+(?:\.\w+)*")
 _NETWORK = re.compile(r"`(nn_config\.\w+)\.(\w+)`")
 _TRAINERS = extra("trainer_rows")()
 _BY_HAND = ("Agent", "Run")
-"""Classes that a user makes; all others are handed over."""
+"""Classes that users construct themselves."""
 _INNER = ("Run.check_spaces", "Run.configured", "StorageError.of", "PolicyState.replaced")
-"""Members that are for other packages of the project."""
+"""Public members for this project only, which the page leaves out."""
 
 
 def flags(parser: argparse.ArgumentParser, known: Container[str] = ()) -> str:
-    """Return the flags of a command as tables, one for each group, but for those that are known."""
+    """Return the flags of a command, except ``known`` ones, as a table for each group."""
     tables = []
     for group in parser._action_groups:
         rows = []
@@ -59,7 +59,7 @@ def flags(parser: argparse.ArgumentParser, known: Container[str] = ()) -> str:
 
 
 def distributed_flags() -> str:
-    """Return the flags that `asac-ds` alone has, and which of the others each role takes."""
+    """Return tables of the flags that only `asac-ds` has, and of the flags of `asac` that each role takes."""
     by_roles: dict[str, list[str]] = {}
     for _, declared in flags_of(TrainOptions):
         if declared.roles:
@@ -67,15 +67,15 @@ def distributed_flags() -> str:
             by_roles.setdefault(roles, []).append(f"`{declared.names[0]}`")
     rows = [f"| {roles} | {', '.join(taken)} |" for roles, taken in by_roles.items()]
     head = ["### flags of asac", "", "| role | takes |", "|---|---|"]
-    own = flags(distributed_parser(), {*train_parser()._option_string_actions, "env"})
-    return "\n\n".join([own, "\n".join([*head, *rows])])
+    of_ds = flags(distributed_parser(), {*train_parser()._option_string_actions, "env"})
+    return "\n\n".join([of_ds, "\n".join([*head, *rows])])
 
 
 def names() -> str:
-    """Return the signature and the docstring of every name of the package, and of a class its members."""
-    found = {name: getattr(asac, name) for name in asac._PLACES if name != "__version__"}
-    found["PolicyState"] = PolicyState  # which Policy.act returns
-    return "\n\n".join(part for name, value in found.items() for part in _described(name, value))
+    """Return signature and docstring of every public name of the package, and of members of its classes."""
+    values = {name: getattr(asac, name) for name in asac._PLACES if name != "__version__"}
+    values["PolicyState"] = PolicyState  # which Policy.act returns
+    return "\n\n".join(text for name, value in values.items() for text in _described(name, value))
 
 
 def _described(name: str, value: Callable[..., object]) -> Iterator[str]:
@@ -86,48 +86,48 @@ def _described(name: str, value: Callable[..., object]) -> Iterator[str]:
     elif not inspect.isclass(value):
         yield _code(_signature(f"def {name}", value))
     yield _prose(value)
-    members = [_member(name, *one) for one in vars(value).items()] if inspect.isclass(value) else []
+    members = [_member(name, *item) for item in vars(value).items()] if inspect.isclass(value) else []
     short = [text for text in members if text.startswith("- ")]
     yield from ["\n".join(short)] if short else []
     yield from (text for text in members if text.startswith("#"))
 
 
-def _member(name: str, member: str, held: Any) -> str:  # noqa: ANN401 - a function or a property
-    """Return a public member of a class: an item of a list if a line says what it is, else a section."""
-    own = held.__func__ if isinstance(held, classmethod) else held
+def _member(name: str, member: str, value: Any) -> str:  # noqa: ANN401 - a function or a property
+    """Return a public member of a class: an item of a list if it fits in one, else a section; else empty."""
+    function = value.__func__ if isinstance(value, classmethod) else value
     if member.startswith("_") or f"{name}.{member}" in _INNER:
         return ""
-    if isinstance(own, property):
-        return f"- `{member}: {own.fget.__annotations__['return']}`: {_prose(own)}"
-    if not inspect.isfunction(own):
+    if isinstance(function, property):
+        return f"- `{member}: {function.fget.__annotations__['return']}`: {_prose(function)}"
+    if not inspect.isfunction(function):
         return ""
-    signature, said = _signature(f"def {member}", own), _prose(own)
-    if "\n" in signature or "\n\n" in said:
-        return "\n\n".join([f"### {name}.{member}", _code(signature), said])
+    signature, prose = _signature(f"def {member}", function), _prose(function)
+    if "\n" in signature or "\n\n" in prose:
+        return "\n\n".join([f"### {name}.{member}", _code(signature), prose])
     short = signature.removeprefix("def ").replace("(self, ", "(").replace("(self)", "()")
-    return f"- `{short.removesuffix(': ...').removesuffix(' -> None')}`: {said}"
+    return f"- `{short.removesuffix(': ...').removesuffix(' -> None')}`: {prose}"
 
 
 def _signature(head: str, value: Callable[..., object]) -> str:
-    """Return it without the types of its parameters, with a line for each where it is long."""
-    found = inspect.signature(value)
-    parts = [_parameter(one) for one in found.parameters.values()]
-    kinds = [one.kind for one in found.parameters.values()]
+    """Return a signature without types of parameters, with a line for each parameter if it is long."""
+    signature = inspect.signature(value)
+    words = [_parameter(parameter) for parameter in signature.parameters.values()]
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
     if inspect.Parameter.KEYWORD_ONLY in kinds:
-        parts.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
-    end = f" -> {found.return_annotation}: ..."
-    line = f"{head}({', '.join(parts)}){end}"
-    lines = "".join(f"    {one},\n" for one in parts)
+        words.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    end = f" -> {signature.return_annotation}: ..."
+    line = f"{head}({', '.join(words)}){end}"
+    lines = "".join(f"    {word},\n" for word in words)
     return line if len(line) <= WIDTH else f"{head}(\n{lines}){end}"
 
 
-def _parameter(one: inspect.Parameter) -> str:
-    if one.kind is inspect.Parameter.VAR_KEYWORD:
-        return f"**{one.name}"
-    if one.default is one.empty:
-        return one.name
-    default = f'"{one.default}"' if isinstance(one.default, str | Path) else repr(one.default)
-    return f"{one.name}={default}"
+def _parameter(parameter: inspect.Parameter) -> str:
+    name, default = parameter.name, parameter.default
+    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        return f"**{name}"
+    if default is parameter.empty:
+        return name
+    return f'{name}="{default}"' if isinstance(default, str | Path) else f"{name}={default!r}"
 
 
 def _code(text: str) -> str:
@@ -145,7 +145,7 @@ def _as_list(block: str) -> str:
     if block.startswith(">>> "):
         code = re.sub(r"^(>>>|\.\.\.) ", "", block, flags=re.M)
         return _code(code.replace("import asac\n", "import asac\n\n", 1))
-    text = _FIELD.sub(lambda found: f"\n- `{found['names']}`: ", block)
+    text = _FIELD.sub(lambda match: f"\n- `{match['names']}`: ", block)
     head, _, rest = text.partition("\n- ")
     if not rest:
         return text
@@ -155,7 +155,7 @@ def _as_list(block: str) -> str:
 
 
 def offered(package: str) -> str:
-    """Return a table of the names that a package offers, with what each of them is."""
+    """Return a table of a package's public names, each with the first sentence of its docstring."""
     module = importlib.import_module(package)
     rows = [f"| `{name}` | {_first_sentence(getattr(module, name))} |" for name in module.__all__]
     return "\n".join(["| name | what it is |", "|---|---|", *rows])
@@ -165,7 +165,7 @@ def _first_sentence(value: object) -> str:
     if choices := get_args(value):
         return f"One of {', '.join(map(repr, choices))}"
     text = _prose(value).partition("\n\n")[0].replace("\n", " ")
-    # An end of a sentence is none within code.
+    # Within code, a full stop does not end a sentence.
     return re.split(r"(?<=\w[.:])\s(?=[A-Z])(?=(?:[^`]*`[^`]*`)*[^`]*$)", text)[0].rstrip(".:")
 
 
@@ -175,13 +175,15 @@ def example(name: str) -> str:
 
 
 def mlagents_keys() -> str:
-    """Return the table for the documentation: keys of theirs with ours or a reason, alike ones in one row."""
+    """Return the table of ML-Agents' keys, with ours or a remark; keys with equal cells share a row."""
     rows: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for key in (key for keys in _TRAINERS.values() for key in keys if key.theirs):
         name = _as_block(key) if not key.ours else key.theirs
         ours, remarks = rows.setdefault(name, ({}, {}))
         ours |= dict.fromkeys(key.ours)
-        remarks |= dict.fromkeys(one for one in (key.remark, key.means) if one not in ("", "as in ML-Agents"))
+        remarks |= dict.fromkeys(
+            text for text in (key.remark, key.means) if text not in ("", "as in ML-Agents")
+        )
     alike: dict[str, list[str]] = {}
     for name, (ours, remarks) in rows.items():
         words = _CODE.sub(r"`\g<0>`", "; ".join(remarks))
@@ -213,12 +215,12 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name.removeprefix(f'{blocks[at]}.')}`" for at, name in enumerate(names))
 
 
-def _as_block(told: Any) -> str:  # noqa: ANN401 - a row of the table
-    """Return the name of a key that is told, or of its block where several of that are told alike."""
-    block = told.theirs.rpartition(".")[0]
+def _as_block(row: Any) -> str:  # noqa: ANN401 - a row of the table
+    """Return the name of a key without counterpart, or of its block if several keys there have its remark."""
+    block = row.theirs.rpartition(".")[0]
     beside = (key for key in _TRAINERS["ppo"] if key.theirs.startswith(f"{block}."))
-    alike = [key for key in beside if key.remark == told.remark and not key.ours]
-    return f"{block}.*" if block and len(alike) > 2 else told.theirs
+    alike = [key for key in beside if key.remark == row.remark and not key.ours]
+    return f"{block}.*" if block and len(alike) > 2 else row.theirs
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
@@ -233,8 +235,8 @@ PAGES = ("command_line.md", "api.md", "coming_from.md", "parts.md")
 
 
 def filled(text: str) -> str:
-    """Return the page with its generated parts as the code is now."""
-    return _PART.sub(lambda found: f"{found['name']} -->\n\n{PARTS[found['name']]()}\n\n", text)
+    """Return the text of a page with its generated parts renewed."""
+    return _PART.sub(lambda match: f"{match['name']} -->\n\n{PARTS[match['name']]()}\n\n", text)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pictures of the program's screens for ``docs/images``, made by the commands themselves."""
+"""Make pictures of the program's screens for ``docs/images``, by running its commands."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SCREENS = {
     "check": ["walk.py:Walk", "--check"],
     "list": ["gym/pendulum", "--list"],
 }
-"""Name of the picture → words behind ``asac``."""
+"""Name of the picture -> arguments of ``asac``."""
 
 COLOURS = {"FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
 LIVE = ["CartPole-v1", "--seed", "1", "-n", "first", "--device", "cpu"]
-"""Words of the training whose panel is filmed."""
+"""Arguments of the training whose panel is filmed."""
 
 LIVE_WIDTH, LIVE_HEIGHT = 100, 40
 FRAMES = 16
@@ -48,17 +48,17 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Zhl]")
 
 
 def main(argv: list[str]) -> None:
-    """Write the pictures of these names, or of all; with ``--stale`` those that show other words by now."""
+    """Write the pictures that ``argv`` names, or all; with ``--stale`` only those with other words by now."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join([*SCREENS, 'live'])}")
     parser.add_argument("--stale", action="store_true", help="leave pictures that show the same words")
     options = parser.parse_args(argv)
-    found = WALK.search((ROOT / "docs" / "own_environment.md").read_text("utf-8"))
-    assert found is not None, "docs/own_environment.md has no Walk"
+    walk = WALK.search((ROOT / "docs" / "own_environment.md").read_text("utf-8"))
+    assert walk is not None, "docs/own_environment.md has no Walk"
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "walk.py").write_text(found["code"], "utf-8")
+        (Path(folder) / "walk.py").write_text(walk["code"], "utf-8")
         for name in options.names or [*SCREENS, "live"]:
-            frames = _filmed(folder) if name == "live" else [_said(SCREENS[name], folder)]
+            frames = _filmed(folder) if name == "live" else [_screen_of(SCREENS[name], folder)]
             file, mark = IMAGES / f"screen_{name}.svg", words_mark(frames[-1].plain)
             if options.stale and file.exists() and mark in file.read_text("utf-8"):
                 continue
@@ -67,16 +67,16 @@ def main(argv: list[str]) -> None:
 
 
 def words_mark(text: str) -> str:
-    """Return the comment of a picture that tells which words it shows.
+    """Return a comment for a picture, with a hash of the words that it shows.
 
-    Numbers, the breaks of lines and the parts that time went into differ from run to run.
+    Numbers, line breaks and the shares of time differ from run to run, so they are left out.
     """
     words = set(re.findall(r"[^\W\d]{3,}", re.sub(r"\btime .*?%[^│]*", "", text)))
     return f"<!-- words: {hashlib.sha256(' '.join(sorted(words)).encode()).hexdigest()[:16]} -->"
 
 
 def _filmed(folder: str) -> list[Text]:
-    """Return what a terminal shows during a training, in pictures as far apart as possible."""
+    """Run a training in a terminal; return its screen as evenly spaced frames."""
     environment = os.environ | COLOURS | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     environment |= {"COLUMNS": str(LIVE_WIDTH)}
     reader, writer = pty.openpty()
@@ -85,8 +85,8 @@ def _filmed(folder: str) -> list[Text]:
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=writer, stderr=writer) as training:
         os.close(writer)
         output = b""
-        while part := _read(reader):
-            output += part
+        while data := _read(reader):
+            output += data
     os.close(reader)
     if training.returncode:
         raise SystemExit(output.decode("utf-8", "replace"))
@@ -106,21 +106,21 @@ def _read(reader: int) -> bytes:
         return b""
 
 
-def _said(words: list[str], folder: str) -> Text:
-    """Return a command and all that it says."""
+def _screen_of(words: list[str], folder: str) -> Text:
+    """Run a command; return it with its output, as a screen."""
     environment = os.environ | COLOURS | {"PYTHONPATH": str(ROOT)}
     environment |= {"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "0", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "asac", *words]
     done = subprocess.run(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    said = done.stdout.replace("python -m asac", "asac").replace(folder, "~")
-    said = said.partition("\nstep=")[0]  # how a training goes on differs from run to run
-    return Text.assemble((f"$ asac {' '.join(words)}\n", "bold"), Text.from_ansi(said.rstrip()))
+    output = done.stdout.replace("python -m asac", "asac").replace(folder, "~")
+    output = output.partition("\nstep=")[0]  # later lines differ from run to run
+    return Text.assemble((f"$ asac {' '.join(words)}\n", "bold"), Text.from_ansi(output.rstrip()))
 
 
 def _film(frames: list[Text]) -> str:
-    """Return a picture of one frame, or of several that are shown one after the other, for ever."""
+    """Return an SVG of a frame, or of several that are shown one after the other, in a loop."""
     if len(frames) == 1:
         return _picture(frames[0], "asac", WIDTH)
     lines = max(frame.plain.count("\n") for frame in frames)
@@ -143,10 +143,10 @@ def _film(frames: list[Text]) -> str:
     return f"{head}<style>{' '.join(style)}</style>{inside}</svg>"
 
 
-def _picture(said: Text, name: str, width: int) -> str:
+def _picture(screen: Text, name: str, width: int) -> str:
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         console = Console(record=True, width=width, file=nowhere, force_terminal=True)
-        console.print(said)
+        console.print(screen)
     svg = console.export_svg(title="asac", unique_id=name)
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)  # fonts would be fetched from elsewhere
 

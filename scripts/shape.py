@@ -28,10 +28,10 @@ ROW = "{:24}{:>6}{:>8}{:>12}{:>8}{:>15}{:>15}"
 
 @dataclass
 class Shape:
-    """Counts of a package; a docstring is no statement.
+    """Counts of a package; docstrings are not counted as statements.
 
     packed: assignments of a tuple to attributes, ``self.a, self.b = …``: several statements in one
-    files, functions: lines of each
+    files, functions: number of lines of each
     """
 
     statements: int = 0
@@ -40,7 +40,7 @@ class Shape:
     functions: list[int] = field(default_factory=list)
 
     def add(self, text: str) -> None:
-        """Count a file. Raises SyntaxError if it cannot be parsed."""
+        """Add the counts of a file's text. Raises SyntaxError if it cannot be parsed."""
         for node in ast.walk(ast.parse(text)):
             self.statements += isinstance(node, ast.stmt) and not _is_docstring(node)
             self.packed += _is_packed(node)
@@ -49,7 +49,7 @@ class Shape:
         self.files.append(text.count("\n"))
 
     def row(self, name: str) -> str:
-        """Return the line of the table."""
+        """Return the package's line of the table."""
         counts = (len(self.files), sum(self.files), self.statements, self.packed)
         return ROW.format(name, *counts, _spread(self.files), _spread(self.functions))
 
@@ -65,15 +65,15 @@ def _is_packed(node: ast.AST) -> bool:
 
 
 def _spread(values: Sequence[int]) -> str:
-    """Return median, ninth decile and maximum, ``6/19/70``."""
+    """Return median, ninth decile and maximum of values, as ``6/19/70``."""
     ordered = sorted(values) or [0]
     return "/".join(str(ordered[int(share * (len(ordered) - 1))]) for share in (0.5, 0.9, 1.0))
 
 
 def measure(root: Path, folders: Sequence[str]) -> dict[str, Shape]:
-    """Return the shape of each package in ``folders``; a file that cannot be parsed is named, not counted.
+    """Return the shape of each package in ``folders``, by name; print the files that cannot be parsed.
 
-    A folder of the extras is a package.
+    Each folder of the extras is a package.
     """
     packages: defaultdict[str, Shape] = defaultdict(Shape)
     for file in (file for folder in folders for file in sorted((root / folder).rglob("*.py"))):
@@ -87,7 +87,7 @@ def measure(root: Path, folders: Sequence[str]) -> dict[str, Shape]:
 
 
 def print_table(packages: dict[str, Shape]) -> None:
-    """Print a line for each package, the largest first, and one for all."""
+    """Print a line for each package, the largest first, and a line of totals."""
     total = Shape()
     print(ROW.format("package", "files", "lines", "statements", "packed", "a file", "a function"))
     for name, shape in sorted(packages.items(), key=lambda item: -item[1].statements):
@@ -100,7 +100,7 @@ def print_table(packages: dict[str, Shape]) -> None:
 
 
 def statements(root: Path) -> dict[str, int]:
-    """Return the statements that each budget limits."""
+    """Return the number of statements that each budget limits, by the budget's key."""
     shapes = {key: measure(root, folders) for key, folders in BUDGETS.items()}
     shapes["core"] = {name: shape for name, shape in shapes["core"].items() if not name.startswith(EXTRAS)}
     return {key: sum(shape.statements for shape in of.values()) for key, of in shapes.items()}

@@ -1,4 +1,4 @@
-"""Hooks of the documentation site: pages from outside ``docs/``, and links."""
+"""Hooks of the documentation site, which add pages from outside ``docs/`` and mend links."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ _FENCE = re.compile(r"(^(`{3,}).*?^\2 *$)", re.M | re.S)
 
 def outside() -> list[str]:
     """Return the pages of the site that lie outside ``docs/``, by their paths in the project."""
-    return [*OUTSIDE, *_found("benchmarks/studies/*.md"), *_found("envs/*/*/README.md")]
+    return [*OUTSIDE, *_glob("benchmarks/studies/*.md"), *_glob("envs/*/*/README.md")]
 
 
-def _found(pattern: str) -> list[str]:
+def _glob(pattern: str) -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern))
 
 
 def on_config(config: MkDocsConfig) -> None:
     """Add a section with all studies to the navigation."""
-    config.nav = [*(config.nav or []), {"Studies": _found("benchmarks/studies/*.md")}]
+    config.nav = [*(config.nav or []), {"Studies": _glob("benchmarks/studies/*.md")}]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages from outside."""
+    """Add the pages from outside ``docs/`` to the site."""
     for path in outside():
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let the links of a page lead to other pages of the site; those to code become plain text."""
-    own = page.file.src_uri
-    folder = Path(own if own in outside() else f"docs/{own}").parent
+    """Return a page whose links lead to other pages of the site; links to code become plain text."""
+    source = page.file.src_uri
+    folder = Path(source if source in outside() else f"docs/{source}").parent
 
-    def replaced(found: re.Match[str]) -> str:
-        target, anchor = found["target"], found["anchor"] or ""
+    def replaced(link: re.Match[str]) -> str:
+        target, anchor = link["target"], link["anchor"] or ""
         if not target or re.match(r"[a-z]+:", target):
-            return found[0]
+            return link[0]
         goal = os.path.normpath(folder / target)
         inside = goal.removeprefix("docs/")
         if files.get_file_from_path(inside) is None:
             if not (ROOT / goal).exists():  # --strict counts it
-                _LOGGER.warning("%s links to %s, which does not exist", own, target)
-            return found["text"]
-        relative = os.path.relpath(inside, Path(own).parent)
-        return f"{found['image']}[{found['text']}]({Path(relative).as_posix()}{anchor})"
+                _LOGGER.warning("%s links to %s, which does not exist", source, target)
+            return link["text"]
+        relative = os.path.relpath(inside, Path(source).parent)
+        return f"{link['image']}[{link['text']}]({Path(relative).as_posix()}{anchor})"
 
-    parts = _FENCE.split(markdown)  # text, fenced block, its fence, text, …
+    pieces = _FENCE.split(markdown)  # text, fenced block, its fence, text, …
     return "".join(
-        _LINK.sub(replaced, part) if number % 3 == 0 else part
-        for number, part in enumerate(parts)
+        _LINK.sub(replaced, piece) if number % 3 == 0 else piece
+        for number, piece in enumerate(pieces)
         if number % 3 < 2
     )

@@ -1,6 +1,6 @@
 """Count the words of prose on the pages, and hold their number to the budget of pyproject.toml.
 
-Prose is what a reader reads line by line: no block of code, no table, and no page that is generated.
+Prose is text without blocks of code and tables, on pages that are not generated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ else:
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ("api.md", "configuration.md", "metrics.md")
-"""Pages of ``docs/`` that are written by a script."""
+"""Pages of ``docs/`` that a script writes."""
 
 CODE = re.compile(r"^ *(?P<fence>`{3,})[^\n`]*\n.*?^ *(?P=fence) *$", re.M | re.S)
 TABLE = re.compile(r"^ *\|.*\n?", re.M)
@@ -40,7 +40,7 @@ def prose(text: str) -> str:
 
 
 def words(text: str) -> int:
-    """Return the number of words of a page's prose; marks of Markdown alone are none."""
+    """Return the number of words in a page's prose, without marks of Markdown."""
     return sum(any(char.isalnum() for char in word) for word in prose(text).split())
 
 

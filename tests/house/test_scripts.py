@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import mutations, shape, words
+from scripts import mutations, names, shape, words
 from scripts.mutations import Mutation, locate, read_source, read_table
 
 SOURCE = '''"""A docstring is no statement."""
@@ -95,6 +95,21 @@ def test_words_of_prose_and_one_beyond_the_budget(tmp_path: Path, capsys: pytest
         assert words.main(["--check"], tmp_path) == code
         said = capsys.readouterr()
         assert said.out.splitlines()[-1].split() == ["4", "pages", "36"] and bool(said.err) == bool(code)
+
+
+def test_names_that_say_nothing_are_found_and_counted_below_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "file.py").write_text(
+        'def steps(own):\n    """Return what is asked for."""\n\n\ndef size():\n    """Its size."""\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    assert names.main(["package"], tmp_path) == 1
+    kinds = [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert sorted(kinds) == ["empty", "name", "person", "return"]
+    assert names.main(["--count", "package"], tmp_path) == 1
+    assert capsys.readouterr().out.splitlines()[0].split() == ["package", "empty", "1"]
 
 
 def test_every_mutation_fits_the_source(root: Path):

@@ -89,7 +89,7 @@ def test_pictures_of_screens_fetch_nothing(root):
 def test_a_screen_is_drawn_anew_where_it_shows_other_words(tmp_path, monkeypatch):
     said = {"text": "12 steps in 3 s\nfolder models"}
     monkeypatch.setattr(screenshots, "IMAGES", tmp_path)
-    monkeypatch.setattr(screenshots, "_said", lambda words, folder: Text(said["text"]))
+    monkeypatch.setattr(screenshots, "_screen_of", lambda words, folder: Text(said["text"]))
     drawn = tmp_path / "screen_list.svg"
     for text, anew in (
         ("12 steps in 3 s\nfolder models", True),
