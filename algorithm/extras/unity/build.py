@@ -1,4 +1,4 @@
-"""The build of a Unity player: its executable, its arguments, its process and its logs."""
+"""A Unity player as a program: its executable, arguments, process and logs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ _LOG_LINES, _LOG_BYTES = 15, 4000
 
 
 class PlayerProcess:
-    """The process of a player, which leads a group of its own and ends with this process.
+    """Process of a player, which leads a process group and ends with this process.
 
-    make_arguments: from the path of its log
+    make_arguments: (path of the log) -> arguments of the player
+    folder: of the log and the output; None: a temporary one
+    stem:   of their names
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class PlayerProcess:
         folder = folder or Path(self._temporary.name)  # type: ignore[union-attr]
         folder.mkdir(parents=True, exist_ok=True)
         self.log, self.output = (folder / f"{stem}.log").resolve(), (folder / f"{stem}.out").resolve()
-        for path in (self.log, self.output):  # those of the player before this one are kept
+        for path in (self.log, self.output):  # keep those of the previous player
             if path.exists():
                 replace(path, path.with_suffix(f".before{path.suffix}"))
         self.arguments = make_arguments(self.log)
@@ -50,24 +52,24 @@ class PlayerProcess:
         _LOGGER.info("started %s", shlex.join([str(file), *self.arguments]))
 
     def how_ended(self, wait: float = 0.0) -> str:
-        """Return its exit code or signal in words; empty while it runs. wait: seconds to wait for its end."""
+        """Return exit code or signal in words, empty if there is none after ``wait`` seconds."""
         self._ends_within(wait)
         code = self._process.poll()
         return "" if code is None else ending(code)
 
     def truncate_output(self) -> None:
-        """Keep only the end of what it has printed if that is much."""
+        """Keep only the end of the output if it is large."""
         truncate_log(self.output)
 
     def log_end(self) -> str:
-        """Return the last lines of its log and of its output."""
+        """Return the last lines of the log and of the output."""
         ends = [(path, _end_of(path)) for path in (self.log, self.output)]
         return "\n".join(f"end of {path.name}:\n{end}" for path, end in ends if end)
 
     def end(self) -> None:
-        """Wait a moment for its own end, then terminate and at last kill it with its children.
+        """Wait a moment for the process to end, then terminate, and at last kill it with its children.
 
-        Further calls do nothing: its number may be another process's by then.
+        Further calls do nothing: the process id may belong to another process by then.
         """
         if self._ended:
             return
@@ -89,7 +91,7 @@ class PlayerProcess:
 
 @cache
 def _starter() -> ThreadPoolExecutor:
-    """Return the thread that starts players: the kernel kills them when the thread ends that started them."""
+    """Return the thread that starts all players: the kernel kills a player when its starting thread ends."""
     return ThreadPoolExecutor(1, thread_name_prefix="unity starter")
 
 
@@ -106,8 +108,8 @@ def _start(command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
 def build_arguments(env_args: Mapping[str, Any]) -> list[str]:
     """Return ``env_args`` as words of a command line.
 
-    ``{a: 1}`` is ``--a 1``; ``-a`` stays ``-a``. True is the name alone, false and null are left out, and a
-    list follows its name word by word. Raises UsageError for a mapping.
+    ``{a: 1}`` becomes ``--a 1``, and ``-a`` stays ``-a``. True gives the name alone, false and null give
+    nothing, and a list gives one word for each item. Raises UsageError for a mapping.
     """
     words = []
     for name, value in env_args.items():
@@ -122,12 +124,12 @@ def build_arguments(env_args: Mapping[str, Any]) -> list[str]:
             continue
         words.append(name if name.startswith("-") else f"--{name}")
         if value is not True:
-            words += [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+            words += [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
     return words
 
 
 def find_build(build_path: BuildPath, folder: Path | None) -> Path:
-    """Return the executable for this system; a relative path starts in the task's folder, else where one is.
+    """Return the executable for this system; a relative path is tried in the task's, then the current folder.
 
     The extension may be missing, and on macOS the ``.app`` is enough.
     Raises UsageError if there is no path for this system, and EnvError if it leads to no executable.
@@ -142,19 +144,19 @@ def find_build(build_path: BuildPath, folder: Path | None) -> Path:
             fix="set it to the path of the executable, or use --editor to train in the Unity Editor",
         )
     places = dict.fromkeys([*([folder / path] if folder else []), Path(path).absolute()])
-    found = next((file for place in places for file in _variants(place) if file.exists()), None)
-    if found is None:
+    file = next((file for place in places for file in _variants(place) if file.exists()), None)
+    if file is None:
         raise EnvError(
             f"there is no Unity build at {path}",
             where=where,
             why="no such file: " + ", ".join(str(place.absolute()) for place in places),
             fix="build the scene for this system and put it there, or correct the path",
         )
-    return _executable(found.absolute(), where)
+    return _executable(file.absolute(), where)
 
 
 def _variants(path: Path) -> Iterator[Path]:
-    """Yield the files that a path can stand for on this system, the likeliest first."""
+    """Yield possible files for a path on this system, the likeliest first."""
     if sys.platform == "darwin":
         app = path if path.suffix == ".app" else path.with_name(f"{path.name}.app")
         yield app / "Contents" / "MacOS" / app.stem

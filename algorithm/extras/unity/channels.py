@@ -15,32 +15,32 @@ from algorithm.env.env_id import advice, import_source, resolve_env_id
 from algorithm.env.parameters.config import Constant, Gaussian, ParameterSampler, Uniform
 from algorithm.extras.unity.package import load
 
-_OWN_KEY = "base_config.unity_args.side_channels"
-_WATCHED_SIZE = (1280, 720)
-_TRACE_LINES = 8  # of what a channel has raised
+_KEY = "base_config.unity_args.side_channels"
+_WATCHED_SIZE = (1280, 720)  # pixels
+_TRACE_LINES = 8  # of an error in a channel
 
 
 class Statistics:
-    """Values that players record with Unity's ``StatsRecorder``, summed up as they arrive."""
+    """Sums of the values that players record with Unity's ``StatsRecorder``."""
 
     def __init__(self) -> None:
         self._series: dict[str, tuple[str, int, float, float]] = {}  # name -> how, count, sum, last value
 
     def add(self, name: str, value: float, how: str, *, count: int = 1, last: float | None = None) -> None:
-        """Record a value, or the sum of several. how: a name of the package's ``StatsAggregationMethod``."""
+        """Add a value, or the sum of ``count``. how: a name of the package's ``StatsAggregationMethod``."""
         _, before, total, _ = self._series.get(name, (how, 0, 0.0, 0.0))
         self._series[name] = how, before + count, total + value, value if last is None else last
 
     def take(self, *others: Statistics) -> dict[str, float]:
-        """Return the metrics ``unity/<name>`` of these and other ones, and begin anew.
+        """Return the metrics ``unity/<name>`` of these statistics and ``others``, and clear them.
 
-        For MOST_RECENT, the value of the last player; SUM is summed; all else is a mean.
+        MOST_RECENT gives the value of the last player, SUM the sum, all others the mean.
         """
         merged = Statistics()
-        for one in (self, *others):
-            for name, (how, count, total, last) in one._series.items():
+        for statistics in (self, *others):
+            for name, (how, count, total, last) in statistics._series.items():
                 merged.add(name, total, how, count=count, last=last)
-            one._series = {}
+            statistics._series = {}
         return {
             f"unity/{name}": {"MOST_RECENT": last, "SUM": total}.get(how, total / count)
             for name, (how, count, total, last) in merged._series.items()
@@ -51,10 +51,10 @@ class PlayerChannels:
     """The side channels of one start of a player.
 
     args:       settings of the engine
-    watched:    a person watches: real time and a large window
-    own:        classes of ``unity_args.side_channels``, from :func:`load_channels`
+    watched:    for a human viewer: real time and a large window
+    classes:    of ``unity_args.side_channels``, from :func:`load_channels`
     seed:       of this start; seeds of samplers follow from it
-    statistics: receiver of what the player records
+    statistics: receive the values that the player records
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PlayerChannels:
         args: UnityArgs,
         *,
         watched: bool,
-        own: Sequence[type[Any]],
+        classes: Sequence[type[Any]],
         seed: int,
         statistics: Statistics,
     ) -> None:
@@ -71,7 +71,7 @@ class PlayerChannels:
         from mlagents_envs.side_channel.environment_parameters_channel import EnvironmentParametersChannel
 
         self._seed = seed
-        self._sent: dict[str, tuple[ParameterSampler, int]] = {}  # name -> what it is now, number of messages
+        self._sent: dict[str, tuple[ParameterSampler, int]] = {}  # name -> last value, number of messages
         self._parameters: Any = EnvironmentParametersChannel()
         engine: Any = EngineConfigurationChannel()
         width, height = _WATCHED_SIZE if watched else (args.width, args.height)
@@ -84,12 +84,12 @@ class PlayerChannels:
             capture_frame_rate=0 if watched else args.capture_frame_rate,  # fixed, it is not real time
         )
         ours = [engine, self._parameters, _statistics_class()(statistics)]
-        self.all: list[Any] = [*ours, *_made(own, ours)]
+        self.all: list[Any] = [*ours, *_make_channels(classes, ours)]
 
     def send(self, parameters: Mapping[str, ParameterSampler]) -> None:
-        """Queue a message for each parameter that the player does not know as it is now.
+        """Queue a message for each parameter whose value has changed since it was sent.
 
-        They go with the next exchange, a reset or a step. Each message of a sampler has its own seed.
+        The messages go with the next exchange, a reset or a step. Each message of a sampler has its own seed.
         """
         for name, value in parameters.items():
             known, messages = self._sent.get(name, (None, 0))
@@ -99,7 +99,7 @@ class PlayerChannels:
             self._queue(name, value, stream_seed(self._seed, "sampler", name, messages + 1) >> 32)
 
     def _queue(self, name: str, value: ParameterSampler, seed: int) -> None:
-        """Queue a message; a seed has 31 bits, as Unity takes."""
+        """Queue the message of a parameter; seed: 31 bits, as Unity takes."""
         channel, numbers = self._parameters, value.numbers
         if isinstance(value, Constant):
             channel.set_float_parameter(name, *numbers)
@@ -113,60 +113,60 @@ class PlayerChannels:
 
 
 def load_channels(names: Sequence[str], folder: Path | None) -> list[type[Any]]:
-    """Return the classes ``module:Class``; the module may lie in the task's folder. Raises UsageError."""
+    """Import the classes named ``module:Class``, also from the task's folder. Raises UsageError."""
     load()
     from mlagents_envs.side_channel.side_channel import SideChannel
 
-    found: list[type[Any]] = []
+    classes: list[type[Any]] = []
     for name in names:
-        source, _, wanted = resolve_env_id(name, folder, key=_OWN_KEY).rpartition(":")
+        source, _, wanted = resolve_env_id(name, folder, key=_KEY).rpartition(":")
         try:
-            own = getattr(import_source(source), wanted, None) if source else None
+            channel = getattr(import_source(source), wanted, None) if source else None
         except Exception as error:
             raise UsageError(
                 f"the side channel {name!r} cannot be imported",
-                where=_OWN_KEY,
+                where=_KEY,
                 why=described(error),
                 fix=advice(error, "its module must be in the task's folder or on Python's module path"),
             ) from error
-        if not isinstance(own, type) or not issubclass(own, SideChannel):
+        if not isinstance(channel, type) or not issubclass(channel, SideChannel):
             raise UsageError(
                 f"{name!r} is not a side channel",
-                where=_OWN_KEY,
+                where=_KEY,
                 why=f"{wanted} is not a subclass of mlagents_envs.side_channel.SideChannel there",
                 fix="write module:Class, a subclass that can be made without arguments",
             )
-        found.append(own)
-    return found
+        classes.append(channel)
+    return classes
 
 
-def _made(classes: Sequence[type[Any]], taken: Sequence[Any]) -> list[Any]:
-    """Return the user's channels, none with the id of another one or of those that are ``taken``."""
-    names, made = {one.channel_id: type(one).__name__ for one in taken}, []
-    for own in classes:
+def _make_channels(classes: Sequence[type[Any]], taken: Sequence[Any]) -> list[Any]:
+    """Return an instance of each class. Raises UsageError if two channels (or ``taken``) share an id."""
+    names, made = {channel.channel_id: type(channel).__name__ for channel in taken}, []
+    for kind in classes:
         try:
-            channel = _guarded(own())
+            channel = _guarded(kind())
         except Exception as error:
             raise UsageError(
-                f"the side channel {own.__name__} cannot be made",
-                where=_OWN_KEY,
+                f"the side channel {kind.__name__} cannot be made",
+                where=_KEY,
                 why=described(error),
                 fix="its constructor takes no arguments, and passes its id to SideChannel.__init__",
             ) from error
         if channel.channel_id in names:
             raise UsageError(
-                f"the side channels {names[channel.channel_id]} and {own.__name__} have the same id",
-                where=_OWN_KEY,
+                f"the side channels {names[channel.channel_id]} and {kind.__name__} have the same id",
+                where=_KEY,
                 why=str(channel.channel_id),
                 fix="give each its own id, such as one of uuid.uuid4()",
             )
-        names[channel.channel_id] = own.__name__
+        names[channel.channel_id] = kind.__name__
         made.append(channel)
     return made
 
 
 def _guarded(channel: Any) -> Any:  # noqa: ANN401 - of the package
-    """Turn what the channel raises into an EnvError; the package's own errors are of a wrong message."""
+    """Return the channel with its errors turned into EnvError, except the package's, of invalid messages."""
     from mlagents_envs.exception import UnityException
 
     receive: Callable[[Any], None] = channel.on_message_received
@@ -177,29 +177,29 @@ def _guarded(channel: Any) -> Any:  # noqa: ANN401 - of the package
         except (UserError, UnityException, struct.error):
             raise
         except Exception as error:
-            raise _raised(type(channel).__name__, error) from error
+            raise _channel_error(type(channel).__name__, error) from error
 
     channel.on_message_received = guarded
     return channel
 
 
-def _raised(name: str, error: Exception) -> EnvError:
+def _channel_error(name: str, error: Exception) -> EnvError:
     inner = error.__traceback__.tb_next if error.__traceback__ else None  # without the frame above
     lines = "".join(traceback.format_exception(type(error), error, inner)).splitlines()
     return EnvError(
         f"the side channel {name} has failed on a message of the Unity player: {type(error).__name__}",
-        where=_OWN_KEY,
+        where=_KEY,
         why="\n".join(lines[-_TRACE_LINES:]),
         fix=f"correct {name}.on_message_received; another player would fail in the same way",
     )
 
 
 def _statistics_class() -> type[Any]:
-    """Return the package's channel of statistics with our receiver; its base class is loaded late."""
+    """Return a class of the package's channel that adds to our statistics; its base class is loaded late."""
     from mlagents_envs.side_channel.stats_side_channel import StatsAggregationMethod, StatsSideChannel
 
     class StatisticsChannel(StatsSideChannel):  # type: ignore[misc]
-        """Channel that sums values up instead of keeping them, since not every player is asked for them."""
+        """Channel that adds values to sums instead of keeping them, since not every player's are read."""
 
         def __init__(self, statistics: Statistics) -> None:
             super().__init__()

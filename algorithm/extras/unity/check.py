@@ -1,4 +1,4 @@
-"""Findings about a Unity build, or a scene in the editor, from a player with random actions."""
+"""``--check`` of a Unity build, or a scene in the editor, with random actions."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.check.finding import CheckResult, Finding, error, note, ok, refusal, warning
 from algorithm.run.experience.requests import env_request
 
-_FEW = 20  # questions of a behaviour from which nothing follows
+_FEW = 20  # rewards of a behaviour below which nothing is concluded
 
 
 def check_player(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckResult, None, None]:
-    """Yield what one player shows in ``limits.seconds``, with random actions.
+    """Yield findings about one player that acts at random for ``limits.seconds``.
 
-    A failure of the player is a finding like others.
+    A failure of the player is a finding too.
     """
     yield _result("player", "start")
     began = time.monotonic()
@@ -67,7 +67,7 @@ def _make(loaded: LoadedConfig, on_fault: OnFault) -> VecEnv:
 
 
 def _play(env: VecEnv, seed: int, seconds: float) -> tuple[list[BehaviourRecord], str]:
-    """Act at random for some seconds; return what was seen of each behaviour, and the speed."""
+    """Act at random for some seconds; return the record of each behaviour, and the speed as text."""
     rng, records = np.random.default_rng(seed), {n: BehaviourRecord(n, spec) for n, spec in env.specs.items()}
     masks = {name: records[name].begin(first) for name, first in env.reset().items()}
     began, taken, messages = time.monotonic(), 0.0, 0
@@ -89,10 +89,10 @@ class BehaviourRecord:
     def __init__(self, name: str, spec: AgentSpec) -> None:
         self._name = name
         self._spec = spec
-        self._asked: dict[int, int] = {}  # agent -> message of its open question
+        self._asked: dict[int, int] = {}  # agent -> message in which it requested a decision
         self._most = 0  # agents at once
         self._age: Counter[int] = Counter()  # agent -> steps of its open episode
-        self._gaps: list[int] = []  # messages between a question and what came of it
+        self._gaps: list[int] = []  # messages between a request and its result
         self._rewards: list[float] = []
         self._ends: list[tuple[int, bool]] = []  # length, interrupted
         self._masked: list[float] = []  # share of the choices, of each message
@@ -100,16 +100,16 @@ class BehaviourRecord:
 
     @property
     def steps(self) -> int:
-        """Steps of all agents."""
+        """Number of steps of all agents."""
         return len(self._gaps)
 
     def begin(self, first: ResetResult) -> Bool:
-        """Take the first observations; return the masks of the agents that ask."""
-        self._ask(first.ids, first.obs, first.action_mask, 0)
+        """Record the first observations; return the masks of the agents that need an action."""
+        self._record(first.ids, first.obs, first.action_mask, 0)
         return first.action_mask
 
     def add(self, result: StepResult, message: int) -> Bool:
-        """Take the result of a message; return the masks of the agents that ask."""
+        """Record the result of a message; return the masks of the agents that need an action."""
         ended = result.terminated | result.truncated
         for row, agent in enumerate(result.ids.tolist()):
             if (asked := self._asked.pop(agent, None)) is None:
@@ -121,10 +121,10 @@ class BehaviourRecord:
                 self._ends.append((self._age.pop(agent), bool(result.truncated[row])))
         here = np.ones(len(result.ids), np.bool_) if result.left is None else ~result.left
         obs = {name: value[here] for name, value in result.obs.items()}
-        self._ask(result.ids[here], obs, result.action_mask[here], message)
+        self._record(result.ids[here], obs, result.action_mask[here], message)
         return result.action_mask[here]
 
-    def _ask(self, ids: Int, obs: Mapping[str, Array], mask: Bool, message: int) -> None:
+    def _record(self, ids: Int, obs: Mapping[str, Array], mask: Bool, message: int) -> None:
         self._asked |= dict.fromkeys(ids.tolist(), message)
         self._most = max(self._most, len(self._asked))
         if mask.size:
@@ -135,7 +135,7 @@ class BehaviourRecord:
                 self._range[name] = float(np.minimum(low, value.min())), float(np.maximum(high, value.max()))
 
     def results(self, *, no_graphics: bool) -> Iterator[CheckResult]:
-        """Yield the findings."""
+        """Yield the findings about the behaviour; no_graphics: the player was started without graphics."""
         group = f"behaviour {self._name}"
         share = float(np.mean(self._masked or 0.0))
         masked = f", {share:.0%} of the choices masked" if share else ""

@@ -1,7 +1,7 @@
 """The connection to a Unity player: a gRPC server for one client, in which every wait is bounded.
 
-It replaces the package's own communicator, which listens on every interface, gives two trainings the same
-port, and waits for ever if a player ends during the handshake.
+It replaces the package's communicator, which listens on every interface, gives two trainings the same port,
+and waits for ever if a player ends during the handshake.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from algorithm.extras.unity.package import load
 Listen = Literal["loopback", "all"]
 
 _LOGGER = logging.getLogger(__name__)
-_POLL_S = 0.1  # between two looks at the player's process
-_HANDLER_POLL_S = 1.0  # between two looks at whether a waiting call is still wanted
+_POLL_S = 0.1  # between two checks of the player's process
+_HANDLER_POLL_S = 1.0  # between two checks whether a waiting call still needs an answer
 _PORTS = 1000  # tried from the first one on
 _MESSAGE_BYTES = 2**30  # gRPC's own limit is 4 MB, about a hundred cameras of 84 × 84
 _OK, _GOODBYE = 200, 400  # status of a message
 
-_own: set[int] = set()
-_own_lock = threading.Lock()
+_used_ports: set[int] = set()
+_port_lock = threading.Lock()
 
 _R = TypeVar("_R")
 
 
 class LinkError(Exception):
-    """A failed exchange with a player.
+    """Error of an exchange with a player.
 
-    kind: ``ended`` its process is gone, ``hangs`` no answer in time, ``goodbye`` it ends as it should,
-          ``lost`` it is no longer connected, ``garbled`` its message has another form, ``version``
-          its protocol is another one
+    kind: ``ended``: the process has ended, ``hangs``: no answer in time, ``goodbye``: it has ended properly,
+          ``lost``: the connection is lost, ``garbled``: the message is invalid, ``version``: the protocol has
+          another version
     """
 
     def __init__(
@@ -52,12 +52,13 @@ class LinkError(Exception):
 
 
 class PlayerLink:
-    """Server for one player; a ``Communicator`` of the package in all but its base class.
+    """Server for one player, with the interface of the package's ``Communicator``.
 
-    port:    first port to try, or with ``fixed`` the only one, unless this process uses it for another player
+    port:    first port to try; with ``fixed`` the only one, unless another player of this process has it
     listen:  ``loopback`` for this machine only, ``all`` for every interface
     timeout: seconds to wait for a message, -1 for ever; time in which this process is stopped does not count
-    loss:    returns an error once the player cannot answer any more, such as when its process is gone
+    loss:    returns an error if the player cannot answer any more, such as after the end of its process
+    remark:  line on an unusual version of the player's protocol
 
     Raises UsageError if no port can be bound.
     """
@@ -83,8 +84,8 @@ class PlayerLink:
         self._peer_lock = threading.Lock()
         self._closing = threading.Event()
         self._closed = False
-        self.remark = ""  # on the version of the player's protocol
-        self._pool = _DaemonThreads(4)  # a waiting call, a goodbye, and strangers to turn away
+        self.remark = ""
+        self._pool = _DaemonThreads(4)  # a waiting call, a goodbye, and other clients to refuse
         self._server, self.port = self._bind(port, fixed, listen)
         self._server.start()
 
@@ -109,29 +110,29 @@ class PlayerLink:
             if version.partition(".")[0] != ours.partition(".")[0]:
                 raise LinkError("version", self.remark)
         self._send(inputs)
-        self._receive()  # an empty one; its answer is the first reset
+        self._receive()  # an empty message; its answer is the first reset
         return output
 
     def exchange(self, inputs: Any, poll_callback: object = None) -> Any:  # noqa: ANN401 - a protobuf message
-        """Send the actions and return what came of them. Raises LinkError."""
+        """Send the actions and return the player's next message. Raises LinkError."""
         self._send(inputs)
         return self._receive()
 
     def say_goodbye(self) -> None:
-        """Answer the call that waits, and every later one, with the request to end."""
+        """Answer the waiting call, and every later one, with the command to quit."""
         self._closing.set()
         self._replies.put(self._goodbye)
 
     def close(self) -> None:
-        """Say goodbye and release the port; further calls do nothing."""
+        """Send the command to quit and release the port; further calls do nothing."""
         if self._closed:
             return
         self._closed = True
         self.say_goodbye()
         self._server.stop(0.5).wait()
         self._pool.shutdown()
-        with _own_lock:
-            _own.discard(self.port)
+        with _port_lock:
+            _used_ports.discard(self.port)
 
     def _send(self, inputs: Any) -> None:  # noqa: ANN401 - a protobuf message
         message = self._message(header={"status": _OK}, unity_input=inputs)
@@ -163,7 +164,7 @@ class PlayerLink:
         return loss if isinstance(received, LinkError) and received.kind == "lost" else received
 
     def _answer(self, request: bytes, context: Any) -> bytes:  # noqa: ANN401 - gRPC brings no types
-        """Hand a call to the thread that steps, and wait for its answer; runs in a thread of the pool."""
+        """Return the answer to a call, made by the thread that steps; runs in a thread of the pool."""
         import grpc
         from google.protobuf.message import DecodeError
 
@@ -186,13 +187,13 @@ class PlayerLink:
         lost = LinkError("lost", "the connection was cut")
         in_time = context.add_callback(lambda: None if answered.is_set() else self._received.put(lost))
         self._received.put(message)
-        if not in_time:  # the call has ended already, and nobody will say so
+        if not in_time:  # the call has ended already, so the callback is not called
             self._received.put(lost)
         reply = self._goodbye
         while context.is_active() and not self._closing.is_set():
             try:
                 reply = self._replies.get(timeout=_HANDLER_POLL_S)
-                answered.set()  # not below: a call that has ended may still be about to report it
+                answered.set()  # before the return, since the callback may run at any time
                 break
             except queue.Empty:
                 continue
@@ -201,12 +202,12 @@ class PlayerLink:
     def _bind(self, port: int, fixed: bool, listen: Listen) -> tuple[Any, int]:
         hosts = _hosts(listen)
         for candidate in range(port, min(port + _PORTS, 65536)):
-            with _own_lock:
-                if candidate in _own:
+            with _port_lock:
+                if candidate in _used_ports:
                     continue
-                server = self._bound(hosts, candidate)
+                server = self._bind_server(hosts, candidate)
                 if server is not None:
-                    _own.add(candidate)
+                    _used_ports.add(candidate)
                     return server, candidate
             if fixed:
                 raise port_error(hosts, candidate)
@@ -217,9 +218,9 @@ class PlayerLink:
             fix="set another first port, such as 20000",
         )
 
-    def _bound(self, hosts: Iterable[str], port: int) -> Any | None:  # noqa: ANN401 - gRPC brings no types
-        """Return a server that is bound to the port on all hosts; None if that is impossible."""
-        if any(refusal(host, port) for host in hosts):  # gRPC would print lines of its own
+    def _bind_server(self, hosts: Iterable[str], port: int) -> Any | None:  # noqa: ANN401 - gRPC brings no types
+        """Return a server bound to the port on all hosts; None if the port is taken."""
+        if any(refusal(host, port) for host in hosts):  # gRPC would print its own lines
             return None
         import grpc
 
@@ -247,7 +248,7 @@ class PlayerLink:
 
 
 class _DaemonThreads(Executor):
-    """Threads that do not keep the interpreter from ending, as those of ThreadPoolExecutor do."""
+    """Executor whose threads, unlike ThreadPoolExecutor's, do not keep the interpreter from ending."""
 
     def __init__(self, number: int) -> None:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -279,7 +280,7 @@ class _DaemonThreads(Executor):
 
 
 def _hosts(listen: Listen) -> tuple[str, ...]:
-    """Return the addresses to listen on; those of IPv6 are left out where the system has none."""
+    """Return the addresses to listen on, without those of IPv6 if the system lacks it."""
     first, second = ("127.0.0.1", "::1") if listen == "loopback" else ("0.0.0.0", "::")
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:

@@ -1,4 +1,4 @@
-"""Import of mlagents-envs 0.28.0 beside the protobuf, NumPy and Python versions that this project uses, and
+"""Import of mlagents-envs 0.28.0 with the versions of protobuf, NumPy and Python that this project uses, and
 its messages of a ``.demo`` file.
 
 Nothing outside this package imports ``mlagents_envs``, and nothing imports it before :func:`load`.
@@ -32,17 +32,17 @@ _lock = threading.Lock()
 def load() -> None:
     """Make ``mlagents_envs`` importable in this process; further calls do nothing.
 
-    Its modules of messages are built from the descriptors they contain, because protobuf 4 and later refuse
-    the code around them. Its loggers write to the log of the run. Its test for NaN is off: it names neither
-    behaviour nor sensor and ignores images. All numbers of environments are examined elsewhere.
+    Its modules of messages are built from the descriptors in them, because protobuf 4 and later refuse their
+    code. Its loggers write to the log of the run. Its test for NaN is off: it names neither behaviour nor
+    sensor, and ignores images; numbers of environments are checked elsewhere.
     Raises EnvError if the package is missing or of another release.
     """
     with _lock:
         if "mlagents_envs.environment" in sys.modules:
             return
         if importlib.util.find_spec("mlagents_envs") is None:
-            raise _needed("it is not installed for this Python")
-        # importlib.import_module, for type checkers have nothing to read in that package.
+            raise _missing_package("it is not installed for this Python")
+        # importlib.import_module, since type checkers cannot read that package.
         try:
             importlib.import_module("mlagents_envs.logging_util").get_logger = _logger  # type: ignore[attr-defined]
             (folder,) = importlib.import_module(_MESSAGES).__path__
@@ -53,11 +53,11 @@ def load() -> None:
             with _strict_version():
                 importlib.import_module("mlagents_envs.environment")
         except ImportError as error:
-            found = getattr(sys.modules.get("mlagents_envs"), "__version__", "another release")
-            raise _needed(f"{found} is installed, and cannot be imported: {error}") from error
+            version = getattr(sys.modules.get("mlagents_envs"), "__version__", "another release")
+            raise _missing_package(f"{version} is installed, and cannot be imported: {error}") from error
 
 
-def _needed(why: str) -> EnvError:
+def _missing_package(why: str) -> EnvError:
     return EnvError(
         f"Unity environments need the package mlagents-envs {_RELEASE}",
         where="base_config.env_type: UNITY",
@@ -67,7 +67,7 @@ def _needed(why: str) -> EnvError:
 
 
 def _build_messages(file: Path) -> None:
-    """Put a ``_pb2`` file's messages into its module, from the descriptor in it: the file is not executed."""
+    """Make the module of a ``_pb2`` file from the descriptor in it, without executing the file."""
     from google.protobuf import descriptor_pool
     from google.protobuf.internal import builder
 
@@ -117,23 +117,23 @@ class _StrictVersion:
     """Version number ``major.minor.patch``; ``version`` has the three numbers."""
 
     def __init__(self, text: str) -> None:
-        self.version = tuple(int(part) for part in text.split("."))
+        self.version = tuple(int(number) for number in text.split("."))
 
 
-@cache  # the package asks for one with each message of an unknown channel
+@cache  # the package gets one for each message of an unknown channel
 def _logger(name: str) -> logging.Logger:
-    """Return the logger of one of the package's modules, as part of the program's log.
+    """Return the logger of one of the package's modules, below the program's.
 
-    What it repeats in every step is told once, such as data of an unknown side channel.
+    A text is logged once, such as the one on data of an unknown side channel in every step.
     """
-    told = {""}
+    logged = {""}
 
     def is_new(record: logging.LogRecord) -> bool:
         text = record.getMessage()
         # "Press Play" is logged for every player, not only the editor.
-        new = text not in told and "pressing the Play button" not in text
-        if len(told) <= _REMEMBERED:
-            told.add(text)
+        new = text not in logged and "pressing the Play button" not in text
+        if len(logged) <= _REMEMBERED:
+            logged.add(text)
         return new
 
     logger = logging.getLogger(f"{__package__}.{name}")
@@ -142,12 +142,12 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _unchanged(data: object, source: str) -> object:
-    """Return the data as they are."""
+    """Return the data: the replacement of the package's test for NaN."""
     return data
 
 
 class DemoMessages(NamedTuple):
-    """Classes of the package's messages."""
+    """Classes of the messages in a ``.demo`` file."""
 
     meta: Any  # DemonstrationMetaProto
     brain: Any  # BrainParametersProto
@@ -155,7 +155,7 @@ class DemoMessages(NamedTuple):
 
 
 def demo_messages() -> DemoMessages:
-    """Return the messages of a ``.demo`` file. Raises EnvError without the right package."""
+    """Return the classes of a ``.demo`` file's messages. Raises EnvError without the right package."""
     load()
     from mlagents_envs.communicator_objects.agent_info_action_pair_pb2 import AgentInfoActionPairProto
     from mlagents_envs.communicator_objects.brain_parameters_pb2 import BrainParametersProto
@@ -165,10 +165,11 @@ def demo_messages() -> DemoMessages:
 
 
 def recorded_behaviour(brain: Any, info: Any) -> UnityBehaviour:  # noqa: ANN401 - protobuf messages
-    """Return the behaviour of a file as a Unity environment gives it: names, shapes, dtypes, order of axes.
+    """Return the behaviour of a ``.demo`` file: names, shapes, dtypes and axes as from a Unity environment.
 
-    brain: its parameters, in the present or the older form; info: an agent's first message
-    Raises EnvError if there is nothing to observe or to do, and ValueError for what makes no sense.
+    brain: its parameters, in the current or the older form
+    info:  an agent's first message
+    Raises EnvError without observations or actions, and ValueError for invalid parameters.
     """
     from mlagents_envs.rpc_utils import behavior_spec_from_proto
 

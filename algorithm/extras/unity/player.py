@@ -1,4 +1,4 @@
-"""One Unity player that is connected. The Unity Editor is one without a process."""
+"""A connected Unity player; the Unity Editor is one without a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from algorithm.extras.unity.package import load
 from algorithm.extras.unity.spaces import UnityBehaviour
 
 EDITOR_PORT = 5004
-"""Port that the Unity Editor calls; it cannot be told another one."""
+"""Port that the Unity Editor connects to; it cannot be changed."""
 
 _GRAPHICS = ("graphics device is null", "rendertexture.create failed", "readpixels")  # in a player's log
 
@@ -34,10 +34,10 @@ PlayerEnd = Literal["ended", "absent", "hangs", "goodbye", "lost", "garbled"]
 
 
 class PlayerError(EnvError):
-    """A player that can be replaced by a new one: it crashed, hangs, has ended or broke the protocol.
+    """Error of a player that a new one can replace: it crashed, hangs, has ended or broke the protocol.
 
-    kind: ``ended`` its process is gone, ``absent`` it never connected, ``hangs``, ``goodbye`` it ended
-          properly, ``lost`` its connection is gone, ``garbled`` its message cannot be read
+    kind: ``ended``: its process has ended, ``absent``: it never connected, ``hangs``, ``goodbye``: it ended
+          properly, ``lost``: its connection is lost, ``garbled``: its message is invalid
     """
 
     def __init__(self, kind: PlayerEnd, what: str, *, where: object, why: str, fix: str) -> None:
@@ -46,9 +46,10 @@ class PlayerError(EnvError):
 
 
 class Player:
-    """A player that has started and connected, or the editor.
+    """A started and connected player, or the editor.
 
-    request: its scene, arguments, time-outs and ``unity_args``; index: its number, for the names of its files
+    request: scene, arguments, time-outs and ``unity_args``
+    index:   number of the player, for the names of its files
     seed:    from 0 to 2³¹ - 1
 
     env:  the package's ``BaseEnv``. Its ``reset`` and ``step`` raise PlayerError and EditorStoppedError;
@@ -58,8 +59,8 @@ class Player:
     file: its executable; None for the editor
 
     Raises UsageError if the port is taken or there is no build for this system, PlayerError if the player
-    ends, hangs or never connects, EditorStoppedError, and EnvError if the editor never connects, one of them
-    speaks another protocol, or there is no such build.
+    ends, hangs or never connects, EditorStoppedError, and EnvError if the editor never connects, the protocol
+    has another version, or there is no such build.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Player:
                 stem = f"{request.purpose}-{index}"
                 self._process = PlayerProcess(self.file, self._arguments, request.log, stem)
             else:
-                # On the screen whatever else is printed: nothing happens before.
+                # Printed even if quiet: nothing happens before.
                 print(f"press Play in the Unity Editor, which connects to port {self.port}", flush=True)
             with self._failures("in the handshake"):
                 self.env = _env_class()(
@@ -100,16 +101,16 @@ class Player:
 
     @property
     def pid(self) -> int | None:
-        """Id of its process; None for the editor."""
+        """Id of the player's process; None for the editor."""
         return self._process.pid if self._process else None
 
     @property
     def remark(self) -> str:
-        """A line for a person on what is unusual about its protocol; empty for nothing."""
+        """A line on an unusual version of the player's protocol; empty for a usual one."""
         return self._link.remark
 
     def describe(self) -> str:
-        """Return its path, process, port, arguments and log file, one a line."""
+        """Return path, process, port, arguments and log file, for messages."""
         if self._process is None:
             return f"the Unity Editor, port {self.port}"
         return "\n".join(
@@ -121,7 +122,7 @@ class Player:
         )
 
     def truncate_output(self) -> None:
-        """Keep only the end of what its process has printed if that is much."""
+        """Keep only the end of the process's output if it is large."""
         if self._process is not None:
             self._process.truncate_output()
 
@@ -139,7 +140,7 @@ class Player:
         return [*graphics, *link, *scene, *build_arguments(self._request.env_args)]
 
     def _loss(self) -> LinkError | None:
-        """Return the end of its process as an error; None while it runs."""
+        """Return an error if the player's process has ended, else None."""
         if self._process is None:
             return None
         self.truncate_output()
@@ -148,7 +149,7 @@ class Player:
 
     @contextmanager
     def _failures(self, stage: str) -> Iterator[None]:
-        """Turn what goes wrong inside the block into errors for a person.
+        """Turn errors inside the block into PlayerError, EditorStoppedError or EnvError.
 
         stage: ``in the handshake``, ``in a step``, ``in a reset``
         """
@@ -156,9 +157,9 @@ class Player:
             yield
         except LinkError as error:
             raise self._failure(error, stage) from error
-        except UserError:  # of spaces that cannot be used, or of the user's side channel
+        except UserError:  # on unusable spaces, or from the user's side channel
             raise
-        except Exception as error:  # whatever a message in a wrong form leads to
+        except Exception as error:  # due to an invalid message
             raise self._failure(LinkError("garbled", described(error)), stage) from error
 
     def _failure(self, error: LinkError, stage: str) -> EnvError:
@@ -181,7 +182,7 @@ class Player:
         return self._player_error(kind, stage, why, log)
 
     def _player_error(self, kind: PlayerEnd, stage: str, why: str, log: str) -> PlayerError:
-        """Return the error of a player that another one may replace."""
+        """Return the error of a player that a new one may replace."""
         known = self._link.connected
         if not known and kind != "ended":
             kind = "absent"
@@ -219,22 +220,22 @@ class Player:
         return advice
 
     def _has_images(self) -> bool:
-        env = getattr(self, "env", None)  # none in the handshake
+        env = getattr(self, "env", None)  # not during the handshake
         specs = env.behavior_specs.values() if env is not None else ()
         return any(len(sensor.shape) == 3 for spec in specs for sensor in spec.observation_specs)
 
 
 @cache
 def _env_class() -> type[Any]:
-    """Return the package's environment over our link; made late, because its base class is loaded late."""
+    """Return the class of the package's environment over our link; its base class is loaded late."""
     load()
     from mlagents_envs.environment import UnityEnvironment
 
     class PlayerEnv(UnityEnvironment):  # type: ignore[misc]
-        """The package's environment, whose process and connection belong to a Player.
+        """The package's environment, with the process and connection of a Player.
 
         Messages are read by :mod:`~algorithm.extras.unity.spaces`: the package makes four bytes of each byte
-        of a PNG, and refuses one with its channels first.
+        of a PNG, and refuses PNGs for sensors with channels first.
         """
 
         def __init__(self, player: Player, link: PlayerLink, **options: Any) -> None:  # noqa: ANN401
@@ -282,4 +283,7 @@ def _new_behaviours(
 
 
 def _states(behaviours: Mapping[str, UnityBehaviour], infos: Mapping[str, Any]) -> dict[str, object]:
-    return {name: one.read(infos[name].value if name in infos else ()) for name, one in behaviours.items()}
+    return {
+        name: behaviour.read(infos[name].value if name in infos else ())
+        for name, behaviour in behaviours.items()
+    }

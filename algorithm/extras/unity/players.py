@@ -1,4 +1,4 @@
-"""All Unity players of a vector environment: their start, calls of all at once, their replacement."""
+"""All Unity players of a vector environment: start, concurrent calls, replacement."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _T = TypeVar("_T")
 
 
 class Players:
-    """``n`` players, called at once by threads; those that fail are replaced while the budget lasts.
+    """``n`` players, called concurrently by threads; failed ones are replaced while the budget lasts.
 
-    behaviours: those of all players at the start, by Unity's names
+    behaviours: of all players at the start, by Unity's names
 
     Raises UsageError for a window without a display.
     """
@@ -53,18 +53,19 @@ class Players:
             raise
 
     def _start(self, request: EnvRequest) -> None:
-        found = self._meet(request.behaviours)
+        behaviours = self._wait_for_behaviours(request.behaviours)
         args, blind = request.unity, [slot for slot in self.slots if slot.no_graphics]
         if not args.editor and (black := _black_images(blind)):
             self._remark(_use_graphics(blind, black, args.no_graphics), where=", ".join(black))
-            found = found if args.no_graphics is True else self._meet(request.behaviours)
+            if args.no_graphics is not True:
+                behaviours = self._wait_for_behaviours(request.behaviours)
         for slot in self.slots:
             self._remark(slot.player.remark, where=slot.place)
-        self.behaviours = found
+        self.behaviours = behaviours
 
     def close(self) -> None:
         """End all players, within five seconds."""
-        # Not by the threads that step: if an exception interrupts the wait for them, they wait for players.
+        # By new threads: those that step may still wait for players after an exception.
         with ThreadPoolExecutor(len(self.slots)) as threads:
             list(threads.map(PlayerSlot.close, self.slots))
         if self._threads is not None:
@@ -73,7 +74,7 @@ class Players:
     def on_all(
         self, slots: Sequence[PlayerSlot], call: Callable[[PlayerSlot], _T]
     ) -> dict[int, _T | Exception]:
-        """Return the result of a call for each player, or what it raised."""
+        """Call a function for each player concurrently; return results or exceptions by index."""
         if self._threads is None or len(slots) < 2:
             return {slot.index: _caught(call, slot) for slot in slots}
         running = {slot.index: self._threads.submit(_caught, call, slot) for slot in slots}
@@ -82,7 +83,10 @@ class Players:
     def survived(
         self, slots: Sequence[PlayerSlot], outcomes: Mapping[int, PlayerMessage | Exception]
     ) -> dict[int, PlayerMessage]:
-        """Return a message of every player: of those that failed, the first one of the next player."""
+        """Return the message of each player, by index; replace failed players, return their first one.
+
+        Raises EnvError once the budget of replacements is spent, and other errors at once.
+        """
         messages: dict[int, PlayerMessage] = {}
         for slot in slots:
             outcome = outcomes[slot.index]
@@ -95,7 +99,7 @@ class Players:
         return messages
 
     def _survive(self, error: PlayerError, slot: PlayerSlot) -> None:
-        """Count a failure. Raises EnvError for one too many."""
+        """Count a failure. Raises EnvError if the budget is spent."""
         why, _, more = error.why.partition("\n")
         failure = GroupFailure(
             envs=(slot.index,), culprit=None, what=error.what, why=why, trace=f"{error.where}\n{more}"
@@ -111,7 +115,7 @@ class Players:
             ) from error
 
     def compare(self, slot: PlayerSlot) -> None:
-        """Raise EnvError unless a player's behaviours so far are known, with the same spaces."""
+        """Raise EnvError if a player has a new behaviour, or one with other spaces than at the start."""
         for name, behaviour in slot.behaviours.items():
             if name not in self.behaviours:
                 raise EnvError(
@@ -128,31 +132,31 @@ class Players:
                 raise changed_spaces(name, before.describe(), behaviour.describe())
         slot.compared = len(slot.behaviours)
 
-    def _meet(self, awaited: Sequence[str]) -> dict[str, UnityBehaviour]:
-        """Return the behaviours of all players; step with random actions until the ``awaited`` are there.
+    def _wait_for_behaviours(self, awaited: Sequence[str]) -> dict[str, UnityBehaviour]:
+        """Start all players and return their behaviours; step at random until the ``awaited`` have appeared.
 
-        The episodes of that time are dropped: a reset follows. Raises UsageError if one does not come.
+        These episodes are dropped: a reset follows. Raises UsageError if a behaviour does not appear in time.
         """
         end = time.monotonic() + self._timeout if self._timeout > 0 else float("inf")
         self._begin()
         while True:
-            found: dict[str, UnityBehaviour] = {}
+            behaviours: dict[str, UnityBehaviour] = {}
             for slot in self.slots:
                 for name, behaviour in slot.behaviours.items():
-                    if found.setdefault(name, behaviour).differs(behaviour):
-                        raise changed_spaces(name, found[name].describe(), behaviour.describe())
-            there = {*found, *(without_team(name) for name in found)}
+                    if behaviours.setdefault(name, behaviour).differs(behaviour):
+                        raise changed_spaces(name, behaviours[name].describe(), behaviour.describe())
+            there = {*behaviours, *(without_team(name) for name in behaviours)}
             missing = [name for name in awaited if name not in there]
-            if found and not missing:
-                return dict(sorted(found.items()))
+            if behaviours and not missing:
+                return dict(sorted(behaviours.items()))
             if time.monotonic() > end:
-                raise _absent(missing, found, self._timeout)
+                raise _absent(missing, behaviours, self._timeout)
             generators = {slot.index: self.rng.spawn(1)[0] for slot in self.slots}
             stepped = self.on_all(self.slots, lambda slot: slot.random_step(generators[slot.index]))  # noqa: B023
             self.survived(self.slots, stepped)
 
     def _begin(self) -> None:
-        """Start and reset all players. No other follows one that ends in that: it would end alike."""
+        """Start and reset all players; raise the error of one that ends, since a new one would end too."""
         outcomes = self.on_all(self.slots, _restart)
         for outcome in outcomes.values():
             if isinstance(outcome, PlayerError) and outcome.kind != "hangs":
@@ -160,7 +164,7 @@ class Players:
         self.survived(self.slots, outcomes)
 
     def _remark(self, text: str, *, where: str) -> None:
-        """Report what is no failure."""
+        """Report a remark that is not a failure; an empty one is ignored."""
         if text:
             fix = "it continues"  # a training, an evaluation, a check
             self._budget.survive(GroupFailure(envs=(), culprit=None, what=text, why="", fix=fix), where)
@@ -178,17 +182,17 @@ def _restart(slot: PlayerSlot) -> PlayerMessage:
     return slot.reset()
 
 
-def behaviour_names(found: Iterable[str], awaited: Sequence[str]) -> dict[str, str]:
+def behaviour_names(names: Iterable[str], awaited: Sequence[str]) -> dict[str, str]:
     """Return Unity's name -> ours: without the team, unless there are several or ``awaited`` names it."""
-    plain = [without_team(name) for name in found]
+    plain = [without_team(name) for name in names]
     return {
         name: short if plain.count(short) == 1 and name not in awaited else name
-        for name, short in zip(found, plain, strict=True)
+        for name, short in zip(names, plain, strict=True)
     }
 
 
-def _absent(missing: Sequence[str], found: Iterable[str], timeout: float) -> EnvError | UsageError:
-    """Return the error of behaviours that have not shown up within ``timeout`` seconds."""
+def _absent(missing: Sequence[str], present: Iterable[str], timeout: float) -> EnvError | UsageError:
+    """Return the error of behaviours that have not appeared within ``timeout`` seconds."""
     if not missing:
         return EnvError(
             "the Unity scene has no agents",
@@ -198,13 +202,13 @@ def _absent(missing: Sequence[str], found: Iterable[str], timeout: float) -> Env
     return UsageError(
         f"ma_config names {', '.join(map(repr, missing))}, which the Unity scene does not have",
         where="ma_config",
-        why=f"within {timeout:g} s (base_config.env_timeout) only {', '.join(map(repr, found))} appeared",
+        why=f"within {timeout:g} s (base_config.env_timeout) only {', '.join(map(repr, present))} appeared",
         fix="rename or remove that part of ma_config, or raise env_timeout if it appears later",
     )
 
 
 def _black_images(slots: Sequence[PlayerSlot]) -> list[str]:
-    """Return the image sensors whose last messages, to all players, are black."""
+    """Return the names of image sensors whose last images are black in all players."""
     lit: dict[str, bool] = {}
     for slot in slots:
         for name, behaviour in slot.behaviours.items():
@@ -219,7 +223,7 @@ def _black_images(slots: Sequence[PlayerSlot]) -> list[str]:
 def _use_graphics(
     slots: Sequence[PlayerSlot], black: Sequence[str], no_graphics: bool | Literal["auto"]
 ) -> str:
-    """Give graphics to further players unless ``no_graphics`` is True; return a line for a person.
+    """Switch graphics on for later starts unless ``no_graphics`` is True; return a remark on it.
 
     Raises UsageError where there is no display.
     """

@@ -1,4 +1,4 @@
-"""The player at one index, its replacements and its agents; rows of what the agents of all players see."""
+"""The player at one index with its replacements and agents; rows of results of all players' agents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from algorithm.extras.unity.player import Player
 from algorithm.extras.unity.spaces import AgentStates, UnityBehaviour
 
 PlayerMessage = Mapping[str, tuple[AgentStates, AgentStates]]
-"""Unity's name of a behaviour -> its agents that ask for a decision, and those that end."""
+"""Unity's name of a behaviour -> its agents that request a decision, and those whose episode ends."""
 
 AgentKey = tuple[int, str, int]
 """Index of the player, Unity's name of the behaviour, Unity's id of the agent."""
@@ -26,11 +26,11 @@ AgentKey = tuple[int, str, int]
 class PlayerSlot:
     """The player at one index, its replacements, and its agents.
 
-    ``start``, ``reset`` and ``step`` may run in a thread of their own.
+    ``start``, ``reset`` and ``step`` may run in another thread.
 
-    agents:   number of every agent with an open question, by its key
-    ignored:  agents whose episodes go on in Unity and are not seen here
-    asked:    Unity's ids of the agents in the last message that wait for an action, in its order
+    agents:   number of each agent that waits for an action, by its key
+    ignored:  agents whose running episodes are dropped
+    awaiting: behaviour -> Unity's ids of the agents that await an action, in the order of the last message
     compared: number of the player's behaviours whose spaces have been compared
     no_graphics: the next player is started without a window
     """
@@ -41,13 +41,13 @@ class PlayerSlot:
         args = request.unity
         numbers = {name: Constant(value=float(value)) for name, value in (request.options or {}).items()}
         self._parameters: dict[str, ParameterSampler] = {**numbers, **request.parameters.samplers}
-        self._own_channels = load_channels(args.side_channels, request.folder)
+        self._channel_classes = load_channels(args.side_channels, request.folder)
         self._watched = request.render and index == 0
         self.no_graphics = args.no_graphics is not False and not self._watched
         self.statistics = Statistics()
         self.agents: dict[AgentKey, int] = {}
         self.ignored: set[AgentKey] = set()
-        self.asked: dict[str, list[int]] = {}
+        self.awaiting: dict[str, list[int]] = {}
         self.steps = 0  # of this player
         self.compared = 0
         self._starts = 0
@@ -56,15 +56,15 @@ class PlayerSlot:
 
     @property
     def player(self) -> Player:
-        """The player; there is one after :meth:`start`."""
+        """The current player; :meth:`start` comes before."""
         assert self._player is not None, "started before"
         return self._player
 
     @property
     def behaviours(self) -> Mapping[str, UnityBehaviour]:
-        """Behaviours that the player has shown so far, by Unity's names."""
-        found: Mapping[str, UnityBehaviour] = self.player.env.behaviours
-        return found
+        """Behaviours that have appeared in the player so far, by Unity's names."""
+        behaviours: Mapping[str, UnityBehaviour] = self.player.env.behaviours
+        return behaviours
 
     @property
     def seed(self) -> int:
@@ -73,7 +73,7 @@ class PlayerSlot:
 
     @property
     def place(self) -> str:
-        """The player among all of a run, for messages."""
+        """Index, start, seed and step of the player, for messages."""
         return f"player {self.index}, start {self._starts}, seed {self.seed}, step {self.steps}"
 
     def start(self) -> None:
@@ -84,7 +84,7 @@ class PlayerSlot:
         self._channels = PlayerChannels(
             self._request.unity,
             watched=self._watched,
-            own=self._own_channels,
+            classes=self._channel_classes,
             seed=self.seed,
             statistics=self.statistics,
         )
@@ -97,7 +97,7 @@ class PlayerSlot:
         )
 
     def reset(self) -> PlayerMessage:
-        """Begin all episodes anew. Raises PlayerError."""
+        """Start new episodes of all agents; return the first message. Raises PlayerError."""
         assert self._channels is not None, "started before"
         self.ignored.clear()
         self._channels.send(self._parameters)
@@ -105,13 +105,16 @@ class PlayerSlot:
         return self._message()
 
     def renew_parameters(self, samplers: Mapping[str, ParameterSampler]) -> None:
-        """Send the parameters that have changed with the next exchange."""
+        """Send the changed parameters with the next exchange."""
         self._parameters |= samplers
         if self._channels is not None:
             self._channels.send(self._parameters)
 
     def step(self, actions: Mapping[str, Float]) -> PlayerMessage:
-        """Return what comes of flat actions, by behaviour in the order of ``asked``. Raises PlayerError."""
+        """Send flat actions, by behaviour in the order of ``awaiting``; return the next message.
+
+        Raises PlayerError.
+        """
         env = self.player.env
         for name, flat in actions.items():
             env.set_actions(name, self.behaviours[name].actions(flat))
@@ -120,11 +123,11 @@ class PlayerSlot:
         return self._message()
 
     def random_step(self, rng: np.random.Generator) -> PlayerMessage:
-        """Step with random actions that the last message allows."""
+        """Step with random actions that the last masks allow; return the next message."""
         return self.step({name: self.random_actions(name, rng) for name in self.behaviours})
 
     def random_actions(self, name: str, rng: np.random.Generator) -> Float:
-        """Return actions of a behaviour's agents that ask, [N, A], as the last message allows them."""
+        """Return random actions [N, A] for the N agents of a behaviour in ``awaiting``, by their masks."""
         asking, _ = self.player.env.get_steps(name)
         flat, _, _ = self.behaviours[name].spec.action.random(rng, asking.action_mask)
         return flat
@@ -140,14 +143,14 @@ class PlayerSlot:
 
 
 class AgentNumbers:
-    """Numbers of agents, unique over all players and behaviours: the smallest ones that are free."""
+    """Allocator of agents' numbers, unique over all players and behaviours; the smallest free one is next."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
         self._lowest = 0  # no smaller number is free
 
     def take(self, *, but: Collection[int] = ()) -> int:
-        """Return a free number, none of ``but``."""
+        """Return the smallest free number that is not in ``but``, which is taken then."""
         while self._lowest in self._taken:
             self._lowest += 1
         number = self._lowest
@@ -163,11 +166,11 @@ class AgentNumbers:
 
 
 class ResultRows:
-    """Rows of one behaviour's result, as they come from the messages of all players."""
+    """Rows of one behaviour's result, collected from the messages of all players."""
 
     def __init__(self, spec: AgentSpec) -> None:
         self._spec = spec
-        self._states = [_nobody(spec)]  # so that there is always something to join
+        self._states = [_no_states(spec)]  # so that there is always an array to join
         self._total = 0
         self.ids: list[int] = []
         self._seen: list[int] = []  # place of the observation to act on among all states
@@ -175,16 +178,19 @@ class ResultRows:
         self._left: list[bool] = []
 
     def add(self, *states: AgentStates) -> int:
-        """Add the agents of a message; return the place of the first one."""
+        """Add the states of agents; return the place of the first one among all states."""
         base = self._total
-        for one in states:
-            if len(one):
-                self._states.append(one)
-                self._total += len(one)
+        for state in states:
+            if len(state):
+                self._states.append(state)
+                self._total += len(state)
         return base
 
     def put(self, number: int, seen: int | None, end: int | None) -> None:
-        """Add a row. seen, end: places of the observation to act on and of the end; not both None."""
+        """Add the row of an agent.
+
+        seen, end: places of the observation to act on, and of the end of the episode; not both None
+        """
         place = end if seen is None else seen
         assert place is not None
         self.ids.append(number)
@@ -197,7 +203,7 @@ class ResultRows:
         return self._observation(self._order(), np.array(self._seen, np.int64))
 
     def result(self, vanished: Sequence[int]) -> StepResult:
-        """Return the rows in the order of the agents' numbers."""
+        """Return the result, in the order of the agents' numbers; vanished: agents of failed players."""
         order = self._order()
         seen, end = np.array(self._seen, np.int64), np.array(self._end, np.int64)
         ended, last = (end >= 0)[order], np.where(end >= 0, end, seen)
@@ -232,7 +238,7 @@ class ResultRows:
         return np.concatenate([getattr(state, name) for state in self._states])
 
 
-def _nobody(spec: AgentSpec) -> AgentStates:
+def _no_states(spec: AgentSpec) -> AgentStates:
     return AgentStates(
         ids=[],
         obs=spec.obs.zeros(0),

@@ -1,4 +1,4 @@
-"""Spaces of a Unity behaviour: its sensors, its actions, and the messages about its agents as arrays."""
+"""Spaces of a Unity behaviour: sensors and actions, and the conversion of agents' messages to arrays."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 _NONE, _TRANSLATIONAL = 1, 2  # dimension properties: no structure, an axis of an image
 _CHANNELS_FIRST = (_NONE, _TRANSLATIONAL, _TRANSLATIONAL)
 _CHANNELS_LAST = (_TRANSLATIONAL, _TRANSLATIONAL, _NONE)
-_UNSAID = (0, 0, 0)  # by packages before 2, which know channels last only
+_UNSPECIFIED = (0, 0, 0)  # by packages before 2, which have channels last only
 _PNG_SIGNATURE = 8  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentStates:
-    """Agents of one behaviour in a message; row i belongs to the agent that Unity calls ``ids[i]``."""
+    """States of one behaviour's agents in a message; row i is of the agent with Unity's id ``ids[i]``."""
 
     ids: list[int]
     obs: dict[str, Array]  # name -> [N, ...]
     reward: Float  # [N] the agent's own and its group's
     action_mask: Bool  # [N, ΣN]
-    interrupted: Bool  # [N] an end that is no outcome of the task
+    interrupted: Bool  # [N] whether the end is no outcome of the task
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -40,11 +40,11 @@ class AgentStates:
 
 @dataclass(frozen=True, kw_only=True)
 class UnitySensor:
-    """One observation of a behaviour.
+    """Sensor of a behaviour.
 
-    shape: as Unity sends it
-    axes:  of an image as it is sent, ``HWC`` or ``CHW``; it is kept as ``HWC``. Empty for anything else
-    png:   compressed, and kept as bytes
+    shape: in the message
+    axes:  of an image in the message, ``HWC`` or ``CHW``, stored as ``HWC``; empty for other data
+    png:   compressed images, stored as bytes
     """
 
     name: str
@@ -54,16 +54,16 @@ class UnitySensor:
 
     @property
     def kept_shape(self) -> tuple[int, ...]:
-        """Shape of the observation."""
+        """Shape of the stored observation, [H, W, C] for an image."""
         return (*self.shape[1:], self.shape[0]) if self.axes == "CHW" else self.shape
 
     @property
     def dtype(self) -> str:
-        """Name of the observation's dtype."""
+        """Name of the stored observation's dtype."""
         return "uint8" if self.png else "float32"
 
     def read(self, observations: Sequence[Any]) -> Array:
-        """Return N messages of this sensor as an array. Raises ValueError for wrong data."""
+        """Return N messages of this sensor as an array [N, …]. Raises ValueError for invalid data."""
         if not observations:
             return np.zeros((0, *self.kept_shape), self.dtype)
         if self.png:
@@ -81,30 +81,32 @@ class UnitySensor:
 
 
 class UnityBehaviour:
-    """Spaces that all agents of a behaviour share.
+    """Spaces of a behaviour's agents.
 
-    name:    Unity's own, such as ``Name?team=0``
-    spec:    the package's ``BehaviorSpec``
-    example: message about one of its agents, which tells what is compressed
-    seen:    place in a message -> sensor, of those that have any numbers
+    name:    in Unity, such as ``Name?team=0``
+    spec:    the package's ``BehaviorSpec``; the attribute ``spec`` is ours
+    example: message about one of its agents, which shows the sensors that are compressed
+    seen:    index in a message -> sensor, without sensors of size 0
 
-    Raises EnvError if there is nothing to observe or to do.
+    Raises EnvError for a behaviour without observations or actions.
     """
 
     def __init__(self, name: str, spec: Any, example: Any) -> None:  # noqa: ANN401 - of the package
         self.name = name
         actions = spec.action_spec
-        observations = [one for one in spec.observation_specs if prod(one.shape)]
+        observations = [sensor for sensor in spec.observation_specs if prod(sensor.shape)]
         if not observations or not actions.continuous_size + actions.discrete_size:
             raise EnvError(
                 f"the Unity behaviour {name} has {'no actions' if observations else 'no observations'}",
                 why="there is nothing to learn",
                 fix="give its agents sensors and actions, or remove them from the scene",
             )
-        names = _unique([one.name for one in spec.observation_specs])
+        names = _unique([sensor.name for sensor in spec.observation_specs])
         self.sensors = tuple(
-            _sensor(own, one, message)
-            for own, one, message in zip(names, spec.observation_specs, example.observations, strict=True)
+            _sensor(own_name, sensor, message)
+            for own_name, sensor, message in zip(
+                names, spec.observation_specs, example.observations, strict=True
+            )
         )
         self.seen = {k: sensor for k, sensor in enumerate(self.sensors) if prod(sensor.shape)}
         seen = self.seen.values()
@@ -121,20 +123,21 @@ class UnityBehaviour:
         )
 
     def describe(self) -> str:
-        """Return sensors and actions in one line."""
+        """Return sensors and actions in one line, for messages."""
         sensors = ", ".join(
-            f"{one.name} {'×'.join(map(str, one.shape))}{' PNG' if one.png else ''}" for one in self.sensors
+            f"{sensor.name} {'×'.join(map(str, sensor.shape))}{' PNG' * sensor.png}"
+            for sensor in self.sensors
         )
         return f"{sensors}; {self.spec.action}"
 
     def differs(self, other: UnityBehaviour) -> bool:
-        """Return whether the spaces of another player are others."""
+        """Return whether a behaviour of another player has other spaces."""
         return (self.sensors, self.spec.action) != (other.sensors, other.spec.action)
 
     def read(self, infos: Sequence[Any]) -> tuple[AgentStates, AgentStates]:
-        """Return the agents of a message that ask for a decision, and those that end, in its order.
+        """Return the agents that request a decision, and those whose episode ends, in the message's order.
 
-        Raises EnvError for other spaces, and ValueError for a message in a wrong form.
+        Raises EnvError for other spaces, and ValueError for an invalid message.
         """
         asking = [info for info in infos if not info.done]
         return self._states(asking), self._states([info for info in infos if info.done])
@@ -171,7 +174,7 @@ class UnityBehaviour:
         )
 
     def _allowed(self, infos: Sequence[Any]) -> Bool:
-        """Return the masks, in which Unity's True forbids, as ours, in which True allows."""
+        """Return masks [N, ΣN] True for allowed; in Unity's, True forbids. Raises ValueError, EnvError."""
         action = self.spec.action
         allowed = action.all_allowed(len(infos))
         for row, info in enumerate(infos):
@@ -195,12 +198,12 @@ class UnityBehaviour:
 
 
 def rewards_of(infos: Sequence[Any]) -> Float:
-    """Return rewards [N], the agents' own and their groups'."""
+    """Return rewards [N]: the agents' plus their groups'."""
     return np.array([info.reward + info.group_reward for info in infos], np.float32)
 
 
 def changed_spaces(behaviour: str, before: str, now: str) -> EnvError:
-    """Return the error of spaces that are not those that the agents were made for."""
+    """Return the error of a behaviour whose spaces differ from those at the start; before, now: as text."""
     return EnvError(
         f"the spaces of the Unity behaviour {behaviour} have changed",
         why=f"they were {before}\nnow: {now}",
@@ -211,9 +214,9 @@ def changed_spaces(behaviour: str, before: str, now: str) -> EnvError:
 def decode_images(data: bytes, shape: Sequence[int], mapping: Sequence[int]) -> NDArray[np.uint8]:
     """Return consecutive PNGs as one image of this shape [H, W, C].
 
-    mapping: channel for each channel of the PNGs, -1 for one to leave out; several of the same are averaged.
-             Empty: the first channels, and for a single one the mean of three
-    Raises ValueError for data that are no PNGs, and for another size, which is not decoded, or mapping.
+    mapping: channel for each channel of the PNGs, -1 to leave it out; several for the same are averaged.
+             Empty: the first channels; for a single one the mean of three
+    Raises ValueError for invalid PNGs, for another size, which is not decoded, and for an invalid mapping.
     """
     channels, pngs = shape[-1], list(_split(data))
     if not 0 < len(pngs) <= channels:
@@ -226,10 +229,8 @@ def decode_images(data: bytes, shape: Sequence[int], mapping: Sequence[int]) -> 
         raise ValueError(f"the mapping {target} does not make {channels} channels of {image.shape[2]}")
     if target == list(range(channels)):
         return image
-    parts = [[at for at, to in enumerate(target) if to == channel] for channel in range(channels)]
-    planes = [
-        image[..., part[0]] if len(part) == 1 else np.rint(image[..., part].mean(axis=2)) for part in parts
-    ]
+    sources = [[at for at, to in enumerate(target) if to == channel] for channel in range(channels)]
+    planes = [image[..., at[0]] if len(at) == 1 else np.rint(image[..., at].mean(axis=2)) for at in sources]
     return np.stack(planes, axis=2).astype(np.uint8)
 
 
@@ -264,22 +265,22 @@ def _decode(png: bytes, shape: Sequence[int]) -> NDArray[np.uint8]:
 
 def _sensor(name: str, spec: Any, message: Any) -> UnitySensor:  # noqa: ANN401 - of the package
     shape = tuple(int(size) for size in spec.shape)
-    properties = tuple(int(one) for one in spec.dimension_property)
+    properties = tuple(int(number) for number in spec.dimension_property)
     png = message.compression_type != 0
     axes = ""
     if len(shape) == 3:
         known: dict[tuple[int, ...], str]
-        known = {_CHANNELS_FIRST: "CHW", _CHANNELS_LAST: "HWC", _UNSAID: "HWC"}
+        known = {_CHANNELS_FIRST: "CHW", _CHANNELS_LAST: "HWC", _UNSPECIFIED: "HWC"}
         axes = known.get(properties, "HWC" if png else "")
     return UnitySensor(name=name, shape=shape, axes=axes, png=png)
 
 
-def _unique(given: Sequence[str]) -> tuple[str, ...]:
-    """Return a name for each sensor: unnamed ones and those of the same name get a number."""
+def _unique(original: Sequence[str]) -> tuple[str, ...]:
+    """Return unique names for sensors: a number is added to empty and repeated ones."""
     names: list[str] = []
-    for number, name in enumerate(given):
-        own = name if name and given.count(name) == 1 else f"{name or 'sensor'}_{number}"
-        while own != name and own in (*given, *names):
-            own += "_"
-        names.append(own)
+    for number, name in enumerate(original):
+        unique = name if name and original.count(name) == 1 else f"{name or 'sensor'}_{number}"
+        while unique != name and unique in (*original, *names):
+            unique += "_"
+        names.append(unique)
     return tuple(names)

@@ -1,4 +1,4 @@
-"""Unity players as one vector environment, stepped at once by threads."""
+"""Unity players as one vector environment, stepped concurrently by threads."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _CANNOT_RESUME = "a player cannot be set back"
 class UnityVecEnv(VecEnv):
     """Players of a build, or the Unity Editor, as one environment with agents of several behaviours.
 
-    ``reset_config`` and ``environment_parameters`` are sent with a player's first reset, and what has changed
-    of them with the next exchange; ``env_args`` are further arguments of the build.
+    ``reset_config`` and ``environment_parameters`` are sent with a player's first reset, and changes of them
+    with the next exchange; ``env_args`` are further arguments of the build.
 
-    A behaviour is called by its name in Unity, without the team where there is only one. The agents of a
-    player that fails vanish. A reset is one of a whole player.
+    A behaviour has its name in Unity, without the team if it has only one. The agents of a failed player
+    vanish. Only whole players can be reset.
 
-    Raises UsageError for settings that cannot work and EnvError if a player does not start.
+    Raises UsageError for settings that cannot work, and EnvError if a player does not start.
     """
 
     def __init__(self, request: EnvRequest) -> None:
@@ -42,9 +42,9 @@ class UnityVecEnv(VecEnv):
         self.arrangement = "the Unity Editor" if file is None else f"{n} player{'s' * (n > 1)} of {file}"
         self._numbers = AgentNumbers()
         self._stale: dict[str, set[int]] = {}  # agents of a saved run, whose episodes end with the next reset
-        found = self._players.behaviours
-        self._names = behaviour_names(found, request.behaviours)
-        self.specs: Mapping[str, AgentSpec] = {self._names[name]: one.spec for name, one in found.items()}
+        known = self._players.behaviours
+        self._names = behaviour_names(known, request.behaviours)
+        self.specs: Mapping[str, AgentSpec] = {self._names[name]: each.spec for name, each in known.items()}
         self._rows: dict[str, list[int]] = {name: [] for name in self.specs}
         self._known: dict[str, set[int]] = {name: set() for name in self.specs}  # with the last result
 
@@ -64,14 +64,14 @@ class UnityVecEnv(VecEnv):
             if not stale:
                 self._numbers.release(slot.agents.values())
             slot.agents = {}
-        found = {name: ResultRows(self.specs[name]) for name in self.specs}
+        all_rows = {name: ResultRows(spec) for name, spec in self.specs.items()}
         for slot in slots:
-            self._read_message(slot, messages[slot.index], found, but=stale)
+            self._read_message(slot, messages[slot.index], all_rows, but=stale)
         if stale:
             self._numbers.release(set().union(*former.values()))
         self._stale, self._known = {}, self._ids(self._slots)
         results = {}
-        for name, rows in found.items():
+        for name, rows in all_rows.items():
             seen = rows.observation()
             gone = former[name].difference(rows.ids)
             stay = [number for number in self._rows[name] if number not in gone]
@@ -83,9 +83,9 @@ class UnityVecEnv(VecEnv):
 
     @override
     def drop(self, agents: Collection[int]) -> dict[str, ResetResult]:
-        """Ignore the agents until their next episodes, since Unity ends no single one when asked.
+        """Ignore the agents until their next episodes, since Unity cannot end a single agent's episode.
 
-        A player is reset where these are all of its agents.
+        A player is reset if these are all of its agents.
         """
         gone = set(agents)
         alone = [slot for slot in self._slots if gone.issuperset(slot.agents.values())]
@@ -108,21 +108,21 @@ class UnityVecEnv(VecEnv):
     @override
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
         places = {name: {number: row for row, number in enumerate(ids)} for name, ids in self._rows.items()}
-        own = {slot.index: self._actions_of(slot, actions, places) for slot in self._slots}
-        messages = self._players.on_all(self._slots, lambda slot: slot.step(own[slot.index]))
+        of_slot = {slot.index: self._actions_of(slot, actions, places) for slot in self._slots}
+        messages = self._players.on_all(self._slots, lambda slot: slot.step(of_slot[slot.index]))
         failed = [slot for slot in self._slots if isinstance(messages[slot.index], PlayerError)]
         vanished = self._ids(failed)
         survived = self._players.survived(self._slots, messages)
         for slot in failed:
             self._numbers.release(slot.agents.values())
             slot.agents = {}
-        found = {name: ResultRows(spec) for name, spec in self.specs.items()}
+        all_rows = {name: ResultRows(spec) for name, spec in self.specs.items()}
         left: list[int] = []
         for slot in self._slots:
-            left += self._read_message(slot, survived[slot.index], found)
+            left += self._read_message(slot, survived[slot.index], all_rows)
         self._numbers.release(left)
         self._known = self._ids(self._slots)
-        results = {name: rows.result(sorted(vanished[name])) for name, rows in found.items()}
+        results = {name: rows.result(sorted(vanished[name])) for name, rows in all_rows.items()}
         for name, result in results.items():
             stay = result.ids if result.left is None else result.ids[~result.left]
             self._rows[name] = stay.tolist()
@@ -148,7 +148,7 @@ class UnityVecEnv(VecEnv):
 
     @override
     def resume(self, state: State) -> dict[int, str]:
-        """End all saved episodes: no player can repeat them. The next reset is one of all players."""
+        """Mark all saved episodes as ended, since none can be repeated; the next reset is of all players."""
         saved = {name: state.arrays[f"ids/{k}"].tolist() for k, name in enumerate(state.meta["behaviours"])}
         self._stale = {name: now.union(saved.get(name, ())) for name, now in self._known.items()}
         named = [min(slot.agents.values()) for slot in self._slots if slot.agents]
@@ -156,7 +156,7 @@ class UnityVecEnv(VecEnv):
 
     @override
     def environments_of(self, agents: Collection[int]) -> list[int]:
-        """Return the numbers of the agents' players; of all while saved episodes are to end."""
+        """Return the indices of the agents' players; of all players if saved episodes are not ended yet."""
         return [
             slot.index
             for slot in self._slots
@@ -168,7 +168,7 @@ class UnityVecEnv(VecEnv):
         self._players.close()
 
     def _ids(self, slots: Iterable[PlayerSlot]) -> dict[str, set[int]]:
-        """Return the agents of these players by behaviour, waiting ones too."""
+        """Return the numbers of the players' agents, by behaviour."""
         ids: dict[str, set[int]] = {name: set() for name in self.specs}
         for slot in slots:
             for (_, behaviour, _), number in slot.agents.items():
@@ -182,40 +182,41 @@ class UnityVecEnv(VecEnv):
 
         places: row of each agent, by behaviour
         """
-        own = {}
-        for behaviour, asked in slot.asked.items():
+        flat = {}
+        for behaviour, agents in slot.awaiting.items():
             name = self._names[behaviour]
-            keys = [(slot.index, behaviour, agent) for agent in asked]
+            keys = [(slot.index, behaviour, agent) for agent in agents]
             rows = [places[name][slot.agents[key]] for key in keys if key in slot.agents]
             if len(rows) == len(keys):
-                own[behaviour] = actions[name][rows]
+                flat[behaviour] = actions[name][rows]
                 continue
-            own[behaviour] = slot.random_actions(
-                behaviour, self._players.rng
-            )  # what ignored agents do is not recorded
-            own[behaviour][[key in slot.agents for key in keys]] = actions[name][rows]
-        return own
+            # Ignored agents act at random; their steps are not recorded.
+            flat[behaviour] = slot.random_actions(behaviour, self._players.rng)
+            flat[behaviour][[key in slot.agents for key in keys]] = actions[name][rows]
+        return flat
 
     def _read_message(
         self,
         slot: PlayerSlot,
         message: PlayerMessage,
-        found: Mapping[str, ResultRows],
+        all_rows: Mapping[str, ResultRows],
         *,
         but: Collection[int] = (),
     ) -> list[int]:
         """Add the agents of a message to the rows of their behaviours; return the numbers of those that left.
 
-        An agent with an end and a question has both in one row. An end of an agent that was not asked before
-        belongs to an episode without a decision, and is passed over. An agent that is not in the message
-        waits. An ignored one is new once its episode has ended.
+        An end of an episode and a request of the same agent share a row. An end without an earlier request
+        is of an episode without a decision, and is ignored. An agent that is not in the message waits. An
+        ignored agent gets a new number once its episode has ended.
+
+        but: numbers that new agents do not get
         """
         left = []
-        slot.asked = {}
+        slot.awaiting = {}
         if len(slot.behaviours) > slot.compared:
             self._players.compare(slot)
         for behaviour, (asking, ending) in message.items():
-            rows = found[self._names[behaviour]]
+            rows = all_rows[self._names[behaviour]]
             base = rows.add(asking, ending)
             ends: dict[int, int] = {}
             for at, agent in enumerate(ending.ids):
@@ -236,5 +237,5 @@ class UnityVecEnv(VecEnv):
                 if number is not None:
                     rows.put(number, None, end)
                     left.append(number)
-            slot.asked[behaviour] = asking.ids
+            slot.awaiting[behaviour] = asking.ids
         return left

@@ -114,7 +114,7 @@ def test_a_file_gives_what_the_environment_gives(tmp_path):
     sensors = [
         Camera("chw", 12, 10, layout="CHW"), Camera("chw_raw_stack", 12, 10, layout="CHW", png=False, stack=2),
         Camera("grey", 12, 10, 1), Camera("grey_stack", 12, 10, 1, stack=3), Camera("grid", 8, 9, 5),
-        Camera("unsaid", 12, 10, said=False), Buffer("", 4, 3), Vector("stacked", 2, stack=3), Vector("stacked", 1),
+        Camera("unsaid", 12, 10, typed=False), Buffer("", 4, 3), Vector("stacked", 2, stack=3), Vector("stacked", 1),
     ]  # fmt: skip
     rng = np.random.default_rng(3)
     pairs = pairs_of()

@@ -23,11 +23,11 @@ SAMPLED = {
 SAMPLERS = ParameterSource(read_parameters(SAMPLED)).samplers
 
 
-def channels(seed: int = 1, *, own: Any = (), watched: bool = False, **args: Any) -> PlayerChannels:
+def channels(seed: int = 1, *, classes: Any = (), watched: bool = False, **args: Any) -> PlayerChannels:
     return PlayerChannels(
         UnityArgs(**args),
         watched=watched,
-        own=own,
+        classes=classes,
         seed=seed,
         statistics=Statistics(),
     )
@@ -146,13 +146,13 @@ def task(tmp_path: Path) -> Path:
 )
 def test_what_is_no_channel_is_refused(task: Path, names: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        channels(own=load_channels(names, task))
+        channels(classes=load_channels(names, task))
 
 
 def test_what_an_own_channel_raises_names_it_and_is_no_wrong_message(task: Path) -> None:
     from mlagents_envs.side_channel.side_channel_manager import SideChannelManager
 
-    manager = SideChannelManager(channels(own=load_channels(["own_weather:Weather"], task)).all)
+    manager = SideChannelManager(channels(classes=load_channels(["own_weather:Weather"], task)).all)
 
     def receive(text: str) -> None:
         queue = Channels(lambda _: None)

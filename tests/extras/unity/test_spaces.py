@@ -54,7 +54,7 @@ def info(observations: list[Any], **more: Any) -> SimpleNamespace:
         Camera("grid", 8, 9, 5),
         Camera("mapped", 12, 10, mapped=True),
         Camera("raw", 12, 10, png=False),
-        Camera("unsaid", 12, 10, said=False),
+        Camera("unsaid", 12, 10, typed=False),
         Buffer("others", 4, 3),
         Vector("stacked", 2, stack=3),
     ],

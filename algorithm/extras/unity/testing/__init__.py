@@ -1,9 +1,9 @@
-"""Stand-in for a Unity build: the player's side of the ML-Agents protocol, over real gRPC.
+"""Scripted Unity player: the build's side of the ML-Agents protocol, over real gRPC.
 
 ``python -m algorithm.extras.unity.testing --help`` runs it by hand; :func:`make_build` writes an executable
 file that a configuration can name as its build. The player steps as the C# package does: agents send their
-state, the trainer decides, agents act; an end goes out as soon as anything is sent, in a message of its own
-if no agent asks for a decision.
+state, the trainer decides, agents act. The end of an episode goes with the next message, or in one
+of its own if no agent requests a decision.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
-"""Folder that the package is imported from."""
+"""Folder from which the package is imported."""
 
 
 def make_build(folder: Path, *args: str, name: str = "Player") -> Path:

@@ -1,4 +1,4 @@
-"""The command line of the player, with the flags that the trainer gives to a build."""
+"""Command line of the scripted player, with the flags that the trainer passes to a build."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EDITOR_PORT = 5004
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """Return the options; flags of Unity that are not known here are left out."""
+    """Return the options of a command line; unknown flags of Unity are ignored."""
     program = "python -m algorithm.extras.unity.testing"
     parser = argparse.ArgumentParser(program, description=__doc__, allow_abbrev=False)
     unity = parser.add_argument_group("given by the trainer")
@@ -57,7 +57,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
-    """Run until the trainer or a planned failure ends it; return the exit code."""
+    """Run the player until the trainer or a planned failure ends it; return the exit code."""
     options = parse(words)
     if options.logFile is not None:
         log = os.open(options.logFile, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

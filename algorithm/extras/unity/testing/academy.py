@@ -1,4 +1,4 @@
-"""The academy of the C# package: steps of all agents, and messages of those that ask or end."""
+"""Stand-in for the C# package's Academy: steps all agents, and exchanges messages with the trainer."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ CAPABILITIES = UnityRLCapabilitiesProto(
 )
 
 Scene = Callable[["Academy", int], None]
-"""(academy, number of the training area) -> its agents are added."""
+"""(academy, number of the training area): function that adds the area's agents."""
 
 
 class OtherVersionError(Exception):
-    """A trainer of another major version of the protocol."""
+    """Error of a trainer with another major version of the protocol."""
 
 
 class QuitCommandError(Exception):
-    """The trainer's command to quit."""
+    """Exception for the trainer's command to quit."""
 
 
 class Academy(AgentHost):
@@ -60,14 +60,14 @@ class Academy(AgentHost):
         self._reset_once = False
 
     def add(self, agent: PlayerAgent) -> None:
-        """Put an object into the scene."""
+        """Add an agent to the scene; after the first reset its episode begins at once."""
         self.agents.append(agent)
         self._behaviours[agent.behaviour.name] = agent.behaviour
-        if self._reset_once:  # the first episodes of all others begin with the first reset
+        if self._reset_once:  # before that, the first reset begins the episode
             agent.restart()
 
     def run(self, connection: Connection, scene: Scene) -> None:
-        """Shake hands, then step until an exception of this package ends it."""
+        """Do the handshake, build the scene, then step until an exception ends the run."""
         areas = self._shake_hands(connection)
         for area in range(areas):
             scene(self, area)
@@ -170,7 +170,7 @@ class Academy(AgentHost):
 
 
 def idle() -> None:
-    """Go on without a trainer, as a build does that cannot connect, until the parent process is gone."""
+    """Wait until the parent process ends, like a build that cannot connect to a trainer."""
     parent = os.getppid()
     while os.getppid() == parent:
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Agents with the life of an ``Agent`` of the C# package."""
+"""Scripted agents, with the life cycle of the C# package's ``Agent``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from algorithm.extras.unity.testing.messages import AgentInfoProto, ObservationP
 
 
 class AgentHost:
-    """Part of the academy that agents share: their ids, the trainer's seed, the message that they add to.
+    """Base of the academy, as agents use it: ids, the trainer's seed, and the next message.
 
     options: of the command line
     """
@@ -25,7 +25,7 @@ class AgentHost:
         self.options, self.faults, self.ledger = options, faults, ledger
         self.channels = Channels(self._note)
         self.seed = 0
-        self.steps = 0  # of the process; the counter that decisions follow starts anew with each reset
+        self.steps = 0  # of the process; another counter, for decisions, restarts with each reset
         self._last_id = -1
         self._output = UnityOutputProto()
         self._pending = False
@@ -33,12 +33,12 @@ class AgentHost:
         self._later: list[tuple[int, Callable[[], PlayerAgent]]] = []
 
     def next_id(self) -> int:
-        """Return the id of a new object; no id is used twice."""
+        """Return the id of a new agent; no id is used twice."""
         self._last_id += 1
         return self._last_id
 
     def add_later(self, steps: int, make: Callable[[], PlayerAgent]) -> None:
-        """Put an object into the scene after so many steps, with an id of its own."""
+        """Add an agent, made by ``make``, to the scene after ``steps`` steps."""
         self._later.append((self.steps + steps, make))
 
     def put(self, agent: PlayerAgent, info: AgentInfoProto) -> None:
@@ -55,7 +55,7 @@ class AgentHost:
 
 
 class PlayerAgent(ABC):
-    """One object of the scene. A task overrides the last four methods."""
+    """An agent of the scene. A task overrides the last four methods."""
 
     def __init__(self, academy: AgentHost, behaviour: Behaviour, timing: Timing, *, group: int = 0) -> None:
         self.academy, self.behaviour, self.timing, self.group = academy, behaviour, timing, group
@@ -67,13 +67,13 @@ class PlayerAgent(ABC):
         self.alive = True
         self._sensors = behaviour.sensors()
         self._steps = 0
-        self._done = False  # the trainer has heard of the end and has not been asked since
-        self._wants_decision = self._wants_action = False
+        self._done = False  # the end was sent, and no decision was requested since
+        self._decision_due = self._action_due = False
         self._begun = False
 
     @property
     def action(self) -> Action:
-        """The last action, zeros without one."""
+        """The last received action; zeros without one."""
         question = self.book.open
         if question is not None and question.action is not None:
             return question.action
@@ -84,66 +84,66 @@ class PlayerAgent(ABC):
     # In the order of a step of the academy.
 
     def request(self, step: int) -> None:
-        """Ask for a decision where its turn has come: the ``DecisionRequester``."""
+        """Request a decision if it is due at ``step``, like a ``DecisionRequester``."""
         if step % self.timing.period == self.timing.offset % self.timing.period:
-            self._wants_decision = self._wants_action = True
+            self._decision_due = self._action_due = True
         elif self.timing.between:
-            self._wants_action = True
+            self._action_due = True
 
     def count(self) -> None:
         """Count a step of the episode."""
         self._steps += 1
 
     def send_state(self) -> None:
-        """Hand the academy a question where the agent wants a decision."""
-        self.asked_now = self._wants_decision
-        if not self._wants_decision:
+        """Add the agent's state to the next message if it has requested a decision."""
+        self.asked_now = self._decision_due
+        if not self._decision_due:
             return
         values, mask = self.observe(), self.mask()
-        self._settle(values, None)
+        self._record_transition(values, None)
         self.academy.put(self, self._info(values, mask=mask))
         self.book.open = Question(values, mask)
         self.book.decision += 1
         self._done = False
         self.reward = self.group_reward = 0.0
-        self._wants_decision = False
+        self._decision_due = False
 
     def receive(self, action: Action) -> None:
-        """Take the answer to the last question."""
+        """Store the action for the last request."""
         if self.book.open is not None:
             self.book.open.action = action
 
     def step(self) -> None:
-        """Act, and end where the steps are used up."""
-        if self._wants_action:
-            self._wants_action = False
+        """Act if an action is due, and interrupt the episode at its last step."""
+        if self._action_due:
+            self._action_due = False
             self.act(self.action)
         if self.alive and 0 < self.timing.max_step <= self._steps:
             self.interrupt()
 
-    # What a task calls.
+    # Methods for tasks to call.
 
     def end_episode(self) -> None:
-        """End the episode: the task is over."""
+        """End the episode as terminated, and begin the next one."""
         self._notify("terminated")
         self.restart()
 
     def interrupt(self) -> None:
-        """Cut the episode off, as ``MaxStep`` does."""
+        """End the episode as interrupted, as ``MaxStep`` does, and begin the next one."""
         self._notify("interrupted")
         self.restart()
 
     def destroy(self) -> None:
-        """Remove the object; an open episode ends, which is no interruption."""
+        """Remove the agent; its open episode ends as terminated."""
         self._notify("terminated")
         self.alive = False
 
     def successor(self) -> PlayerAgent:
-        """Return an object like this one, with an id of its own."""
+        """Return a new agent of the same kind, with another id."""
         return type(self)(self.academy, self.behaviour, self.timing, group=self.group)
 
     def restart(self) -> None:
-        """Begin an episode without a word to the trainer: the answer to its reset."""
+        """Begin an episode without a message, as at the trainer's reset."""
         self._steps = 0
         self.book.open = None
         if self._begun:
@@ -158,11 +158,11 @@ class PlayerAgent(ABC):
         if self._done:
             return
         values = self.observe()
-        self._settle(values, end)
+        self._record_transition(values, end)
         self.academy.put(self, self._info(values, end=end))
         self._done = True
         self.reward = self.group_reward = 0.0
-        self._wants_decision = self._wants_action = False
+        self._decision_due = self._action_due = False
 
     def _info(
         self, values: SensorValues, *, mask: Sequence[bool] = (), end: str | None = None
@@ -189,8 +189,8 @@ class PlayerAgent(ABC):
             for sensor, value in zip(self._sensors, values, strict=True)
         ]
 
-    def _settle(self, values: SensorValues, end: str | None) -> None:
-        """Write the transition of the open question, now that its result is sent."""
+    def _record_transition(self, values: SensorValues, end: str | None) -> None:
+        """Write the transition since the last decision to the ledger, as its result is sent."""
         question = self.book.open
         if question is None or question.action is None or self.academy.ledger is None:
             return
@@ -212,25 +212,25 @@ class PlayerAgent(ABC):
             }
         )
 
-    # A task.
+    # Methods that a task overrides.
 
     @abstractmethod
     def begin(self) -> None:
-        """Begin an episode: C#'s ``OnEpisodeBegin``."""
+        """Begin an episode, like ``OnEpisodeBegin``."""
 
     @abstractmethod
     def observe(self) -> SensorValues:
-        """Return a value for each sensor: ``CollectObservations``."""
+        """Return a value for each sensor, like ``CollectObservations``."""
 
     def mask(self) -> list[bool]:
-        """Return which discrete actions are *not* possible, branch after branch; empty for none."""
+        """Return for each discrete action whether it is *forbidden*, branch after branch; empty: none is."""
         return []
 
     @abstractmethod
     def act(self, action: Action) -> None:
-        """Take an action: ``OnActionReceived``. Adds to ``reward``, may end the episode."""
+        """Apply an action, like ``OnActionReceived``: add to ``reward``, possibly end the episode."""
 
 
 def _numbers(values: SensorValues) -> list[list[float]]:
-    """Return the numbers of each sensor; images are left out."""
+    """Return the numbers of each sensor that is no image."""
     return [value.ravel().tolist() for value in values if value.dtype.kind == "f"]

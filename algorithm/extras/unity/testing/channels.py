@@ -1,4 +1,4 @@
-"""The player's ends of the side channels, written from the wire format and not from the package's classes."""
+"""The player's side of the side channels, written by the wire format, without the package's classes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ENGINE_SETTINGS = ("screen", "quality_level", "time_scale", "target_frame_rate",
 
 
 class MessageReader:
-    """Numbers and strings of a message, in order."""
+    """Reader of the numbers and strings of a message, in order."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
-    def _next(self, form: str) -> Any:  # noqa: ANN401 - what the form says
+    def _next(self, form: str) -> Any:  # noqa: ANN401 - by the form
         (value,) = struct.unpack_from(form, self._data, self._at)
         self._at += struct.calcsize(form)
         return value
@@ -38,20 +38,20 @@ class MessageReader:
         return float(self._next("<f"))
 
     def string(self) -> str:
-        """Return the next text, behind its length."""
+        """Return the next text, whose length is before it."""
         length = self.integer()
         self._at += length
         return self._data[self._at - length : self._at].decode("ascii")
 
 
 def packed_string(text: str) -> bytes:
-    """Return a text as bytes, behind its length."""
+    """Return a text as bytes, with its length before it."""
     encoded = text.encode("ascii")
     return struct.pack("<i", len(encoded)) + encoded
 
 
 def split(data: bytes) -> Iterator[tuple[uuid.UUID, bytes]]:
-    """Yield channel and message of a packed field."""
+    """Yield (channel, message) of each message in a packed field."""
     at = 0
     while at < len(data):
         channel = uuid.UUID(bytes_le=data[at : at + 16])
@@ -62,13 +62,13 @@ def split(data: bytes) -> Iterator[tuple[uuid.UUID, bytes]]:
 
 @dataclass
 class Channels:
-    """Messages in both directions. ``on_message`` is called with a description of each one that arrives."""
+    """Side channels of the player; ``on_message`` is called with a description of each received message."""
 
     on_message: Callable[[dict[str, Any]], None]
     _queue: bytearray = field(default_factory=bytearray)
 
     def receive(self, data: bytes) -> None:
-        """Take the packed messages of the trainer."""
+        """Read the packed messages of the trainer."""
         for channel, message in split(data):
             reader = MessageReader(message)
             if channel == ENGINE:
@@ -109,7 +109,7 @@ class Channels:
         self._queue += channel.bytes_le + struct.pack("<i", len(message)) + message
 
     def take(self) -> bytes:
-        """Return and forget everything that waits to be sent."""
+        """Return all queued messages, and clear the queue."""
         data = bytes(self._queue)
         self._queue.clear()
         return data

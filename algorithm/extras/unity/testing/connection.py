@@ -1,4 +1,4 @@
-"""The client of the protocol: one unary call at a time, as ``RpcCommunicator`` of the C# package."""
+"""The client of the protocol: one unary call at a time, like the C# package's ``RpcCommunicator``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ GOOD, BYE = 200, 400  # status of a message's header
 
 
 class TrainerGoneError(Exception):
-    """The trainer said goodbye, or cannot be reached any more."""
+    """Error if the trainer has closed the connection, or cannot be reached."""
 
 
 class Connection:
     """A channel to a trainer on this machine."""
 
     def __init__(self, port: int, *, wait: float) -> None:
-        """Connect; ``wait`` for so many seconds for a trainer that is not there yet."""
+        """Connect to a port; wait for at most ``wait`` seconds. Raises TrainerGoneError."""
         self._channel = grpc.insecure_channel(f"localhost:{port}")
         self._call = self._channel.unary_unary(
             METHOD,
@@ -47,7 +47,7 @@ class Connection:
         return answer.unity_input
 
     def say_goodbye(self) -> None:
-        """Send what the C# package sends when the application quits."""
+        """Send the C# package's message at the end of the application."""
         message = UnityMessageProto()
         message.header.status = BYE
         with contextlib.suppress(grpc.RpcError):  # as in C#: the trainer may be gone already

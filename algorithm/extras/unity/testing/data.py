@@ -17,7 +17,7 @@ SensorValues = Sequence[NDArray[Any]]
 
 @dataclass(frozen=True)
 class Behaviour:
-    """Spaces that agents share. ``name`` is that of Unity: ``Name?team=0``."""
+    """Spaces of a behaviour's agents; ``name`` as in Unity: ``Name?team=0``."""
 
     name: str
     sensors: Callable[[], list[Sensor]]
@@ -35,7 +35,7 @@ class Behaviour:
 
 @dataclass
 class Action:
-    """Numbers as the trainer sent them; zeros where nothing was received."""
+    """Action as the trainer has sent it."""
 
     continuous: NDArray[np.float32]
     discrete: NDArray[np.int32]
@@ -45,7 +45,9 @@ class Action:
 class Timing:
     """The settings of a ``DecisionRequester``, and ``MaxStep``.
 
-    between:  act with the last action in the steps between decisions, too
+    period:   steps between decisions
+    offset:   step of the first decision
+    between:  repeat the last action in the steps between decisions
     max_step: steps after which an episode is interrupted; 0 for never
     """
 
@@ -57,7 +59,7 @@ class Timing:
 
 @dataclass
 class Question:
-    """A decision that was asked for: what was seen then, and what has followed."""
+    """A requested decision: observation and mask, and the action once it is received."""
 
     values: SensorValues
     mask: list[bool]
@@ -66,7 +68,7 @@ class Question:
 
 @dataclass
 class Book:
-    """Numbers that the agent counts for its ledger."""
+    """Counts of an agent for its ledger, and its open request."""
 
     episode: int = 0
     decision: int = 0  # questions of this episode so far

@@ -1,4 +1,4 @@
-"""Failures on demand: ``KIND@PLACE``, as in ``crash@step:50`` or ``hang@handshake#1``."""
+"""Planned failures of the player: ``KIND@PLACE``, as in ``crash@step:50`` or ``hang@handshake#1``."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ PLACES = "start, handshake, reset or step:N"
 
 
 class QuitError(Exception):
-    """The application quits of its own accord."""
+    """Exception for a planned end of the application."""
 
 
 @dataclass(frozen=True)
 class PlannedFault:
-    """A kind of failure, the place, the step, and in which start of the build; 0 for each."""
+    """A planned failure: its kind, its place, the step, and the number of the start (0: every start)."""
 
     kind: str
     place: str
@@ -50,7 +50,7 @@ class PlannedFault:
 
 
 class FaultPlan:
-    """The failures of this process.
+    """Planned failures of this process.
 
     starts: file that counts the starts of a build, for failures of the first or second one only
     """
@@ -65,12 +65,12 @@ class FaultPlan:
         self._active: set[str] = set()
 
     def reach(self, place: str, step: int = 0) -> None:
-        """Fail if that is planned here. Raises QuitError for a goodbye."""
+        """Cause the failures planned for this place and step. Raises QuitError for a planned end."""
         for fault in self._planned:
             if fault.place == place and fault.step == step:
-                self._strike(fault.kind)
+                self._cause(fault.kind)
 
-    def _strike(self, kind: str) -> None:
+    def _cause(self, kind: str) -> None:
         if kind == "crash":
             print("Caught fatal signal - signo:11 code:1 errno:0 addr:(nil)", flush=True)
             signal.signal(signal.SIGSEGV, signal.SIG_DFL)
@@ -89,11 +89,11 @@ class FaultPlan:
             self._active.add(kind)
 
     def values(self, value: NDArray[Any]) -> NDArray[Any]:
-        """Return a sensor's value, spoilt where that is planned."""
+        """Return a sensor's value, with one number more after the failure ``spaces``."""
         return np.append(value, np.float32(0)) if "spaces" in self._active and value.ndim == 1 else value
 
     def message(self, message: ObservationProto) -> ObservationProto:
-        """Return a sensor's message, cut short where that is planned."""
+        """Return a sensor's message, with less data after the failure ``short``."""
         if "short" in self._active:
             del message.float_data.data[-1:]
             message.compressed_data = message.compressed_data[:-30]

@@ -1,4 +1,4 @@
-"""The player's own record of a run, in JSON lines: options, commands, transitions."""
+"""The player's record of a run, in JSON lines: options, commands, transitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from algorithm.extras.unity.testing.messages import UnityRLInitializationInputPr
 
 
 class PlayerLedger:
-    """A file of a process: a line for the start, each command, setting, and transition.
+    """Ledger file of a process: a line for the start, each command, setting and transition.
 
     A transition is written when the message with its result is sent. Images are left out.
     """
@@ -22,20 +22,20 @@ class PlayerLedger:
         folder.mkdir(parents=True, exist_ok=True)
         name = f"{time.time_ns()}-{port}-{os.getpid()}.jsonl"
         self.file = folder / name
-        self._stream = self.file.open("w", encoding="utf-8")
+        self._output = self.file.open("w", encoding="utf-8")
 
     def write(self, entry: dict[str, Any]) -> None:
-        """Append a line; those of transitions wait for the next flush."""
-        self._stream.write(json.dumps(entry) + "\n")
+        """Append a line; transitions are flushed later, by :meth:`flush`."""
+        self._output.write(json.dumps(entry) + "\n")
         if entry.get("kind") != "transition":
-            self._stream.flush()
+            self._output.flush()
 
     def flush(self) -> None:
-        """Hand everything to the system, before the message goes out."""
-        self._stream.flush()
+        """Flush all lines, before a message is sent."""
+        self._output.flush()
 
     def start(self, number: int, first: UnityRLInitializationInputProto) -> None:
-        """Note how the process was begun. number: of the start, from 1, among those of its build."""
+        """Write the line of the start; number: of this start of the build, from 1."""
         self.write(
             {
                 "kind": "start",

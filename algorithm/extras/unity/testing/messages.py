@@ -1,4 +1,4 @@
-"""Messages of the protocol, from the installed package by the project's own loader."""
+"""Classes of the protocol's messages, from the installed package by this project's loader."""
 
 from __future__ import annotations
 

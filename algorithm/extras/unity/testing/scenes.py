@@ -1,4 +1,4 @@
-"""All scenes by name, and stand-ins for the builds of the shipped tasks: their spaces, not their physics."""
+"""All scenes by name, and stand-ins for the shipped tasks' builds, with their spaces but no physics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from algorithm.extras.unity.testing.tasks import LEARNABLE, late, teams
 
 
 class StandIn(PlayerAgent):
-    """It observes noise and is rewarded for small numbers; only ``--max-step`` ends its episodes."""
+    """Agent that observes noise and is rewarded for small actions; only ``--max-step`` ends its episodes."""
 
     @override
     def begin(self) -> None:
@@ -35,7 +35,7 @@ class StandIn(PlayerAgent):
 
 
 def stand_in(behaviour: Behaviour, *, agents: int, period: int, max_step: int) -> Scene:
-    """Return a scene with the number and timing of the agents of Unity's own, options apart."""
+    """Return a scene of stand-ins, with number and timing of agents as in Unity; options override them."""
 
     def scene(academy: Academy, area: int) -> None:
         timing = Timing(period=period, max_step=academy.options.max_step or max_step)
@@ -46,7 +46,7 @@ def stand_in(behaviour: Behaviour, *, agents: int, period: int, max_step: int) -
 
 
 def vector() -> list[Sensor]:
-    """Return a sensor of eight numbers."""
+    """Return a single sensor of eight numbers."""
     return [Vector("VectorSensor_size8", 8)]
 
 

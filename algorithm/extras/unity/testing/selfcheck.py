@@ -1,4 +1,4 @@
-"""Scenes whose observations say where they come from, so that data on the trainer's side can be checked."""
+"""Scenes whose observations identify agent, episode and decision, to check the trainer's data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from algorithm.extras.unity.testing.sensors import Vector
 from algorithm.extras.unity.testing.tasks import timing_of
 
 KEYS = ("player", "agent", "episode", "decision")
-"""The first numbers of an observation; then follows the last action."""
+"""The first numbers of an observation; the last action follows."""
 
 
 LENGTH = 20
@@ -20,16 +20,16 @@ LENGTH = 20
 
 
 def player_number(seed: int) -> int:
-    """Return the number by which observations name a process: exact as float32."""
+    """Return the number of a process in observations, which float32 holds exactly."""
     return seed % (1 << 20)
 
 
 class Echo(PlayerAgent):
-    """Says who it is, which episode and decision this is, and repeats its last action.
+    """Agent that observes its own ids (:data:`KEYS`) and its last action.
 
     Ends, interruptions, masks, rewards and group rewards are random. Options of the command line: with
-    ``--respawn`` every episode is that of a new object, with ``--destroy P`` one is destroyed with that
-    chance in each step, and another one comes some steps later.
+    ``--respawn`` every episode has a new agent; with ``--destroy P`` an agent is destroyed with that
+    probability in each step, and another one appears some steps later.
     """
 
     @override
@@ -48,8 +48,8 @@ class Echo(PlayerAgent):
     @override
     def observe(self) -> SensorValues:
         action, book = self.action, self.book
-        who = [player_number(self.academy.seed), self.id, book.episode, book.decision]
-        return [np.concatenate([who, action.continuous, action.discrete]).astype(np.float32)]
+        keys = [player_number(self.academy.seed), self.id, book.episode, book.decision]
+        return [np.concatenate([keys, action.continuous, action.discrete]).astype(np.float32)]
 
     @override
     def mask(self) -> list[bool]:
@@ -90,7 +90,7 @@ class Echo(PlayerAgent):
 
 
 def echo_behaviour(name: str, continuous: int, branches: tuple[int, ...]) -> Behaviour:
-    """Return a behaviour whose observation is the keys of a decision and the action before it."""
+    """Return a behaviour that observes the keys of a decision and the action before it."""
     size = len(KEYS) + continuous + len(branches)
     return Behaviour(f"{name}?team=0", lambda: [Vector("echo", size)], continuous, branches)
 
@@ -99,12 +99,12 @@ ECHOES = (echo_behaviour("Echo", 2, ()), echo_behaviour("EchoChoice", 1, (3, 2))
 
 
 def echo(academy: Academy, area: int) -> None:
-    """Agents of one behaviour."""
+    """Add agents of one behaviour."""
     _add(academy, ECHOES[:1])
 
 
 def echoes(academy: Academy, area: int) -> None:
-    """Agents of two behaviours; those of the second one form a group and decide one step later."""
+    """Add agents of two behaviours; those of the second one form a group and decide one step later."""
     _add(academy, ECHOES)
 
 

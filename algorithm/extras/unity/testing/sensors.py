@@ -1,4 +1,4 @@
-"""Sensors of an agent: a value becomes an observation of the protocol, in each of its forms."""
+"""Sensors of an agent, which encode values as observations of the protocol, in each of its forms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PNG_HEADER = b"\x89PNG\r\n\x1a\n"
 
 
 def png(image: NDArray[np.uint8]) -> bytes:
-    """Encode [H, W, 3] as a PNG of eight bits a channel."""
+    """Return an image [H, W, 3] as a PNG."""
     height, width, _ = image.shape
     rows = np.zeros((height, 1 + width * 3), np.uint8)  # each row begins with its filter: none
     rows[:, 1:] = image.reshape(height, -1)
@@ -33,10 +33,10 @@ def png(image: NDArray[np.uint8]) -> bytes:
 
 
 class Sensor(ABC):
-    """One observation of one agent, with the memory that a stack needs.
+    """A sensor of one agent; it remembers the values of a stack.
 
     frame: shape of a value
-    stack: values in an observation, oldest first
+    stack: number of values in an observation, oldest first
     """
 
     needs_graphics = False
@@ -56,11 +56,11 @@ class Sensor(ABC):
         self.reset()
 
     def reset(self) -> None:
-        """Forget the frames of the last episode."""
+        """Clear the frames of the last episode."""
         self._frames.extend([np.zeros(self.frame, np.uint8)] * self.stack)
 
     def observe(self, value: NDArray[Any]) -> ObservationProto:
-        """Return the message of a value."""
+        """Return the message of the next value."""
         message = ObservationProto(name=self.name, shape=self.shape, dimension_properties=self.properties)
         self._frames.append(value)
         self._fill(message, value)
@@ -72,7 +72,7 @@ class Sensor(ABC):
 
 
 class Vector(Sensor):
-    """``size`` numbers, the last ``stack`` observations one after the other."""
+    """Sensor of ``size`` numbers; the last ``stack`` values one after the other."""
 
     def __init__(self, name: str, size: int, *, stack: int = 1) -> None:
         super().__init__(name, (size * stack,), (NONE,), frame=(size,), stack=stack)
@@ -80,12 +80,12 @@ class Vector(Sensor):
     @override
     def _fill(self, message: ObservationProto, value: NDArray[np.float32]) -> None:
         numbers = np.concatenate(self._frames)
-        message.shape[:] = [len(numbers)]  # of a build that changes its spaces another one
+        message.shape[:] = [len(numbers)]  # it differs after the failure `spaces`
         message.float_data.data.extend(np.asarray(numbers, np.float32))
 
 
 class Buffer(Sensor):
-    """Up to ``most`` entities of ``size`` numbers each; rows after the last one are zeros."""
+    """Sensor of up to ``most`` entities of ``size`` numbers each; further rows are zeros."""
 
     def __init__(self, name: str, most: int, size: int) -> None:
         super().__init__(name, (most, size), (VARIABLE, NONE), frame=(most, size))
@@ -98,13 +98,13 @@ class Buffer(Sensor):
 
 
 class Camera(Sensor):
-    """Image of bytes [H, W, C]; C is 1 for grey, 3 for colours, any other number for a grid.
+    """Sensor of images [H, W, C] of bytes; C is 1 for grey, 3 for colours, any other number for a grid.
 
     layout: "HWC" as the C# package sends it up to version 2, "CHW" from version 3 on
-    png:    compressed; else numbers from 0 to 1
-    stack:  so many images along the channels
-    mapped: send the mapping of channels also where the trainer can do without it
-    said:   send which dimension is which; packages before 2.0 do not
+    png:    send PNGs; else numbers from 0 to 1
+    stack:  number of images along the channels
+    mapped: send the mapping of channels even if it is the default
+    typed:  send the properties of dimensions, as packages from 2.0 on do
     """
 
     def __init__(
@@ -118,23 +118,23 @@ class Camera(Sensor):
         png: bool = True,
         stack: int = 1,
         mapped: bool = False,
-        said: bool = True,
+        typed: bool = True,
     ) -> None:
         full = channels * stack
         first = layout == "CHW"
         shape = (full, height, width) if first else (height, width, full)
         axes = (NONE, TRANSLATIONAL, TRANSLATIONAL) if first else (TRANSLATIONAL, TRANSLATIONAL, NONE)
         frame = (height, width, channels)
-        super().__init__(name, shape, axes if said else (), frame=frame, stack=stack)
+        super().__init__(name, shape, axes if typed else (), frame=frame, stack=stack)
         self._png, self._first, self._channels = png, first, channels
         self.needs_graphics = channels in (1, 3)  # a grid is computed
         self._mapping = self._map(stack) if mapped or stack > 1 or channels not in (1, 3) else []
 
     def _map(self, stack: int) -> list[int]:
-        """Return for each channel of the PNGs the channel it belongs to, -1 for one that only fills up."""
+        """Return the image's channel for each channel of the PNGs; -1 for padding."""
         channels = self._channels
-        one = [0, 0, 0] if channels == 1 else [*range(channels), *[-1] * (-channels % 3)]
-        return [at + channels * frame if at >= 0 else -1 for frame in range(stack) for at in one]
+        image = [0, 0, 0] if channels == 1 else [*range(channels), *[-1] * (-channels % 3)]
+        return [at + channels * frame if at >= 0 else -1 for frame in range(stack) for at in image]
 
     @override
     def _fill(self, message: ObservationProto, value: NDArray[np.uint8]) -> None:
@@ -147,7 +147,7 @@ class Camera(Sensor):
         message.float_data.data.extend((image.transpose(2, 0, 1) if self._first else image).ravel())
 
     def _pngs(self, frame: NDArray[np.uint8]) -> bytes:
-        """Return a frame as one PNG for every three channels; grey is in all three."""
+        """Return a frame as PNGs of three channels each; grey is in all three."""
         if self._channels == 1:
             return png(np.repeat(frame, 3, axis=2))
         padded = np.zeros((*frame.shape[:2], self._channels + -self._channels % 3), np.uint8)

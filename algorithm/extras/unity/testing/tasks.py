@@ -1,4 +1,4 @@
-"""Scenes that can be learned, with the mean return of the best policy."""
+"""Scenes for learning, with the mean return of the best policy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def one_hot(index: int, size: int) -> NDArray[np.float32]:
 
 
 class RoundAgent(PlayerAgent):
-    """Episodes of one decision, each a round of an observation, an action and its reward."""
+    """Agent whose episodes have one decision: a round of an observation, an action and its reward."""
 
     @override
     def begin(self) -> None:
@@ -44,15 +44,15 @@ class RoundAgent(PlayerAgent):
     @override
     def act(self, action: Action) -> None:
         if not self.book.decision:
-            return  # a reset came in between: nothing was asked in this episode yet
+            return  # after a reset: this episode has had no decision yet
         self.reward += self._score(action)
-        self._draw()  # its last observation is that of a round without an action
+        self._draw()  # the last observation is of the next round
         self.academy.channels.statistic("Rounds/Score", self.reward)
         self.end_episode()
 
     @abstractmethod
     def _draw(self) -> None:
-        """Draw a round."""
+        """Draw the observation of a new round."""
 
     @abstractmethod
     def _score(self, action: Action) -> float:
@@ -60,7 +60,7 @@ class RoundAgent(PlayerAgent):
 
 
 class Repeat(RoundAgent):
-    """Repeat two numbers, as ToyContinuous: 1 for the numbers, 0 on average for the best constant."""
+    """Agent that should repeat two numbers, as in ToyContinuous: return 1, or 0 for the best constant."""
 
     @override
     def _draw(self) -> None:
@@ -76,10 +76,10 @@ class Repeat(RoundAgent):
 
 
 class Pick(RoundAgent):
-    """Name what is shown in each of two branches, of 3 and 4 things, or the next one where that is masked.
+    """Agent that should choose the shown index in each of two branches, or the next one if it is masked.
 
-    The share of a branch is ½ for what is shown, ¼ for the next one. In half of the rounds what is shown is
-    masked. The best policy gets 2·(½·½ + ½·¼) = ¾.
+    A branch gives ½ for the shown index, ¼ for the next one. In half of the rounds the shown one is masked.
+    The best policy gets 2·(½·½ + ½·¼) = ¾.
     """
 
     sizes = (3, 4)
@@ -104,9 +104,9 @@ class Pick(RoundAgent):
 
     @override
     def _score(self, action: Action) -> float:
-        parts = zip(action.discrete, self._shown, self._masked, self.sizes, strict=True)
+        branches = zip(action.discrete, self._shown, self._masked, self.sizes, strict=True)
         worth = 0.0
-        for chosen, shown, masked, size in parts:
+        for chosen, shown, masked, size in branches:
             if masked and chosen == shown:
                 raise ValueError(f"the action {chosen} is masked")
             worth += (0.5, 0.25)[d] if (d := (chosen - shown) % size) < 2 else 0.0
@@ -114,7 +114,7 @@ class Pick(RoundAgent):
 
 
 class Spot(RoundAgent):
-    """Name the quarter of a picture with the bright square; nothing but the picture is seen. Best: 1."""
+    """Agent that should choose the quarter of an image with the bright square; the best return is 1."""
 
     size = 24
 
@@ -137,9 +137,9 @@ class Spot(RoundAgent):
 
 
 class Recall(PlayerAgent):
-    """Name a cue of the first decision when asked for it five decisions later: 1, by guessing ¼."""
+    """Agent that should choose the cue of the first decision five decisions later: return 1, by chance ¼."""
 
-    cues, asked = 4, 5
+    cues, recalled_at = 4, 5
 
     @override
     def begin(self) -> None:
@@ -149,13 +149,13 @@ class Recall(PlayerAgent):
     def observe(self) -> SensorValues:
         if self._at == 0:
             return [one_hot(self._cue, self.cues + 1)]
-        return [one_hot(self.cues, self.cues + 1) * (self._at == self.asked)]
+        return [one_hot(self.cues, self.cues + 1) * (self._at == self.recalled_at)]
 
     @override
     def act(self, action: Action) -> None:
         if not self.book.decision:
             return
-        over = self._at == self.asked
+        over = self._at == self.recalled_at
         self.reward += float(over and action.discrete[0] == self._cue)
         self._at += 1
         if over:
@@ -169,7 +169,7 @@ RECALL = Behaviour("Recall?team=0", lambda: [Vector("bits", 5)], branches=(4,))
 
 
 def add_agents(academy: Academy, kind: type[PlayerAgent], behaviour: Behaviour) -> list[PlayerAgent]:
-    """Add as many agents as asked for, acting only when they are asked."""
+    """Add ``--agents`` agents that act only at their decisions; return them."""
     agents = [
         kind(academy, behaviour, timing_of(academy, number, between=False))
         for number in range(academy.options.agents)
@@ -180,22 +180,22 @@ def add_agents(academy: Academy, kind: type[PlayerAgent], behaviour: Behaviour) 
 
 
 def continuous(academy: Academy, area: int) -> None:
-    """Add agents that repeat numbers."""
+    """Add agents of :class:`Repeat`."""
     add_agents(academy, Repeat, CONTINUOUS)
 
 
 def branches(academy: Academy, area: int) -> None:
-    """Add agents that choose in branches."""
+    """Add agents of :class:`Pick`."""
     add_agents(academy, Pick, BRANCHES)
 
 
 def camera(academy: Academy, area: int) -> None:
-    """Add agents that look for a spot."""
+    """Add agents of :class:`Spot`."""
     add_agents(academy, Spot, CAMERA)
 
 
 def recall(academy: Academy, area: int) -> None:
-    """Add agents that remember."""
+    """Add agents of :class:`Recall`."""
     add_agents(academy, Recall, RECALL)
 
 
