@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from textwrap import indent
 from typing import Any
 
 from algorithm.config.schema import MERGE_KEYS, Config
-from algorithm.config.tree import KeyPath, Node, merge
+from algorithm.config.tree import KeyPath, Node, from_value_at, merge
 from algorithm.config.yaml_io import inline, write_yaml
 
 _ORDER = [*Config.model_fields, *MERGE_KEYS]
@@ -47,21 +48,8 @@ class OurSection:
 
     def tree(self) -> Node:
         """Return the values as a tree, with their places in ML-Agents' file."""
-        tree = Node({})
-        for path, line in self.lines.items():
-            node = Node(line.value, line.where) if not isinstance(line.value, Mapping) else _mapping(line)
-            for key in reversed(path):
-                node = Node({key: node}, line.where)
-            tree = merge(tree, node)
-        return tree
-
-
-def _mapping(line: OurValue) -> Node:
-    return Node({str(key): _node(value, line.where) for key, value in line.value.items()}, line.where)
-
-
-def _node(value: Any, where: str) -> Node:  # noqa: ANN401 - whatever was written
-    return _mapping(OurValue(value, where)) if isinstance(value, Mapping) else Node(value, where)
+        nodes = (from_value_at(path, line.value, line.where) for path, line in self.lines.items())
+        return reduce(merge, nodes, Node({}))
 
 
 def yaml_of(sections: Sequence[OurSection], head: Sequence[str]) -> str:

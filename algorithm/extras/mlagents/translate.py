@@ -53,8 +53,10 @@ def translate(file: Path, folder: Path | None = None) -> Translation:
     for name, node in layout.unknown.items():
         below = [f"{name}.{key}" for key in _BLOCKS]
         problems.append(_unknown(name, node, below if name.startswith("behaviors.") else AT_TOP))
-    if not (problems or layout.parameters or any(map(_has_keys, layout.sections.values()))):
-        problems.append(_no_configuration(file))
+    behaviours = [node for section in layout.sections.values() for node in section.values()]
+    if not (problems or layout.parameters or any(node.children for node in behaviours)):
+        what, why = f"{file} is not a training configuration", "it has neither behaviours nor parameters"
+        problems.append(Problem(what, str(file), why, "pass the file that mlagents-learn was started with"))
     for section in sections if not problems else ():
         _check(section, problems)
     if problems:
@@ -68,14 +70,6 @@ def translate(file: Path, folder: Path | None = None) -> Translation:
     return Translation(
         yaml_of(sections, head), len(work.translated), len(work.untranslated - work.translated)
     )
-
-
-def _no_configuration(file: Path) -> Problem:
-    why, fix = (
-        "it has neither behaviours nor parameters",
-        "pass the file that mlagents-learn was started with",
-    )
-    return Problem(f"{file} is not a training configuration", str(file), why, fix)
 
 
 def _check(section: OurSection, problems: list[Problem]) -> None:
@@ -216,10 +210,6 @@ class _Translator:
                 block: KeyPath = (place,) if of_run else inside
                 section.comment(block, f"{theirs}: {inline(node.value)}", why)
                 self.untranslated.add(mark)
-
-
-def _has_keys(behaviours: Mapping[str, Node]) -> bool:
-    return any(node.children for node in behaviours.values())
 
 
 def _applies_by_default(key: TrainerKey, settings: TrainerSettings) -> bool:

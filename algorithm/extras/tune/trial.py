@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
@@ -23,7 +22,7 @@ from algorithm.core.system.processes import KILL, NEW_GROUP, ending, send_signal
 from algorithm.extras.tune.optimiser import Optimiser
 from algorithm.extras.tune.records import TrialRecord
 from algorithm.extras.tune.space import without_effect
-from algorithm.store.lock import Holder
+from algorithm.store.lock import holder_of
 from algorithm.store.logs.rows import read_points
 from algorithm.store.rundir import RunDir
 
@@ -151,10 +150,8 @@ class StudyRun:
 
     def _is_locked(self) -> bool:
         """Return whether a process of this machine holds the run's lock, after a kill of the study."""
-        holder = None
-        with suppress(OSError, ValueError):
-            holder = Holder.read(read_text(self.run.lock))
-        return holder is not None and not holder.is_elsewhere and holder.is_running
+        holder = holder_of(self.run.lock)
+        return holder is not None and not holder.is_elsewhere
 
     def _start(self) -> subprocess.Popen[bytes]:
         plan, run = self._plan, self.run

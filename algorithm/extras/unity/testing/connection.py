@@ -52,7 +52,3 @@ class Connection:
         message.header.status = BYE
         with contextlib.suppress(grpc.RpcError):  # as in C#: the trainer may be gone already
             self._call(message, timeout=2)
-
-    def close(self) -> None:
-        """Close the channel."""
-        self._channel.close()

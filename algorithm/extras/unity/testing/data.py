@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,4 +73,3 @@ class Book:
     episode: int = 0
     decision: int = 0  # questions of this episode so far
     open: Question | None = None
-    lines: list[dict[str, Any]] = field(default_factory=list)

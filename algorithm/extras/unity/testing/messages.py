@@ -6,7 +6,6 @@ from algorithm.extras.unity import package
 
 package.load()
 
-from mlagents_envs.communicator_objects.agent_action_pb2 import AgentActionProto  # noqa: E402
 from mlagents_envs.communicator_objects.agent_info_pb2 import AgentInfoProto  # noqa: E402
 from mlagents_envs.communicator_objects.brain_parameters_pb2 import BrainParametersProto  # noqa: E402
 from mlagents_envs.communicator_objects.capabilities_pb2 import UnityRLCapabilitiesProto  # noqa: E402
@@ -18,13 +17,11 @@ from mlagents_envs.communicator_objects.unity_rl_initialization_input_pb2 import
     UnityRLInitializationInputProto,
 )
 
-STEP, RESET, QUIT = 0, 1, 2  # commands of the trainer
+RESET, QUIT = 1, 2  # commands of the trainer; 0 is a step
 
 __all__ = [
     "QUIT",
     "RESET",
-    "STEP",
-    "AgentActionProto",
     "AgentInfoProto",
     "BrainParametersProto",
     "ObservationProto",
