@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import psutil
 import pytest
 import yaml
 
+from algorithm.app.report.charts import Line
 from algorithm.app.report.theme import TONES
 from algorithm.config import load_config
+from algorithm.extras.standings.aggregates import Estimate
 from benchmarks import pictures, tables
 from benchmarks.evidence import PLAN, evidence, wait_for
 from benchmarks.harness import RESULTS, ROOT, Bench, measure
@@ -286,6 +289,20 @@ def test_pictures_are_drawn_of_every_suite(figures: Path) -> None:
     suite, every = ((figures / f"evidence{name}.svg").read_text() for name in ("_toys", ""))
     assert ">published: others<" in suite and ">probability of improvement over peer A<" in suite
     assert ">core-minutes<" in every and "probability" not in every
+
+
+def test_a_picture_follows_the_page_and_is_always_the_same(tmp_path: Path) -> None:
+    step, half = np.array([1.0, 2.0]), np.array([0.5])
+    line = Line(label="a", x=step, y=step, tone=0, dots=True)
+    bars = pictures.EvidencePlot("better", "", "", bars={"<b>": Estimate(half, half, half)}, tones={"<b>": 1})
+    published = pictures.EvidencePlot("", "core-minutes", "", [line], points={"others": (step, step)})
+    texts = []
+    for name in ("one.svg", "two.svg"):
+        pictures.write_svg(tmp_path / name, [[bars, published], [published]])
+        texts.append((tmp_path / name).read_text())
+    assert texts[0] == texts[1]
+    assert "prefers-color-scheme:dark" in texts[0] and "var(--c1)" in texts[0] and ": #1f6fb4" not in texts[0]
+    assert ">&lt;b&gt;<" in texts[0] and ">others<" in texts[0] and ">core-minutes<" in texts[0]
 
 
 def test_figures_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def write_comparison(runs: Sequence[RunDir]) -> list[Path]:
     if not plots:
         return [path]
     picture = path.with_suffix(".png")
-    write_plots(picture, [plots])
+    write_plots(picture, plots)
     return [path, picture]
 
 

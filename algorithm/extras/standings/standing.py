@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import cycle, zip_longest
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from algorithm.app.report.charts import Line, draw, figure_of, save
-from algorithm.app.report.theme import DARK, LIGHT
 from algorithm.core.data import Double
 from algorithm.core.wording import short, steps_text
 from algorithm.extras.standings.aggregates import (
@@ -26,17 +24,16 @@ from algorithm.extras.standings.aggregates import (
     last_common,
     measured,
 )
-from algorithm.store.files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 AXES = {"step": "environment steps", "core": "core-minutes"}
 """The two horizontal axes."""
 
 _MINUTE = 60.0
-_FONT = "font-family: 'DejaVu Sans'", "font-family: 'DejaVu Sans', Verdana, sans-serif"
 
 
 @dataclass(frozen=True)
@@ -123,19 +120,23 @@ class Plot:
     """A plot in a picture.
 
     along, scale: labels of the x and y axes
-    lines:  thick with interval for a side, thin for its runs
-    points: label -> x and y of published results, drawn as crosses
-    bars:   label -> estimate of one number, drawn as a horizontal bar
-    tones:  label of a bar -> number of its colour
+    lines: thick with interval for a side, thin for its runs
     """
 
     title: str
     along: str
     scale: str
     lines: Sequence[Line] = ()
-    points: Mapping[str, tuple[Double, Double]] = field(default_factory=dict)
-    bars: Mapping[str, Estimate] = field(default_factory=dict)
-    tones: Mapping[str, int] = field(default_factory=dict)
+
+    def draw(self, axes: Axes) -> None:
+        """Draw lines, title and labels into the axes."""
+        from matplotlib.ticker import FuncFormatter
+
+        draw(axes, self.lines, ticks=(6, 6), marker="o")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: steps_text(x)))
+        axes.set_title(self.title, loc="left", fontsize=12, fontweight="bold")
+        axes.set_xlabel(self.along)
+        axes.set_ylabel(self.scale)
 
 
 def side_lines(sides: Mapping[str, Runs], axis: str, tones: Mapping[str, int]) -> list[Line]:
@@ -166,60 +167,32 @@ def course_plots(
     return [plot for plot in drawn if plot.lines]
 
 
-def write_plots(path: Path, grid: Sequence[Sequence[Plot]]) -> None:
-    """Write a picture of rows of plots: an SVG for light and dark pages, or a PNG.
+def write_plots(path: Path, plots: Sequence[Plot]) -> None:
+    """Write plots beside one another as a PNG; the same data give the same bytes.
 
-    The same data give the same bytes. Raises StorageError where it cannot be written.
+    Raises StorageError if the picture cannot be written.
     """
+    with figure_of(**figure_options(1, len(plots))) as figure:
+        draw_grid(figure, [plots])
+        save(figure, path)
+
+
+def figure_options(rows: int, columns: int) -> dict[str, Any]:
+    """Return the options of a figure with a grid of plots and a legend."""
+    return {"figsize": (4.6 * columns, 3.2 * rows + 0.5), "dpi": 150, "layout": "constrained"}
+
+
+def draw_grid(figure: Figure, grid: Sequence[Sequence[Plot]]) -> None:
+    """Draw rows of plots into a figure, with one legend above all."""
     columns = max(map(len, grid))
-    with figure_of(figsize=(4.6 * columns, 3.2 * len(grid) + 0.5), dpi=150, layout="constrained") as figure:
-        axes = figure.subplots(len(grid), columns, squeeze=False)
-        names: dict[str, Artist] = {}
-        for plots, places in zip(grid, axes, strict=True):
-            for plot, place in zip_longest(plots, places):
-                if plot is None:
-                    place.set_axis_off()
-                    continue
-                _draw_plot(place, plot)
-                names |= {label: line for line, label in zip(*place.get_legend_handles_labels(), strict=True)}
-        figure.legend(
-            list(names.values()), list(names), loc="outside upper left", ncols=min(4, len(names) or 1)
-        )
-        if path.suffix != ".svg":
-            save(figure, path)
-            return
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    write_text(path, _themed(text.getvalue()))
-
-
-def _draw_plot(place: Axes, plot: Plot) -> None:
-    from matplotlib.ticker import FuncFormatter
-
-    draw(place, plot.lines, ticks=(6, 6), marker="o")
-    for cross, (label, (x, y)) in zip(cycle("x+12"), plot.points.items(), strict=False):
-        place.plot(x, y, cross, color=LIGHT["ink"], label=label, markersize=7, zorder=4, clip_on=False)
-    for row, (label, bar) in enumerate(reversed([*plot.bars.items()])):
-        colour = LIGHT[f"c{plot.tones[label]}"]
-        place.plot([bar.low[0], bar.high[0]], [row, row], color=colour, linewidth=3)
-        place.plot(bar.value, [row], "o", color=colour)
-        right = bar.value[0] > 0.5
-        edge = float((bar.high if right else bar.low)[0])
-        place.text(edge, row + 0.2, label, ha="right" if right else "left", color=LIGHT["ink"], fontsize=10)
-    if plot.bars:
-        place.set(xlim=(0, 1), ylim=(-0.5, len(plot.bars)), yticks=[])
-        place.axvline(0.5, color=LIGHT["faint"], linewidth=0.8)
-    place.xaxis.set_major_formatter(FuncFormatter(lambda x, _: steps_text(x)))
-    place.set_title(plot.title, loc="left", fontsize=12, fontweight="bold")
-    place.set_xlabel(plot.along)
-    place.set_ylabel(plot.scale)
-
-
-def _themed(svg: str) -> str:
-    """Return an SVG whose colours follow the page's light or dark theme."""
-    for name, colour in LIGHT.items():
-        svg = svg.replace(colour, f"var(--{name})")
-    light, dark = ("".join(f"--{name}:{colour};" for name, colour in of.items()) for of in (LIGHT, DARK))
-    style = f"<style>:root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
-    start = svg.index(">", svg.index("<svg ")) + 1
-    return f"{svg[:start]}{style}{svg[start:].replace(*_FONT)}"
+    axes = figure.subplots(len(grid), columns, squeeze=False)
+    names: dict[str, Artist] = {}
+    for plots, places in zip(grid, axes, strict=True):
+        for plot, place in zip_longest(plots, places):
+            if plot is None:
+                place.set_axis_off()
+                continue
+            plot.draw(place)
+            names |= {label: line for line, label in zip(*place.get_legend_handles_labels(), strict=True)}
+    columns = min(4, len(names) or 1)
+    figure.legend(list(names.values()), list(names), loc="outside upper left", ncols=columns)
