@@ -90,7 +90,7 @@ def read_source(root: Path = ROOT) -> dict[Path, str]:
 
 
 def locate(mutation: Mutation, source: Mapping[Path, str]) -> Path:
-    """Return the file that holds the snippet. Raises LookupError unless it stands there once."""
+    """Return the file with the snippet. Raises LookupError unless the source has it once."""
     counts = {path: text.count(mutation.old) for path, text in source.items() if mutation.old in text}
     if sum(counts.values()) != 1:
         places = ", ".join(f"{count} times in {path.as_posix()}" for path, count in counts.items())

@@ -79,6 +79,7 @@ def names() -> str:
 
 
 def _described(name: str, value: Callable[..., object]) -> Iterator[str]:
+    """Yield the parts of a name's section: heading, signature, docstring, members."""
     yield f"## {name}"
     if name in _BY_HAND:
         made = _signature("def __init__", vars(value)["__init__"])
@@ -162,6 +163,7 @@ def offered(package: str) -> str:
 
 
 def _first_sentence(value: object) -> str:
+    """Return the first sentence of a docstring, or the choices of a Literal."""
     if choices := get_args(value):
         return f"One of {', '.join(map(repr, choices))}"
     text = _prose(value).partition("\n\n")[0].replace("\n", " ")
@@ -194,13 +196,13 @@ def mlagents_keys() -> str:
 
 
 def _same(theirs: str, *ours: str) -> str:
-    """Return the block of ours that has a key of the same name; nothing if there is none."""
+    """Return the block of our only key for one of ML-Agents if both have the same name; else empty."""
     block, _, last = ours[0].rpartition(".") if len(ours) == 1 else ("", "", "")
     return f"`{block}`, same name" if block and theirs.endswith(f".{last}") else ""
 
 
 def _together(ours: Sequence[str]) -> str:
-    """Return our names for a key; in one word those of networks or systems that have the same."""
+    """Return our names for a key; those of several networks or systems as one with ``*``."""
     first = ours[0] if ours else ""
     if len(ours) > 1 and first.startswith("nn_config"):
         return f"`nn_config.*.{first.rpartition('.')[2]}`"

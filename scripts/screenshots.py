@@ -144,6 +144,7 @@ def _film(frames: list[Text]) -> str:
 
 
 def _picture(screen: Text, name: str, width: int) -> str:
+    """Return a screen as SVG; name: unique in its page."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         console = Console(record=True, width=width, file=nowhere, force_terminal=True)
         console.print(screen)

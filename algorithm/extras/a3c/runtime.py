@@ -83,9 +83,11 @@ class AsyncRuntime(Runtime):
         )
 
     def _wait(self, worker: TrainingProcess, waiting: Callable[[str], None]) -> EnvInfo:
+        """Wait until a worker has made its environment; return the spaces."""
         return cast(EnvInfo, worker.first_answer("its environment", self._base.env_timeout, waiting))
 
     def _check(self, worker: TrainingProcess, info: EnvInfo) -> None:
+        """Raise EnvError if a worker's environment has other spaces than the first one's."""
         if info.specs != self.env.specs:
             raise EnvError(
                 "the environment has other spaces in another process",
@@ -172,6 +174,7 @@ class AsyncCollector:
             self._start_worker(worker)
 
     def _start_worker(self, worker: TrainingProcess) -> None:
+        """Send the shared memory, the lessons and the first grants to a worker."""
         with suppress(WorkerLostError):  # the next step reports that
             worker.send(self._shares)
             if self._lessons:
@@ -207,6 +210,7 @@ class AsyncCollector:
         return episodes
 
     def _take_report(self, worker: TrainingProcess) -> Sequence[Episode]:
+        """Take a worker's next report, if it has arrived, and grant more; return the episodes that ended."""
         report = worker.take(self._shared.progress(worker.index), self._active.update(), self._timeout)
         if report is None:
             return ()
@@ -223,6 +227,7 @@ class AsyncCollector:
         return report.episodes
 
     def _replace(self, worker: TrainingProcess, loss: WorkerLostError) -> None:
+        """Start a lost worker again. Raises EnvError if there were too many losses."""
         failure = GroupFailure(
             envs=(worker.index,),
             culprit=None,

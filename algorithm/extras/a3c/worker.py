@@ -99,6 +99,7 @@ class Worker:
         self._begins = set(self._agents)  # behaviours whose next rollout has not begun
 
     def _cannot_roll_back(self) -> None:
+        """Raise the error of a divergence, in place of a rollback."""
         raise diverged("several processes cannot go back to a checkpoint", self._run_step)
 
     def renew_parameters(self, lessons: Mapping[str, str]) -> None:
@@ -140,12 +141,14 @@ class Worker:
         return [self._updates_of_others(name) - self._read_at[name]] * made
 
     def _updates_of_others(self, name: str) -> int:
+        """Return the number of updates that the other workers have made."""
         updates = self._shared.updates(name)
         return int(updates.sum() - updates[self._job.index])
 
     def _report(
         self, episodes: Sequence[Episode], steps: Mapping[str, int], staleness: Mapping[str, Sequence[int]]
     ) -> Report:
+        """Return the report on a rollout; clear lines and counts of faults."""
         number, faults = self._job.number, self._faults
         work: dict[str, Contribution] = {
             name: agent.contribution(number, staleness[name]) for name, agent in self._contributors.items()

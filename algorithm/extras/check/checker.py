@@ -19,7 +19,7 @@ class Check(NamedTuple):
 
     run:       yields findings; those worse than OK replace the others. It may raise FindingError where the
                environment cannot continue
-    fine:      its text where it yields nothing
+    fine:      text of the result if it yields nothing
     essential: an error ends all checks
     """
 

@@ -30,17 +30,16 @@ from algorithm.run.experience.requests import env_request
 from algorithm.run.user_code import own_classes
 
 
-def check_task(options: TrainOptions, loaded: LoadedConfig, *, limits: CheckLimits | None = None) -> int:
+def check_task(options: TrainOptions, loaded: LoadedConfig) -> int:
     """Show the findings about an environment; return 0, or the exit code of a training if one is an error."""
     kind = loaded.config.base_config.kind
     checks: Callable[[LoadedConfig, CheckLimits], Generator[CheckResult, None, None]] = (
         check_single if kind.gymnasium else extra("check_player" if kind.player else "check_lanes")
     )
-    commands = [("what a training costs", task_command(options, "--dry_run"))] * bool(
-        flag_or_argument("typed", "")
-    )
-    commands += [("train", flag_or_argument(task_command(options), f"asac.train({options.env!r})"))]
-    return _show(checks(loaded, limits or CheckLimits()), loaded, commands, quiet=options.quiet)
+    in_shell = bool(flag_or_argument("in a shell", ""))
+    costs = [("what a training costs", task_command(options, "--dry_run"))] * in_shell
+    commands = [*costs, ("train", flag_or_argument(task_command(options), f"asac.train({options.env!r})"))]
+    return _show(checks(loaded, CheckLimits()), loaded, commands, quiet=options.quiet)
 
 
 def check_object(loaded: LoadedConfig, source: EnvSource, *, quiet: bool) -> int:
@@ -101,6 +100,7 @@ def _learning_keys(loaded: LoadedConfig, spec: AgentSpec) -> LearningKeys:
     """Return the learner's keys that a training of these spaces would have; a broken ``nn.py`` is ignored."""
 
     def network_classes(config: Config) -> set[str]:
+        """Return the names of classes in the task's ``nn.py``; none if it is broken."""
         with suppress(ModelError):  # no fault of the environment; a training reports it
             return own_classes(config, loaded.env_dir)
         return set()

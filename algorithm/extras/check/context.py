@@ -143,13 +143,15 @@ class EnvInstance:
         """Current seed and step, for messages."""
         return f"seed {self._seed}, step {self._step}"
 
-    def _check_step(self, seen: TimeStep, *outcome: Any) -> CheckStep:  # noqa: ANN401 - reward and ends of a step
+    def _check_step(self, seen: TimeStep, *outcome: Any) -> CheckStep:  # noqa: ANN401 - reward and ends
+        """Check the shapes of a result, and return it; ``outcome``: reward, terminated, truncated."""
         for name, shape, _ in self.spec.obs.items():
             check_shape(name, np.shape(seen.obs[name]), shape)
         mask = self.spec.action.all_allowed() if seen.action_mask is None else seen.action_mask
         return CheckStep(self._step, seen.obs, mask, seen.remarks, *outcome)
 
     def _call(self, call: str, run: Callable[[], CheckStep], action: Float | None = None) -> CheckStep:
+        """Call the environment and measure the time. Raises FindingError for any failure."""
         began = time.perf_counter()
         where = self.place + ("" if action is None else f", action {format_values(action)}")
         try:
@@ -242,7 +244,7 @@ class CheckContext:
         except UserError as refused:
             raise FindingError(refusal(refused)) from refused
 
-    def deadline(self, share: float = 0.25) -> Callable[[], bool]:
+    def deadline(self, share: float) -> Callable[[], bool]:
         """Return a function that returns whether ``share`` of the seconds has passed since now."""
         self._on_call()
         end = time.monotonic() + share * self.limits.seconds
@@ -264,6 +266,7 @@ class CheckContext:
         return measured
 
     def _make_instance(self) -> EnvInstance:
+        """Make an instance. Raises FindingError if that fails, or no time is left."""
         if time.monotonic() > self._end:
             raise FindingError(
                 note(f"not checked: the time limit of {self.limits.total:g} s has passed", why="it is slow")

@@ -159,10 +159,12 @@ def _play_here(
 
 
 def _step_name(at: int) -> str:
+    """Return the name of a step, counted from the first reset, for messages."""
     return f"step {at}, counted from the first reset" if at else "the first reset"
 
 
 def _digest(now: CheckStep) -> bytes:
+    """Return a digest of a step's observations, mask, reward and ends."""
     values = [name.encode() + np.ascontiguousarray(value).tobytes() for name, value in now.obs.items()]
     outcome = np.array([now.reward, now.terminated, now.truncated], np.float64)
     return hashlib.blake2b(b"".join([*values, now.mask.tobytes(), outcome.tobytes()])).digest()

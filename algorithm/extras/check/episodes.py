@@ -94,6 +94,7 @@ def check_reward_scale(context: CheckContext) -> Iterator[Finding]:
 
 
 def _suggest_scale(largest: float) -> str:
+    """Return advice on a ``reward_scale`` that makes the largest reward about 1."""
     factor = 10.0 ** -round(math.log10(largest))
     return f"set base_config.reward_scale: {factor:g}; returns are still reported unscaled"
 
@@ -168,6 +169,7 @@ def check_length(context: CheckContext) -> Iterator[Finding]:
 
 
 def _without_end(context: CheckContext, stats: EpisodeStats) -> Iterator[Finding]:
+    """Yield the finding about steps in which no episode ended."""
     limits = [
         limit
         for limit in (stats.instance.env.time_limit, context.config.length_limit)
@@ -187,4 +189,5 @@ def _without_end(context: CheckContext, stats: EpisodeStats) -> Iterator[Finding
 
 
 def _lengths(counts: Counter[int]) -> str:
+    """Return the three most frequent lengths as text."""
     return ", ".join(f"{length:,}" for length, _ in counts.most_common(3))

@@ -189,10 +189,12 @@ def memory_growth(memory: list[int]) -> tuple[int, float]:
 
 
 def _open_resources(process: psutil.Process) -> dict[str, int]:
+    """Return the numbers of open files and threads of a process."""
     return {"open files": count_handles(process), "threads": process.num_threads()}
 
 
 def _rate(seconds: float) -> str:
+    """Return how often something of that duration fits in a second, as text."""
     return f"{1 / max(seconds, 1e-9):,.0f}" if seconds < 1 else f"{1 / seconds:.2g}"
 
 

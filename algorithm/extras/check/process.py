@@ -62,6 +62,7 @@ def check_in_process(request: CheckRequest) -> Generator[CheckResult, None, None
 def _results(
     receive: Callable[[], CheckResult | None], process: BaseProcess, timeout: float, output: Path
 ) -> Iterator[CheckResult]:
+    """Yield the results that arrive from the process; at its death the finding of that."""
     at = CheckResult(group="environment", title="made")
     while True:
         try:
@@ -79,6 +80,7 @@ def _results(
 
 
 def _death_finding(timeout: float, code: int | None, printed: str) -> Finding:
+    """Return the finding of a process that hung or died; code: its exit code, printed: its output."""
     if _HANGING in printed:
         return error(
             "the environment hangs",
@@ -132,12 +134,14 @@ def _run_checks_here(connection: Connection, request: CheckRequest, output: Path
 
 
 def _config(request: CheckRequest) -> CheckConfig:
+    """Return the configuration, which notes whether a training uses the vector class."""
     config, recipe = request.config, request.recipe
     plain = request.has_vector_classes and not (config.workers or recipe.wrappers)
     return replace(config, vector_class=plain and has_vector_class(recipe.env_id, config.n_envs))
 
 
 def _checks(request: CheckRequest) -> tuple[Check, ...]:
+    """Return the checks to run; for an environment with only a vector class, a warning alone."""
     if request.has_vector_classes and has_vector_class(request.recipe.env_id, 1):
         only = warning(
             f"{request.recipe.env_id} has only a vector class",

@@ -145,6 +145,7 @@ def check_images(context: CheckContext) -> Iterator[Finding]:
 
 
 def _range(record: ObsStats) -> str:
+    """Return name and range of an observation as text."""
     low, high = float(record.moments.low.min()), float(record.moments.high.max())
     return f"{record.name} from {low:.4g} to {high:.4g}"
 

@@ -25,6 +25,7 @@ def with_completers(
 
 
 def _of_runs(names: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    """Return a completer of the names of a task's runs."""
     return lambda parsed_args, **_: names(find_env(parsed_args.env).label, models=parsed_args.directory)
 
 
@@ -58,6 +59,7 @@ def _sections(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list
 
 
 def _sections_of(file: Path) -> list[str]:
+    """Return the names of sections in a file; none if it cannot be read."""
     read = read_sections(file, [])
     return list(read.children) if read else []
 

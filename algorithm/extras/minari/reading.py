@@ -57,6 +57,7 @@ def library_for(name: str) -> Any:  # noqa: ANN401 - it need not be installed
 
 
 def _load(name: str) -> Any:  # noqa: ANN401 - a minari.MinariDataset
+    """Return a data set. Raises UsageError if there is none, FaultyRecordingError if it is damaged."""
     library = library_for(name)
     try:
         return library.load_dataset(name, download=False)
@@ -83,6 +84,7 @@ def _faulty_if_it_fails(where: str) -> Iterator[None]:
 
 
 def _episode(number: int, stored: Any, adapter: Adapter, actions: Space) -> RecordedEpisode:  # noqa: ANN401
+    """Return an episode of a data set in our form. Raises SpaceMismatchError."""
     reward, terminated, truncated = (
         np.asarray(each) for each in (stored.rewards, stored.terminations, stored.truncations)
     )

@@ -87,6 +87,7 @@ class MinariWriter:
             shutil.rmtree(dataset.storage.data_path.parent, ignore_errors=True)
 
     def _observations(self, episode: RecordedEpisode) -> Any:  # noqa: ANN401 - a space may hold anything
+        """Return observations in the environment's space, with the mask if the space has one."""
         stored = in_space(self._adapter.obs_space, episode.obs)
         if self._mask_space is not None:
             shape = (len(episode.action_mask), *(self._mask_space.shape or ()))
@@ -94,6 +95,7 @@ class MinariWriter:
         return stored
 
     def _infos(self, episode: RecordedEpisode) -> dict[str, Any]:
+        """Return infos: u, z and log-probabilities, and the mask if observations have none."""
         u = episode.action[:, self._adapter.spec.action.discrete :]
         columns = {"u": u, "z": episode.z, "behaviour_logp": episode.behaviour_logp}
         # An info belongs to an observation, and describes the action before it: at the reset there is none.
@@ -136,6 +138,7 @@ class MinariWriter:
         return mask
 
     def _unable(self, why: str, fix: str) -> UsageError:
+        """Return the error of episodes that Minari cannot store."""
         return UsageError(
             "the episodes cannot be kept as a data set of Minari", where=self.target, why=why, fix=fix
         )

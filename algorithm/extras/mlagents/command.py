@@ -48,6 +48,7 @@ def _task_folder(env: str) -> Path:
 
 
 def _write(target: Path, text: str, *, replace: bool) -> None:
+    """Write the translation. Raises UsageError if the file exists, unless ``replace``."""
     if target.exists() and not replace:
         raise UsageError(
             f"{shown(target)} already exists",

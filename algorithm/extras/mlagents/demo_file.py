@@ -62,12 +62,14 @@ class DemoRecords:
             yield self._decoded(message, data, "step")
 
     def _required(self, message: Any, limit: int, what: str) -> Any:  # noqa: ANN401 - protobuf messages
+        """Return the next message. Raises FaultyRecordingError if the file ends before it."""
         data = self._record(limit, what)
         if data is None:
             raise FaultyRecordingError(f"it ends before its {what}")
         return self._decoded(message, data, what)
 
     def _decoded(self, message: Any, data: bytes, what: str) -> Any:  # noqa: ANN401 - protobuf messages
+        """Return a message from its bytes. Raises FaultyRecordingError."""
         from google.protobuf.message import DecodeError  # installed with the classes of messages
 
         try:
@@ -105,6 +107,7 @@ class DemoRecords:
         return self._file.read(length)
 
     def _where(self) -> str:
+        """Return the offset of the last record, for messages."""
         return f"byte {self._start:,}"
 
 

@@ -19,12 +19,7 @@ from algorithm.core.data import Array, Bool
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.reading import open_plain
 from algorithm.core.system.memory import free_memory
-from algorithm.demos.episode import (
-    FaultyRecordingError,
-    Notify,
-    RecordedEpisode,
-    Wanted,
-)
+from algorithm.demos.episode import FaultyRecordingError, Notify, RecordedEpisode, Wanted
 from algorithm.extras.mlagents.demo_file import MOST_STEPS, DemoRecords
 from algorithm.extras.unity.package import DemoMessages, demo_messages, recorded_behaviour
 from algorithm.extras.unity.spaces import rewards_of
@@ -129,6 +124,7 @@ class _Episodes:
             )
 
     def _append(self, pair: Any, decoder: StepDecoder) -> None:  # noqa: ANN401 - a protobuf message
+        """Append a pair to the open episode of its agent. Raises FaultyRecordingError."""
         agent = pair.agent_info.id
         if agent not in self._open:
             if len(self._open) == _MOST_OPEN:
@@ -155,6 +151,7 @@ class _Episodes:
             )
 
     def _finished(self, agent: int, decoder: StepDecoder, *, terminated: bool) -> Iterator[RecordedEpisode]:
+        """Yield the finished episode of an agent, unless it has no step."""
         columns = self._open.pop(agent)
         del self._last[agent]
         length = _length(columns)
@@ -186,6 +183,7 @@ class _Episodes:
 
 
 def _length(columns: dict[str, bytearray]) -> int:
+    """Return the number of pairs that the columns hold."""
     return len(columns["reward"]) // 4
 
 

@@ -149,6 +149,7 @@ class StepEncoder:
             yield pair
 
     def _act(self, message: Any, action: Array) -> None:  # noqa: ANN401 - a protobuf message
+        """Write a flat action [A] into a message."""
         spec = self._action
         message.continuous_actions.extend(action[spec.discrete :].tolist())
         message.discrete_actions.extend(int(action[where].argmax()) for where in spec.branch_slices)

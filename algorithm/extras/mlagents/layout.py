@@ -90,6 +90,7 @@ KNOWN = (
 
 
 def _by_blocks(root: Node) -> TrainerFile:
+    """Return the content of a file with the blocks that ML-Agents has since 0.17."""
     base = root.find(("default_settings",)) or Node({})
     behaviours = root.find(("behaviors",)) or Node({})
     unused: list[IdleKey] = []
@@ -124,7 +125,7 @@ def _by_blocks(root: Node) -> TrainerFile:
 
 
 def _flat(root: Node) -> TrainerFile:
-    """Return each behaviour as a section of its behaviours: such a file has those of many scenes."""
+    """Return the content of a file up to 0.16: a section for each behaviour, as they are of many scenes."""
     base = root.find((DEFAULT_SECTION,)) or Node({})
     unknown = {name: node for name, node in root.children.items() if not node.is_mapping}
     behaviours = root.without(DEFAULT_SECTION, *unknown).children or {"": Node({})}

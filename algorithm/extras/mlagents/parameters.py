@@ -66,6 +66,7 @@ def curricula_of(root: Node) -> Node:
 
 
 def _lengths_fit(thresholds: object, parameters: object) -> bool:
+    """Return whether each parameter has one value more than there are thresholds."""
     if not isinstance(thresholds, list) or not isinstance(parameters, dict):
         return False
     return all(isinstance(each, list) and len(each) == len(thresholds) + 1 for each in parameters.values())
@@ -82,6 +83,7 @@ def cleaned(name: str, parameter: Node) -> tuple[Any, list[tuple[str, str]]]:
 
 
 def _cleaned(name: str, value: Any, left_out: list[tuple[str, str]]) -> Any:  # noqa: ANN401 - whatever was written
+    """Return a parameter as our files have it; append to ``left_out`` as :func:`cleaned` returns it."""
     if not isinstance(value, dict):
         return value
     if isinstance(value.get("curriculum"), list):

@@ -26,10 +26,11 @@ once = partial(row, run=FIRST)
 
 
 def _seed(value: object, settings: TrainerSettings) -> object:
+    """Return the seed; nothing for -1, a random one, which is the default here."""
     return NOTHING if value in (-1, "-1") else value
 
 
-def arguments_of(value: Any, settings: TrainerSettings | None = None) -> dict[str, Any]:  # noqa: ANN401 - as written
+def arguments_of(value: Any, settings: TrainerSettings) -> dict[str, Any]:  # noqa: ANN401 - as written
     """Return the words of a build's command line as names with their values. Raises ValueError."""
     arguments: dict[str, list[Any]] = {}
     for word in map(str, value if isinstance(value, list) else str(value).split()):

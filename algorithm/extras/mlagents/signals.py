@@ -36,6 +36,7 @@ def _demos(value: object, settings: TrainerSettings) -> Any:  # noqa: ANN401 - a
 
 
 def _windows_of_batch(value: object, settings: TrainerSettings) -> int:
+    """Return the windows of a batch for cloning: its steps / sequence_length."""
     remembers = settings.find("network_settings.memory") is not None
     length = settings.number("network_settings.memory.sequence_length") if remembers else 1
     return max(1, int(positive(value) // length))

@@ -83,4 +83,5 @@ def _block(section: OurSection, path: KeyPath, depth: int) -> Iterator[str]:
 
 
 def _remark(line: OurValue) -> str:
+    """Return the comment behind a value; empty without one."""
     return f" # {line.remark}" if line.remark else ""

@@ -48,10 +48,12 @@ def _checkpoint_steps(value: object, settings: TrainerSettings) -> object:
 
 
 def _minibatches(value: object, settings: TrainerSettings) -> int:
+    """Return the number of minibatches of a rollout."""
     return max(1, int(settings.number(f"{_H}.buffer_size") // settings.number(f"{_H}.batch_size")))
 
 
 def _rollout(value: object, settings: TrainerSettings) -> int:
+    """Return the steps of a rollout for each player."""
     return max(1, round(positive(value) / settings.number("env_settings.num_envs")))
 
 

@@ -115,6 +115,7 @@ class _Translator:
         return section
 
     def _environment(self, section: OurSection, names: Sequence[str]) -> None:
+        """Add the keys of the environment to a section; names: of its behaviours."""
         name = names[0] if len(names) == 1 and names[0] else self.file.stem
         section.lines["base_config", "env_type"] = OurValue("UNITY", str(self.file))
         section.lines["base_config", "env_name"] = OurValue(
@@ -126,6 +127,7 @@ class _Translator:
             section.comment(("base_config",), "--env, env_settings.env_path", build)
 
     def _behaviours(self, section: OurSection, behaviours: Mapping[str, Node]) -> None:
+        """Add the keys of all behaviours, and those of the run, to a section."""
         common: dict[KeyPath, list[tuple[TrainerKey, OurValue]]] = {}
         for name, node in behaviours.items():
             prefix: KeyPath = () if len(behaviours) == 1 else ("ma_config", name)
@@ -171,12 +173,14 @@ class _Translator:
                 yield key, tuple(ours.split(".")), line
 
     def _refuse(self, theirs: str, settings: TrainerSettings, error: Exception) -> None:
+        """Append the problem of a wrong value, unless it is listed already."""
         node = settings.find(theirs)
         problem = _wrong(theirs, settings[theirs], node.where if node else str(self.file), error)
         if problem not in self.problems:
             self.problems.append(problem)
 
     def _where(self, key: TrainerKey, node: Node | None) -> str:
+        """Return the place of a value in the file, or that it is ML-Agents' default."""
         if node is not None:
             return f"{node.where} ({key.theirs})"
         return f"{self.file.name} (ML-Agents' {f'default of {key.theirs}' if key.theirs else 'way'})"
@@ -244,12 +248,14 @@ def _of_whole_run(of_all: Sequence[tuple[TrainerKey, OurValue]]) -> OurValue:
 
 
 def _unknown_trainer(name: str, trainer: str, node: Node) -> Problem:
+    """Return the problem of a trainer that is not translated."""
     place = node.find(("trainer_type",)) or node
     why, fix = REFUSED.get(trainer, ("ML-Agents has no such trainer", suggest(trainer, TRAINERS, "trainers")))
     return Problem(f"`{name}` cannot be trained by `{trainer}`", place.where, why, fix)
 
 
 def _wrong(theirs: str, value: Any, where: str, error: Exception) -> Problem:  # noqa: ANN401 - as written
+    """Return the problem of a key with a wrong value."""
     why = f"it must be {error}" if isinstance(error, ValueError) else str(error)
     return Problem(f"wrong value `{theirs}: {inline(value)}`", where, why, "correct it in that file")
 

@@ -45,9 +45,9 @@ class Checker:
         self._ports, self._reference, self._spec = ports, reference, reference.spec
         self._difference = 0.0
 
-    def __call__(self, seed: int = 0) -> float:
+    def __call__(self) -> float:
         """Run all checks; return the largest difference. Raises ExportError that names the wrong output."""
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         self._check_ports()
         self._check_constants(rng)
         for n in BATCHES:
@@ -55,6 +55,7 @@ class Checker:
         return self._difference
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
+        """Run the graph; return its outputs by name. Raises ExportError."""
         names = [port.name for port in self._ports.outputs]
         try:
             return dict(zip(names, self._session.run(names, dict(feeds)), strict=True))
@@ -108,6 +109,7 @@ class Checker:
                 self._compare_numbers(MEMORY_OUT, where, memory[:, 0], np.concatenate(remembered, 1))
 
     def _check_shapes(self, outputs: Mapping[str, Any], n: int, where: str) -> None:
+        """Raise ExportError for outputs of another shape than for n agents."""
         for port in self._ports.outputs:
             shape = outputs[port.name].shape
             if port.batched and shape != (n, *port.shape):
@@ -127,6 +129,7 @@ class Checker:
                 self._check_largest(name, outputs[name], answer.scores, situation, where)
 
     def _compare_numbers(self, name: str, where: str, output: AnyArray, wanted: AnyArray) -> None:
+        """Compare an output with the expected numbers. Raises ExportError."""
         difference = float(np.abs(output - wanted).max(initial=0.0))
         share = difference / max(1.0, float(np.abs(wanted).max(initial=0.0)))
         if not share <= TOLERANCE:  # NaN, too
@@ -134,6 +137,7 @@ class Checker:
         self._difference = max(self._difference, difference)
 
     def _check_allowed(self, name: str, output: AnyArray, situation: Situation, where: str) -> None:
+        """Check that the mask allows all choices [N, branches]. Raises ExportError."""
         for branch, part in enumerate(self._spec.action.branch_slices):
             mask, rows = situation.mask[:, part], np.arange(situation.size)
             inside = (output[:, branch] >= 0) & (output[:, branch] < mask.shape[1])
@@ -168,10 +172,12 @@ class Checker:
         return flat
 
     def _no_memory(self, n: int) -> Float | None:
+        """Return the memory of n agents at a start; None for a graph without one."""
         return np.zeros((n, 1, self._ports.memory), np.float32) if self._ports.memory else None
 
 
 def _wrong(name: str, where: str, output: object, wanted: object) -> ExportError:
+    """Return the error of an output that differs from the expected values."""
     shown = [
         np.array2string(np.asarray(values), precision=6, threshold=8, edgeitems=2)
         for values in (output, wanted)

@@ -49,6 +49,7 @@ def share_graphs(options: TrainOptions, folder: EnvFolder) -> int:
 
 
 def _outcome(exported: Exported) -> str:
+    """Return the result of the comparison as text."""
     difference = exported.card["largest_difference"]
     return "not compared" if difference is None else f"largest difference {difference:.1e}"
 

@@ -108,5 +108,6 @@ def _torch_unchanged() -> Iterator[None]:
 
 
 def _commit(run: RunDir) -> str:
+    """Return the commit of the program that started a run; empty if unknown."""
     git = read_json(run.manifest).get("git") if run.manifest.exists() else None
     return str(git.get("commit", "")) if isinstance(git, dict) else ""

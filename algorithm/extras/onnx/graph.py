@@ -96,6 +96,7 @@ class PolicyGraph(nn.Module):
     def _outputs(
         self, first: tuple[Tensor, Tensor], mode: tuple[Tensor, Tensor], carries: list[list[Tensor]]
     ) -> tuple[Tensor, ...]:
+        """Return the outputs in the order of the ports; first, mode: one-hots and u of the actions."""
         outputs = {
             "continuous_actions": first[1],
             "deterministic_continuous_actions": mode[1],
@@ -127,6 +128,7 @@ class PolicyGraph(nn.Module):
             yield carry + self.get_buffer("initial_carry"), flat[:, self._carry_size :]
 
     def _indices(self, onehot: Tensor) -> Tensor:
+        """Return the choices [B, branches] of one-hots [B, ΣN]."""
         if not self._action.branches:
             return onehot
         return torch.cat(
@@ -135,7 +137,7 @@ class PolicyGraph(nn.Module):
 
 
 class _Observer:
-    """Conversion of an input to an observation as it is stored: bytes, whole numbers, axes of an image."""
+    """Conversion of an input to the observation that networks take: its type, and the axes of an image."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: str, layout: ImageLayout | None) -> None:
         self.name, self._shape, self._layout = name, shape, layout
@@ -152,6 +154,7 @@ class _Observer:
 
 
 def _observers(spec: AgentSpec, wide: Collection[str]) -> list[_Observer]:
+    """Return the conversion of each input to an observation."""
     layouts = image_layouts(spec.obs)
     return [
         _Observer(
@@ -162,7 +165,7 @@ def _observers(spec: AgentSpec, wide: Collection[str]) -> list[_Observer]:
 
 
 def memory_size(choice: ActionChoice, spec: AgentSpec) -> int:
-    """Return the numbers of a graph's memory: twice those of the carry and the previous action; 0 without.
+    """Return how many numbers the memory has: twice those of carry and previous action, 0 without memory.
 
     Raises UsageError where attention's window is larger than :data:`LARGEST_WINDOW`.
     """

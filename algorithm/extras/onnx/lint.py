@@ -52,7 +52,7 @@ def operators(model: ModelProto) -> Mapping[str, int]:
     return dict(sorted(Counter(node.op_type for node in model.graph.node).items()))
 
 
-def lint(model: ModelProto, opset: int, *, wide: bool = False) -> None:
+def lint(model: ModelProto, opset: int, *, wide: bool) -> None:
     """Raise ExportError for an operator or element type that the target lacks, and for another opset.
 
     wide: allow float64, which no environment of Unity's has
@@ -79,6 +79,7 @@ def lint(model: ModelProto, opset: int, *, wide: bool = False) -> None:
 
 
 def _check_kinds(node: NodeProto, target: str, kinds: set[int]) -> None:
+    """Raise ExportError for a node with an element type that the target lacks."""
     for attribute in node.attribute:
         number = (
             attribute.t.data_type
@@ -92,6 +93,7 @@ def _check_kinds(node: NodeProto, target: str, kinds: set[int]) -> None:
 
 
 def _other_kind(number: int, where: str, target: str) -> ExportError:
+    """Return the error of an element type that the target lacks; number: ONNX's."""
     kind = required("onnx").TensorProto.DataType.Name(number).lower()
     return ExportError(
         f"{target} does not support the type {kind}",
@@ -153,6 +155,7 @@ def _number_values(model: ModelProto) -> None:
 
 
 def _widened(tensor: TensorProto) -> TensorProto:
+    """Return a constant with a wider type of whole numbers."""
     helper = required("onnx").numpy_helper
     wider = {6: "int32", 7: "int64"}[_WIDER[tensor.data_type]]
     widened: TensorProto = helper.from_array(helper.to_array(tensor).astype(wider), tensor.name)
@@ -160,6 +163,7 @@ def _widened(tensor: TensorProto) -> TensorProto:
 
 
 def _drop_inputs(node: NodeProto, empty: set[str]) -> None:
+    """Remove the empty inputs of a Concat, unless all are empty."""
     kept = [name for name in node.input if name not in empty]
     if kept and len(kept) < len(node.input):
         node.input[:] = kept

@@ -116,6 +116,7 @@ def ports_of(spec: AgentSpec, memory: int, wide: Mapping[str, str]) -> Ports:
 
 
 def _observations(spec: AgentSpec, wide: Mapping[str, str]) -> Iterable[Port]:
+    """Yield the port of each observation."""
     layouts = image_layouts(spec.obs)
     more = zip(spec.obs.items(), spec.obs.categories, strict=True)
     for number, ((name, shape, dtype), categories) in enumerate(more):

@@ -70,6 +70,7 @@ class Reference:
         return Situation(obs, mask)
 
     def _random(self, name: str, n: int, rng: np.random.Generator) -> Array:
+        """Return n random observations of a name."""
         place = self.spec.obs.names.index(name)
         shape, dtype = (n, *self.spec.obs.shapes[place]), np.dtype(self.spec.obs.dtypes[place])
         normaliser, span = self._choice.model.normaliser, self.spec.obs.ranges[place]
@@ -132,6 +133,7 @@ class Reference:
     def _policy(
         self, situation: Situation, prev_action: Float, carry: Float
     ) -> tuple[HybridAction, Tensor, list[Tensor]]:
+        """Return the policy's output, the state and the new carry in a situation."""
         obs = {name: torch.from_numpy(value) for name, value in situation.obs.items()}
         seen, state, after = self._choice.encode(obs, torch.from_numpy(prev_action), torch.from_numpy(carry))
         policy: HybridAction = self._choice.model.policy(state, seen)

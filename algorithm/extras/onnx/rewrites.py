@@ -159,6 +159,7 @@ class SinusoidalTable(nn.Module):
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:
+    """Return features [B, T, heads · d] by heads, [B, heads, T, d]."""
     return x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
 
 
@@ -187,6 +188,7 @@ class Critics(nn.Module):
 
 
 def _without_noise(noisy: NoisyLinear) -> nn.Linear:
+    """Return the linear layer of a noisy one's means."""
     plain = nn.Linear(noisy.weight.shape[1], noisy.weight.shape[0])
     plain.weight, plain.bias = noisy.weight, noisy.bias
     return plain

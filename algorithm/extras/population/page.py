@@ -120,6 +120,7 @@ def _name(folder: RunDir, outcome: MemberOutcome) -> str:
 
 
 def _sibling(folder: RunDir, name: str) -> RunDir:
+    """Return the run of that name beside the population's folder."""
     return RunDir(folder.env, name, folder.path.with_name(name), folder.argument)
 
 
@@ -130,6 +131,7 @@ def _consecutive_runs(folder: RunDir) -> dict[int, str]:
 
 
 def _shortened(problems: Sequence[str]) -> list[str]:
+    """Return the first problems, and a line that counts the others."""
     more = len(problems) - _MOST_PROBLEMS
     return [*problems[:_MOST_PROBLEMS], *([f"and {counted(more, 'problem')} more"] if more > 0 else [])]
 

@@ -89,12 +89,14 @@ class TrainingProfile(NoProfile):
             self._console.message(f"where the time went: {self._file}")
 
     def _begin(self) -> None:
+        """Start the next table, if there is one."""
         if self._ahead:
             self._name, start, self._stop = self._ahead.pop()
             start()
             self._since = self._clock()
 
     def _tables(self) -> str:
+        """Return all tables as text."""
         tables = {
             "Operators of torch": self._table_of_operators,
             "Functions of Python": self._table_of_functions,

@@ -144,6 +144,7 @@ def refused(source: str, why: str) -> StorageError:
 
 
 def _limit(name: str) -> int:
+    """Return the maximum size of a member, in bytes."""
     if name in (MANIFEST, CONFIG):
         return _PARSED
     return LARGEST if PurePosixPath(name).name == WEIGHTS else _OTHERS

@@ -61,7 +61,7 @@ class Export:
         return f"it was written by version {self.manifest.version}, this is version {VERSION}"
 
 
-def open_export(source: str, *, trust: bool = False) -> Export:
+def open_export(source: str, *, trust: bool) -> Export:
     """Verify an export, unpack it into a temporary folder, and return it.
 
     source: path of a zip, or ``hf://OWNER/NAME``

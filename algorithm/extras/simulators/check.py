@@ -52,6 +52,7 @@ def check_lanes(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckRes
 
 
 def _transition_findings(proof: Proof, where: str) -> list[Finding]:
+    """Return findings about the stored transitions."""
     stored = f"{proof.transitions:,} were stored, {proof.episodes:,} episodes have ended"
     if not proof.wrong:
         return [ok(f"{stored}; all match what the simulator returned")]
@@ -66,6 +67,7 @@ def _transition_findings(proof: Proof, where: str) -> list[Finding]:
 
 
 def _end_finding(proof: Proof, where: str) -> Finding:
+    """Return the finding about last observations that belong to the next episode."""
     if not proof.phantoms:
         return ok("no episode ends with the first observation of the next one")
     always = proof.phantoms >= 0.9 * proof.episodes

@@ -93,6 +93,7 @@ class JaxEnv(TensorEnv):
         return key, state, jax.numpy.where(ended, 0, steps)
 
     def _step_lanes(self, key: Jax, state: Jax, steps: Jax, action: Jax) -> tuple[Jax, Jax]:
+        """Step all lanes and reset those that ended; return (key, state, steps) and the step's outcome."""
         after, steps = self._step_each(state, action), steps + 1
         terminated = after.done > 0
         truncated = (steps >= self._limit) & ~terminated
@@ -108,12 +109,14 @@ def _rows(jax: Jax, chosen: Jax, new: Jax, old: Jax) -> Jax:
 
 
 def _space(seen: Jax) -> gym.Space[Any]:
+    """Return the space of observations, by their shapes."""
     if isinstance(seen, Mapping):
         return gym.spaces.Dict({name: _space(leaf) for name, leaf in seen.items()})
     return gym.spaces.Box(-np.inf, np.inf, seen.shape, np.float32)
 
 
 def _torch(value: Jax) -> Any:  # noqa: ANN401 - a tensor, or a dict of them
+    """Return arrays of JAX as tensors, without a copy."""
     if isinstance(value, Mapping):
         return {name: _torch(leaf) for name, leaf in value.items()}
     return from_dlpack(value)
@@ -125,6 +128,7 @@ def make_playground(request: EnvRequest) -> VecEnv:
 
 
 def _playground(request: EnvRequest) -> TensorEnv:
+    """Make the lanes of a Playground task. Raises EnvError and UsageError."""
     import jax
     from mujoco_playground import registry
 
@@ -151,6 +155,7 @@ def make_brax(request: EnvRequest) -> VecEnv:
 
 
 def _brax(request: EnvRequest) -> TensorEnv:
+    """Make the lanes of a Brax task. Raises EnvError for an unknown one."""
     from brax import envs
 
     args, task = dict(request.env_args), request.env_name.removeprefix("brax.")

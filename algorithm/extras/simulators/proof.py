@@ -81,6 +81,7 @@ class Ledger:
         self._seen = now
 
     def _prints(self, obs: object) -> Prints:
+        """Return fingerprints of a simulator's observations."""
         assert self.read is not None
         return fingerprints(self.read(obs))
 
@@ -250,6 +251,7 @@ def _final_where(over: Bool, final: Any, obs: Any) -> Any:  # noqa: ANN401 - arr
 
 
 def _to_numpy(value: Any) -> Any:  # noqa: ANN401 - tensors, or a dict of them
+    """Return tensors as arrays; None stays None."""
     if isinstance(value, Mapping):
         return {name: _to_numpy(tensor) for name, tensor in value.items()}
     return None if value is None else value.detach().cpu().numpy()

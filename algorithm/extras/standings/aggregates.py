@@ -1,6 +1,6 @@
 """Statistics over runs of several tasks: interquartile means, intervals, probabilities, profiles.
 
-All of Agarwal et al. 2021 (arXiv 2108.13264). A *stratum* holds the runs of one task, one a seed.
+They are from Agarwal et al. 2021 (arXiv 2108.13264). A *stratum* holds the runs of one task, one a seed.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ def interquartile_mean(values: Double) -> Double:
 
 
 def estimate(
-    strata: Sequence[Double], statistic: Callable[[Double], Double] = interquartile_mean, *, seed: int = 0
+    strata: Sequence[Double], statistic: Callable[[Double], Double] = interquartile_mean
 ) -> Estimate:
     """Return a statistic over all runs, with the percentile interval of the stratified bootstrap.
 
-    strata:    values of the runs of each task, [R_t, P]; runs are drawn anew within each of them
+    strata:    values of the runs of each task, [R_t, P]; runs are resampled within each task
     statistic: [P, R] → [P]
-    The same seed gives the same interval.
+    The same values give the same interval.
     """
     values = np.concatenate(list(strata))
-    generator, first, drawn = np.random.default_rng(seed), 0, []
+    generator, first, drawn = np.random.default_rng(0), 0, []
     for stratum in strata:
         drawn.append(first + generator.integers(len(stratum), size=(REPEATS, len(stratum))))
         first += len(stratum)
@@ -71,7 +71,7 @@ def estimate(
     return Estimate(statistic(values.T), low, high)
 
 
-def improvement(ours: Sequence[Double], theirs: Sequence[Double], *, seed: int = 0) -> Estimate:
+def improvement(ours: Sequence[Double], theirs: Sequence[Double]) -> Estimate:
     """Return the probability that a run of ours beats a run of theirs on a task drawn at random, [1].
 
     ours, theirs: scores of the runs of the same tasks, [R_t] and [S_t]
@@ -81,7 +81,7 @@ def improvement(ours: Sequence[Double], theirs: Sequence[Double], *, seed: int =
         (mine[:, None] > other) + 0.5 * (mine[:, None] == other)
         for mine, other in zip(ours, theirs, strict=True)
     ]
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     resampled = np.zeros(REPEATS)
     for won in wins:
         rows, columns = (generator.integers(n, size=(REPEATS, n)) for n in won.shape)

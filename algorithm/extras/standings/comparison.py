@@ -94,6 +94,7 @@ def comparison(experiments: Sequence[Experiment]) -> str:
 
 
 def _series(experiments: Sequence[Experiment], behaviour: str) -> dict[str, list[Series]]:
+    """Return the curves of each experiment's runs in a behaviour."""
     return {experiment.name: experiment.series(behaviour) for experiment in experiments}
 
 
@@ -170,10 +171,12 @@ def _outcomes(
 
 
 def _means(scores: Sequence[Score | None]) -> list[float]:
+    """Return the means of scores, without missing ones."""
     return [score.mean for score in scores if score is not None]
 
 
 def _over(values: Sequence[float]) -> str:
+    """Return mean and interval of values, one a run, as text."""
     if not values:
         return "none"
     interval = mean_interval(values)
@@ -181,6 +184,7 @@ def _over(values: Sequence[float]) -> str:
 
 
 def _reached(series: Sequence[Series], level: float) -> str:
+    """Return the steps to a level over runs, as text."""
     steps = [step for run in series if (step := first_step_at(run, level)) is not None]
     if not steps:
         return f"none of {len(series)}"

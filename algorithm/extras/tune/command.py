@@ -177,6 +177,7 @@ def _database(folder: RunDir) -> Path:
 
 
 def _plan(folder: RunDir, loaded: LoadedConfig, device: str) -> RunPlan:
+    """Return the common settings of the study's runs."""
     config, tune = loaded.config, loaded.config.tune_config
     return RunPlan(
         study=folder,
@@ -203,6 +204,7 @@ def _finish(folder: RunDir) -> None:
 
 
 def _write_trials(folder: RunDir, optimiser: Optimiser) -> None:
+    """Write the table of trials and the importances of parameters."""
     trials = finite_or_null([asdict(trial) for trial in optimiser.trials])
     write_json(folder.path / TRIALS, {"trials": trials, "importances": optimiser.importances()})
 
@@ -255,6 +257,7 @@ def _threads(loaded: LoadedConfig) -> tuple[str, ...]:
 
 
 def _size(loaded: LoadedConfig, space: SearchSpace) -> StudySize:
+    """Return the numbers of runs of a study."""
     tune = loaded.config.tune_config
     trials = min(tune.trials, sum(1 for _ in grid(space))) if tune.sampler == "grid" else tune.trials
     return StudySize(trials=trials, seeds=tune.seeds, final=2 * tune.final_seeds, jobs=tune.jobs)

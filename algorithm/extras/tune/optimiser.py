@@ -183,10 +183,12 @@ class Optimiser:
         return [each for each in trials if each.state.name in _STATES and each.user_attrs.get(_WHY) != _TORN]
 
     def _id(self, index: int) -> int:
+        """Return the id in the storage of a trial with optuna's number."""
         study = self._storage.get_study_id_from_name(_NAME)
         return self._storage.get_trial_id_from_study_id_trial_number(study, index)
 
     def _record(self, number: int, trial: FrozenTrial) -> TrialRecord:
+        """Return a trial of optuna as a record with our number."""
         return TrialRecord(
             number=number,
             values={path: self._labels[path].get(value, value) for path, value in trial.params.items()},

@@ -158,7 +158,7 @@ def _tiles(facts: StudyFacts) -> list[Tile]:
 
 
 def _fresh(facts: StudyFacts) -> Iterator[Section]:
-    """Yield the section that compares the best values with the section on fresh seeds, if there are any."""
+    """Yield the comparison with the unchanged section on fresh seeds, if there is one."""
     if not facts.final:
         return
     rows = []

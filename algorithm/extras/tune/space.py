@@ -185,6 +185,7 @@ StudyRule = tuple[bool, str, str, str, str]
 
 
 def _of_space(loaded: LoadedConfig, space: SearchSpace) -> tuple[StudyRule, ...]:
+    """Return the rules on space, metric and end of a study."""
     tune, base = loaded.config.tune_config, loaded.config.base_config
     endless = [path for path, parameter in space.items() if parameter.values is None]
     close = did_you_mean(tune.metric, METRICS) or "eval/return_mean"
@@ -221,6 +222,7 @@ def _of_space(loaded: LoadedConfig, space: SearchSpace) -> tuple[StudyRule, ...]
 
 
 def _of_pruning(loaded: LoadedConfig) -> tuple[StudyRule, ...]:
+    """Return the rules on pruning."""
     config, tune, base = loaded.config, loaded.config.tune_config, loaded.config.base_config
     judged = tune.pruning in ("median", "hyperband")
     return (

@@ -100,6 +100,7 @@ class Study:
         return {side: [ended.get((index, side)) for index in seeds] for side in SIDES}
 
     def _final(self, index: int, side: str, run: StudyRun) -> float | None:
+        """Return the score of a finished run on a fresh seed, and print it; None for a failed run."""
         points = run.points()
         value = None if run.why or not points else score(points, self._plan.tune)
         text = run.why or "it has no value" if value is None else short(value)
@@ -126,6 +127,7 @@ class Study:
         return begun
 
     def _may_ask(self) -> bool:
+        """Return whether the number of trials and the time allow another trial."""
         limit = 60 * (self._plan.tune.timeout or math.inf)
         return (
             time.monotonic() - self._begun <= limit and len(self._optimiser.trials) < self._plan.tune.trials
@@ -152,6 +154,7 @@ class Study:
             )
 
     def _line(self, record: TrialRecord) -> str:
+        """Return the line about a trial that has ended."""
         tune = self._plan.tune
         best = best_of(self._optimiser.trials, tune.direction)
         how = {"complete": "", "pruned": "pruned at ", "failed": f"failed, {record.why}", "running": ""}

@@ -149,11 +149,12 @@ class StudyRun:
         return at_end or (isinstance(ended, Mapping) and ended.get("by") != "signal")
 
     def _is_locked(self) -> bool:
-        """Return whether a process of this machine holds the run's lock, after a kill of the study."""
+        """Return whether a process of this machine holds the run's lock: it outlived a killed study."""
         holder = holder_of(self.run.lock)
         return holder is not None and not holder.is_elsewhere
 
     def _start(self) -> subprocess.Popen[bytes]:
+        """Start the run's process, as a resume if there is a checkpoint."""
         plan, run = self._plan, self.run
         resumes = run.config.exists() and any(run.checkpoints.glob("step_*"))
         if not resumes and run.path.exists():  # it was killed before its first checkpoint
@@ -242,6 +243,7 @@ class Trial:
         return False
 
     def _prune(self) -> bool:
+        """End the trial as pruned; return True."""
         self._optimiser.end(self.number, "pruned", cost=self._cost)  # before the run ends
         self.stop()
         return True

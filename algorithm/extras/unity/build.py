@@ -84,6 +84,7 @@ class PlayerProcess:
             self._temporary.cleanup()
 
     def _ends_within(self, seconds: float) -> bool:
+        """Wait at most that long; return whether the process has ended."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return self._process.poll() is not None
@@ -96,6 +97,8 @@ def _starter() -> ThreadPoolExecutor:
 
 
 def _start(command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
+    """Start a process, by the thread that starts players; its output goes to a file."""
+
     def start() -> subprocess.Popen[bytes]:
         with output.open("ab") as file:
             return subprocess.Popen(
@@ -167,6 +170,7 @@ def _variants(path: Path) -> Iterator[Path]:
 
 
 def _executable(file: Path, where: str) -> Path:
+    """Return a file. Raises EnvError if it is a folder or not executable."""
     if file.is_dir():
         inside = [child for child in sorted(file.iterdir()) if child.is_file() and os.access(child, os.X_OK)]
         raise EnvError(
@@ -186,6 +190,7 @@ def _executable(file: Path, where: str) -> Path:
 
 
 def _end_of(path: Path) -> str:
+    """Return the last lines of a file; empty without one."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))

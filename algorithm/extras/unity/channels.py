@@ -184,6 +184,7 @@ def _guarded(channel: Any) -> Any:  # noqa: ANN401 - of the package
 
 
 def _channel_error(name: str, error: Exception) -> EnvError:
+    """Return the error of a user's channel, with the end of its traceback."""
     inner = error.__traceback__.tb_next if error.__traceback__ else None  # without the frame above
     lines = "".join(traceback.format_exception(type(error), error, inner)).splitlines()
     return EnvError(

@@ -125,6 +125,7 @@ class BehaviourRecord:
         return result.action_mask[here]
 
     def _record(self, ids: Int, obs: Mapping[str, Array], mask: Bool, message: int) -> None:
+        """Record observations and masks of the agents that need an action."""
         self._asked |= dict.fromkeys(ids.tolist(), message)
         self._most = max(self._most, len(self._asked))
         if mask.size:

@@ -135,10 +135,12 @@ class PlayerLink:
             _used_ports.discard(self.port)
 
     def _send(self, inputs: Any) -> None:  # noqa: ANN401 - a protobuf message
+        """Queue the actions as the answer to the player's call."""
         message = self._message(header={"status": _OK}, unity_input=inputs)
         self._replies.put(message.SerializeToString())
 
     def _receive(self) -> Any:  # noqa: ANN401 - a protobuf message
+        """Return the player's next message. Raises LinkError."""
         active = ActiveTime(_POLL_S)
         while True:
             try:
@@ -200,6 +202,7 @@ class PlayerLink:
         return reply
 
     def _bind(self, port: int, fixed: bool, listen: Listen) -> tuple[Any, int]:
+        """Return a server and its port, the first free one. Raises UsageError."""
         hosts = _hosts(listen)
         for candidate in range(port, min(port + _PORTS, 65536)):
             with _port_lock:

@@ -134,6 +134,7 @@ class Player:
         self._link.close()
 
     def _arguments(self, log: Path) -> list[str]:
+        """Return the player's command line; log: path of its log."""
         graphics = ["-nographics", "-batchmode"] if self._no_graphics else []
         link = ["--mlagents-port", str(self.port), "-logFile", str(log)]
         scene = ["--scene", self._request.env_name]
@@ -163,6 +164,7 @@ class Player:
             raise self._failure(LinkError("garbled", described(error)), stage) from error
 
     def _failure(self, error: LinkError, stage: str) -> EnvError:
+        """Return the error for a failed exchange; stage: as in :meth:`_failures`."""
         kind, why, where = error.kind, error.why, self.describe()
         if kind == "lost" and self._process is not None:
             how = self._process.how_ended(wait=1.0)  # a crash cuts the connection first
@@ -203,6 +205,7 @@ class Player:
         )
 
     def _advice(self, kind: PlayerEnd, log: str) -> str:
+        """Return advice on a failure, by its kind and the end of the log."""
         if self._process is None:
             return "check the console of the editor, then start again"
         advice = "see the end of its log"

@@ -53,6 +53,7 @@ class Players:
             raise
 
     def _start(self, request: EnvRequest) -> None:
+        """Start all players; start them again with graphics if images are black without."""
         behaviours = self._wait_for_behaviours(request.behaviours)
         args, blind = request.unity, [slot for slot in self.slots if slot.no_graphics]
         if not args.editor and (black := _black_images(blind)):
@@ -171,6 +172,7 @@ class Players:
 
 
 def _caught(call: Callable[[PlayerSlot], _T], slot: PlayerSlot) -> _T | Exception:
+    """Return the result of a call, or the exception that it raised."""
     try:
         return call(slot)
     except Exception as error:
@@ -178,6 +180,7 @@ def _caught(call: Callable[[PlayerSlot], _T], slot: PlayerSlot) -> _T | Exceptio
 
 
 def _restart(slot: PlayerSlot) -> PlayerMessage:
+    """Start a new player; return its first message. Raises as :class:`Player`."""
     slot.start()
     return slot.reset()
 

@@ -139,6 +139,7 @@ class PlayerSlot:
             self._player = None
 
     def _message(self) -> PlayerMessage:
+        """Return the states of the player's agents, by behaviour."""
         return {name: self.player.env.get_steps(name) for name in self.behaviours}
 
 
@@ -220,6 +221,7 @@ class ResultRows:
         )
 
     def _order(self) -> Int:
+        """Return the order of the rows by the agents' numbers."""
         order: Int = np.argsort(np.array(self.ids, np.int64), kind="stable")
         return order
 
@@ -239,6 +241,7 @@ class ResultRows:
 
 
 def _no_states(spec: AgentSpec) -> AgentStates:
+    """Return the states of no agents."""
     return AgentStates(
         ids=[],
         obs=spec.obs.zeros(0),

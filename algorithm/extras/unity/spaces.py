@@ -153,6 +153,7 @@ class UnityBehaviour:
         return ActionTuple(continuous=flat[:, action.discrete :], discrete=discrete)
 
     def _states(self, infos: Sequence[Any]) -> AgentStates:
+        """Return agents' messages as arrays. Raises EnvError for other spaces."""
         expected = tuple(sensor.shape for sensor in self.sensors)
         for info in infos:
             shapes = tuple(tuple(observation.shape) for observation in info.observations)
@@ -250,6 +251,7 @@ def _split(data: bytes) -> Iterator[bytes]:
 
 
 def _decode(png: bytes, shape: Sequence[int]) -> NDArray[np.uint8]:
+    """Return a PNG as an image [H, W, 3]. Raises ValueError."""
     from PIL import Image
 
     bomb = (Image.DecompressionBombError, Image.DecompressionBombWarning)
@@ -264,6 +266,7 @@ def _decode(png: bytes, shape: Sequence[int]) -> NDArray[np.uint8]:
 
 
 def _sensor(name: str, spec: Any, message: Any) -> UnitySensor:  # noqa: ANN401 - of the package
+    """Return a sensor, by the package's spec and an example of its message."""
     shape = tuple(int(size) for size in spec.shape)
     properties = tuple(int(number) for number in spec.dimension_property)
     png = message.compression_type != 0

@@ -75,6 +75,7 @@ class Academy(AgentHost):
             self._step(connection)
 
     def _shake_hands(self, connection: Connection) -> int:
+        """Do the handshake; return the number of training areas."""
         options = self.options
         output = UnityOutputProto()
         first = output.rl_initialization_output
@@ -97,6 +98,7 @@ class Academy(AgentHost):
         return max(1, areas)
 
     def _step(self, connection: Connection) -> None:
+        """Step all agents, with an exchange of messages if there is something to send."""
         if not self._reset_once:
             self._reset()
         self.faults.reach("step", self.steps)
@@ -119,18 +121,21 @@ class Academy(AgentHost):
         self.agents = [agent for agent in self.agents if agent.alive]
 
     def _add_due(self) -> None:
+        """Add the agents that are due at this step."""
         due = [make for step, make in self._later if step <= self.steps]
         self._later = [entry for entry in self._later if entry[0] > self.steps]
         for make in due:
             self.add(make())
 
     def _reset(self) -> None:
+        """Begin new episodes of all agents."""
         self._reset_once = True
         self._count = 0
         for agent in list(self.agents):
             agent.restart()
 
     def _exchange(self, connection: Connection) -> None:
+        """Send the message and apply the trainer's answer."""
         output = self._output
         new = [name for name in output.rl_output.agentInfos if name not in self._sent_behaviours]
         for name in new:
@@ -144,6 +149,7 @@ class Academy(AgentHost):
         self._take(answer)
 
     def _take(self, answer: UnityInputProto) -> None:
+        """Apply the trainer's answer: a command, or actions of the agents."""
         self.channels.receive(answer.rl_input.side_channel)
         asking, self._asking = self._asking, {}
         command = answer.rl_input.command

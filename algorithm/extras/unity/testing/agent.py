@@ -50,6 +50,7 @@ class AgentHost:
             self._asking.setdefault(name, []).append(agent)
 
     def _note(self, entry: dict[str, object]) -> None:
+        """Write an entry to the ledger, if there is one."""
         if self.ledger is not None:
             self.ledger.write(entry)
 
@@ -155,6 +156,7 @@ class PlayerAgent(ABC):
         self.begin()
 
     def _notify(self, end: str) -> None:
+        """Send the end of the episode, unless it was sent already."""
         if self._done:
             return
         values = self.observe()
@@ -167,6 +169,7 @@ class PlayerAgent(ABC):
     def _info(
         self, values: SensorValues, *, mask: Sequence[bool] = (), end: str | None = None
     ) -> AgentInfoProto:
+        """Return the agent's message."""
         return AgentInfoProto(
             id=self.id,
             reward=self.reward,

@@ -76,6 +76,7 @@ class Echo(PlayerAgent):
                 self.end_episode()
 
     def _check(self, action: Action) -> None:
+        """Raise ValueError for a masked or unbounded action."""
         at = 0
         for chosen, size in zip(action.discrete, self.behaviour.branches, strict=True):
             if self._mask[at + int(chosen)]:
@@ -85,6 +86,7 @@ class Echo(PlayerAgent):
             raise ValueError(f"agent {self.id} got {action.continuous}, outside of [-1, 1]")
 
     def _replace(self, steps: int) -> None:
+        """Destroy the agent; another one appears after ``steps`` steps."""
         self.destroy()
         self.academy.add_later(steps, self.successor)
 
