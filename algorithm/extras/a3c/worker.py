@@ -15,11 +15,10 @@ from typing_extensions import override
 from algorithm.agents.base import Agent
 from algorithm.agents.divergence import diverged
 from algorithm.agents.roles import Contribution, Contributor
-from algorithm.core.console import Console, Evaluation, Progress, Sections
+from algorithm.app.console.base import Tee
 from algorithm.core.data import Episode
 from algorithm.core.errors import COMMON_BLOCK, UserError
 from algorithm.core.timing import Stopwatch
-from algorithm.core.wording import Rows
 from algorithm.env.objects import EnvObject
 from algorithm.env.pool.process_exit import exit_process
 from algorithm.env.pool.worker import WorkerRefusal
@@ -167,40 +166,12 @@ class Worker:
         return report
 
 
-class Relay(Console):
-    """Console whose lines go to the parent."""
+class Relay(Tee):
+    """Console that keeps messages and warnings for the parent; as a tee of no consoles, it shows nothing."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.lines: list[str] = []
-
-    @override
-    def start(self, sections: Sections) -> None:
-        """Show nothing."""
-
-    @override
-    def due(self) -> bool:
-        """Return False: no progress is shown."""
-        return False
-
-    @override
-    def progress(self, progress: Progress) -> None:
-        """Show nothing."""
-
-    @override
-    def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
-        """Show nothing."""
-
-    @override
-    def command(self, purpose: str, command: str) -> None:
-        """Show nothing."""
-
-    @override
-    def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
-        """Show nothing."""
-
-    @override
-    def close(self) -> None:
-        """Do nothing: there is no terminal."""
 
     @override
     def message(self, text: str) -> None:
