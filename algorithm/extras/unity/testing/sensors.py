@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
+import io
 from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from typing_extensions import override
 
 from algorithm.extras.unity.testing.messages import ObservationProto
 
 NONE, TRANSLATIONAL, VARIABLE = 1, 2, 4  # dimension properties
 
-PNG_HEADER = b"\x89PNG\r\n\x1a\n"
-
 
 def png(image: NDArray[np.uint8]) -> bytes:
     """Return an image [H, W, 3] as a PNG."""
-    height, width, _ = image.shape
-    rows = np.zeros((height, 1 + width * 3), np.uint8)  # each row begins with its filter: none
-    rows[:, 1:] = image.reshape(height, -1)
-    size = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", size), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b""))
-    return PNG_HEADER + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
-    )
+    data = io.BytesIO()
+    Image.fromarray(image).save(data, "PNG", compress_level=1)
+    return data.getvalue()
 
 
 class Sensor(ABC):
