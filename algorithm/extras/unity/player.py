@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -266,19 +266,27 @@ def _env_class() -> type[Any]:
 
         def _update_behavior_specs(self, output: Any) -> None:  # noqa: ANN401 - a protobuf message
             super()._update_behavior_specs(output)
-            infos = output.rl_output.agentInfos
-            self.behaviours |= {
-                name: UnityBehaviour(name, spec, infos[name].value[0])
-                for name, spec in self._env_specs.items()
-                if name not in self.behaviours
-            }
+            self.behaviours |= _new_behaviours(self._env_specs, self.behaviours, output.rl_output.agentInfos)
 
         def _update_state(self, output: Any) -> None:  # noqa: ANN401 - a protobuf message
-            infos = output.agentInfos
-            self._env_state |= {
-                name: behaviour.read(infos[name].value if name in infos else ())
-                for name, behaviour in self.behaviours.items()
-            }
+            self._env_state |= _read_states(self.behaviours, output.agentInfos)
             self._side_channel_manager.process_side_channel_message(output.side_channel)
 
     return PlayerEnv
+
+
+def _new_behaviours(
+    specs: Mapping[str, Any], known: Mapping[str, UnityBehaviour], infos: Mapping[str, Any]
+) -> dict[str, UnityBehaviour]:
+    """Return the behaviours that appear for the first time, by the first message about an agent of each."""
+    return {
+        name: UnityBehaviour(name, spec, infos[name].value[0])
+        for name, spec in specs.items()
+        if name not in known
+    }
+
+
+def _read_states(behaviours: Mapping[str, UnityBehaviour], infos: Mapping[str, Any]) -> dict[str, object]:
+    """Return the states of each behaviour's agents in a message, none for a behaviour that is not in it."""
+    messages = {name: infos[name].value if name in infos else () for name in behaviours}
+    return {name: behaviours[name].read(values) for name, values in messages.items()}
