@@ -21,11 +21,11 @@ from algorithm.agents.off_policy.records import Draws
 from algorithm.app.policy import PolicyState
 from algorithm.config.schema import Config
 from algorithm.core import ActionSpec, ActorOutput, AgentSpec, ObsSpec, State, UpdateResult
-from algorithm.nn import HybridAction, TanhNormal
+from algorithm.nn import HybridAction, TanhNormal, models
 from algorithm.replay import FifoSampler, PrioritizedSampler, ReplayBuffer, Sampler
 from algorithm.run.callbacks import Training
 from main import main
-from tests.batches import small_sac
+from tests.batches import random_batch, small_sac
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -53,6 +53,35 @@ def test_a_package_offers_what_type_checkers_see(package):
         assert getattr(module, name) is getattr(importlib.import_module(where), there)
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
         _ = module.nothing
+
+
+def test_each_network_of_an_extension_is_offered_to_an_nn_file():
+    assert set(models.__all__) <= set(importlib.import_module("algorithm.nn").__all__)
+
+
+def test_the_map_names_the_files_in_which_an_update_runs():
+    """Nine files hold most of the lines of a plain update, counted as they run."""
+    table = (ROOT / "algorithm" / "README.md").read_text("utf-8").partition("| what it answers |")[2]
+    named = re.findall(r"^\| `([\w/.]+)` \|", table.partition("\n\n")[0], re.M)
+    sac, batch = small_sac(n_step=1, use_normalization=False, reward_scaling=False), random_batch()
+    sac.update(batch)
+    lines: dict[str, set[int]] = {}
+
+    def note(frame, event, argument):
+        name = frame.f_code.co_filename.partition(f"{ROOT / 'algorithm'}/")[2]
+        if event == "line" and name:
+            lines.setdefault(name, set()).add(frame.f_lineno)
+        return note if name else None
+
+    former = sys.gettrace()
+    sys.settrace(note)
+    try:
+        sac.update(batch)
+    finally:
+        sys.settrace(former)
+    shares = {name: len(found) / sum(map(len, lines.values())) for name, found in lines.items()}
+    assert len(named) == 9 and sum(shares.get(name, 0.0) for name in named) > 0.8, shares
+    assert len(lines) <= 17, "the map says 17 files"
 
 
 def filled(sampler: Sampler | None = None, n: int = 30) -> ReplayBuffer:
