@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import asac
 from algorithm.agents.registry import FAMILIES
+from algorithm.app.given import AlgorithmName
 from algorithm.config.validation import schema_of
 from algorithm.store.logs.metrics import read_metrics
 
@@ -68,6 +71,12 @@ def wait_for(process: subprocess.Popen[str], found) -> None:
     while not found():
         assert process.poll() is None and time.monotonic() < until, process.communicate()
         time.sleep(0.02)
+
+
+def test_python_s_own_interface_lists_each_family():
+    assert {*get_args(AlgorithmName)} == FAMILIES.keys()
+    for interface in asac.train, asac.Agent:
+        assert [name for name in FAMILIES if f'"{name}"' not in interface.__doc__] == []
 
 
 def test_a_family_trains(folder):

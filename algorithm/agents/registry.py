@@ -1,4 +1,6 @@
-"""The table of built-in algorithm families, and access to their rules, metrics and charts.
+"""The algorithm families, a line each, by which the rest of the program finds them.
+
+Their blocks of keys stand in ``config/schema.py``, their names for type checkers in ``app/env_arguments.py``.
 
 A package has one family or several: a module ``family`` with ``FAMILIES``, imported for an agent, and two
 optional modules without torch: ``config`` with ``contradictions(config)``, ``misplaced``, ``BARRED``,

@@ -15,6 +15,7 @@ from pathlib import Path
 import argcomplete
 import pytest
 
+from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.ds import distributed_parser
 from algorithm.app.cli.parsing import parse_args, train_parser
 from algorithm.config.schema import fields
@@ -56,7 +57,7 @@ EXACTLY = {
     "asac mine -o sac_config.seq_encoder=": {"RNN", "ATTN", "null"},
     "asac mine --override=sac_config.use_priority=t": {"true"},
     "asac mine -o sac_config.n_step=": set(),
-    "asac mine -o algorithm=": {"SAC", "PPO", "A2C", "A3C", "ACER", "ACKTR", "TD3"},
+    "asac mine -o algorithm=": {*FAMILIES},
     "asac mine --algorithm P": {"PPO"},
     "asac mine -o no.key=": set(),
     "asac mine -o eval_config.per_step=": {"-1", "null"},
