@@ -31,7 +31,7 @@ class Actor:
     seed:      of the sampled actions
     extensions: those of the learner
     noise:     added to actions that are not greedy
-    value_of:  values [..., N] of a critic's outputs [..., N·K]; None: the outputs are values
+    value_of:  values [..., N] of a critic's outputs [..., N·D]; None: the outputs are values
 
     choice: what chooses the actions, as a function of tensors alone
     by_numpy: the same of arrays, or why torch computes it; None: not known yet

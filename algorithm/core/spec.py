@@ -169,7 +169,7 @@ class ActionSpec:
                  algorithm sets it.
     records:     what is stored of the policy that acts: the log-probabilities of an action's parts, or its
                  whole distribution. The algorithm sets it.
-    values:      K, outputs of a critic for each of its values.
+    values:      D, outputs of a critic for each of its values.
     """
 
     branches: tuple[int, ...] = ()
