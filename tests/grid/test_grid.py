@@ -9,12 +9,18 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.agents import registry
 from algorithm.agents.base import Agent
 from algorithm.store.logs.registry import METRICS
 from tests.batches import with_garbage
-from tests.grid.agents import ROWS, N, Row, act, covering_rows, make_agent, play, random_obs
+from tests.grid.agents import FAMILIES, ROWS, N, Row, act, covering_rows, make_agent, play, random_obs
 
 NIGHTLY = [row for seed in (1, 2) for row in covering_rows(seed)]
+
+
+def test_each_family_is_in_the_grid():
+    """But A3C, which is A2C in several processes."""
+    assert FAMILIES.keys() == registry.FAMILIES.keys() - {"A3C"}
 
 
 def tensors(agent: Agent) -> dict[str, torch.Tensor]:
