@@ -62,7 +62,7 @@ def test_each_network_of_an_extension_is_offered_to_an_nn_file():
 def test_the_map_names_the_files_in_which_an_update_runs():
     """Nine files hold most of the lines of a plain update, counted as they run."""
     table = (ROOT / "algorithm" / "README.md").read_text("utf-8").partition("| what it answers |")[2]
-    named = re.findall(r"^\| `([\w/.]+)` \|", table.partition("\n\n")[0], re.M)
+    named = re.findall(r"^\| \[`([\w/.]+)`\]", table.partition("\n\n")[0], re.M)
     sac, batch = small_sac(n_step=1, use_normalization=False, reward_scaling=False), random_batch()
     sac.update(batch)
     lines: dict[str, set[int]] = {}
