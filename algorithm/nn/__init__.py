@@ -17,19 +17,16 @@ if TYPE_CHECKING:
     from algorithm.nn.layers.mlp import ActionHead, Norm, mlp, residual_mlp
     from algorithm.nn.layers.noisy import NoisyLinear
     from algorithm.nn.layers.recurrent import GRU, LSTM
-    from algorithm.nn.models import (
+    from algorithm.nn.models.defaults import AttentionRep, ModelPolicy, ModelQ, ModelRep, RecurrentRep
+    from algorithm.nn.models.extensions import (
         ModelDiscriminator,
         ModelForwardDynamic,
         ModelInverseDynamic,
-        ModelObservation,
         ModelRepPrediction,
         ModelRepProjection,
-        ModelReward,
         ModelRND,
-        ModelTransition,
     )
-    from algorithm.nn.models.defaults import AttentionRep, ModelPolicy, ModelQ, ModelRep, RecurrentRep
-    from algorithm.nn.models.world import ImageDecoder
+    from algorithm.nn.models.world import ImageDecoder, ModelObservation, ModelReward, ModelTransition
     from algorithm.nn.protocols import PolicyFunction, QFunction, Rep, q_size
 else:
     __getattr__, __dir__ = lazy(
@@ -46,11 +43,10 @@ else:
                 "algorithm.nn.layers.mlp": "ActionHead Norm mlp residual_mlp",
                 "algorithm.nn.layers.noisy": "NoisyLinear",
                 "algorithm.nn.layers.recurrent": "GRU LSTM",
-                "algorithm.nn.models": "ModelDiscriminator ModelForwardDynamic ModelInverseDynamic "
-                "ModelObservation ModelRND ModelRepPrediction "
-                "ModelRepProjection ModelReward ModelTransition",
                 "algorithm.nn.models.defaults": "AttentionRep ModelPolicy ModelQ ModelRep RecurrentRep",
-                "algorithm.nn.models.world": "ImageDecoder",
+                "algorithm.nn.models.extensions": "ModelDiscriminator ModelForwardDynamic "
+                "ModelInverseDynamic ModelRND ModelRepPrediction ModelRepProjection",
+                "algorithm.nn.models.world": "ImageDecoder ModelObservation ModelReward ModelTransition",
                 "algorithm.nn.protocols": "PolicyFunction QFunction Rep q_size",
             },
         ),

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias, TypeVar, cast, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
+import algorithm.nn as offered
 from algorithm.core.errors import COMMON_BLOCK, ModelError
 from algorithm.core.spec import AgentSpec
-from algorithm.nn import models
 from algorithm.nn.critic_only import BlindPolicy, CriticRep, seen_by_policy, width
 from algorithm.nn.dry_run import blame, check_rep
 from algorithm.nn.models import defaults
@@ -28,11 +28,11 @@ from algorithm.nn.protocols import Memory, Rep
 NnFile: TypeAlias = Path | ModuleType
 """The networks of a task: its ``nn.py``, or the module of a plug-in."""
 
-OPTIONAL = models.__all__
-"""Names of the extensions' classes, which may be used with any family."""
-
 OF_FAMILIES = ("ModelRep", "ModelQ", "ModelPolicy", "ModelV")
 """Names of the classes of all families; a file may have those of several families."""
+
+OPTIONAL = tuple(name for name in offered.__all__ if name.startswith("Model") and name not in OF_FAMILIES)
+"""Classes of the extensions, which any family may have; the defaults are those of :mod:`algorithm.nn`."""
 
 
 _Made = TypeVar("_Made")
@@ -199,7 +199,7 @@ def _optional(module: ModuleType | None, file: str, name: str, *args: object) ->
     """Build a class of ``OPTIONAL``. Raises ModelError if its constructor fails."""
     where = file if hasattr(module, name) else "default"
     with blame(name, "__init__", where):
-        return _pick(module, name, getattr(models, name))(*args)
+        return _pick(module, name, getattr(offered, name))(*args)
 
 
 def nn_place(file: NnFile) -> Path:

@@ -21,7 +21,7 @@ from algorithm.agents.off_policy.records import Draws
 from algorithm.app.policy import PolicyState
 from algorithm.config.schema import Config
 from algorithm.core import ActionSpec, ActorOutput, AgentSpec, ObsSpec, State, UpdateResult
-from algorithm.nn import HybridAction, TanhNormal, models
+from algorithm.nn import HybridAction, TanhNormal
 from algorithm.replay import FifoSampler, PrioritizedSampler, ReplayBuffer, Sampler
 from algorithm.run.callbacks import Training
 from main import main
@@ -53,10 +53,6 @@ def test_a_package_offers_what_type_checkers_see(package):
         assert getattr(module, name) is getattr(importlib.import_module(where), there)
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
         _ = module.nothing
-
-
-def test_each_network_of_an_extension_is_offered_to_an_nn_file():
-    assert set(models.__all__) <= set(importlib.import_module("algorithm.nn").__all__)
 
 
 def test_the_map_names_the_files_in_which_an_update_runs():
