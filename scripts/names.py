@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     if options.count:
         counts = Counter((fault.path.parent, fault.kind) for fault in faults)
         for (folder, kind), number in sorted(counts.items()):
-            print(f"{folder.relative_to(root)!s:40}{kind:10}{number:>6}")
+            print(f"{folder.resolve().relative_to(root)!s:40}{kind:10}{number:>6}")
         print(dict(Counter(fault.kind for fault in faults)))
     else:
         for path, line, kind, text in faults:

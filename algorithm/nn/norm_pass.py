@@ -50,7 +50,7 @@ class NormPass:
         """Return whether a batch norm may be past its warm-up."""
         ready = self._statistics.past_warm_up()
         if self._target is not None:  # the targets' warm-up is a copy of the critics'
-            self._target.corrects = ready
+            self._target.norm_ready = ready
         return ready
 
     def commit(self, usable: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def is_ours(module: nn.Module) -> bool:
 
 
 def network_form(module: nn.Module) -> Any:  # noqa: ANN401
-    """Return the form of a network; that of the user's own is torch. Raises NoFormError as ``form_of``."""
+    """Return the form of a network: torch for a class of the user's. Raises NoFormError as ``form_of``."""
     return form_of(module) if is_ours(module) else _by_torch(module)
 
 
@@ -80,11 +80,11 @@ def _tensors(x: Numbers | Mapping[str, Numbers]) -> Any:  # noqa: ANN401  # a te
 
 def with_arrays(module: nn.Module, form: Callable[[nn.Module], Any] = form_of) -> Any:  # noqa: ANN401
     """Return a copy of a module whose tensors are arrays and whose modules are forms."""
-    own = copy.copy(module)
-    vars(own).update({name: form(child) for name, child in module.named_children()})
+    twin = copy.copy(module)
+    vars(twin).update({name: form(child) for name, child in module.named_children()})
     for tensors in (module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
-        vars(own).update({name: array_of(tensor) for name, tensor in tensors})
-    return own
+        vars(twin).update({name: array_of(tensor) for name, tensor in tensors})
+    return twin
 
 
 def _forward(module: nn.Module) -> NumpyForm:
@@ -100,8 +100,8 @@ def array_of(tensor: Tensor | None) -> Numbers:
     return tensor.detach().numpy()
 
 
-def _sequential(own: nn.Sequential) -> NumpyForm:
-    forms = [form_of(layer) for layer in own]
+def _sequential(layers: nn.Sequential) -> NumpyForm:
+    forms = [form_of(layer) for layer in layers]
 
     def form(x: Numbers) -> Numbers:
         for step in forms:
@@ -111,17 +111,18 @@ def _sequential(own: nn.Sequential) -> NumpyForm:
     return form
 
 
-def _linear(own: nn.Linear) -> NumpyForm:
-    weight, bias = array_of(own.weight).T, 0 if own.bias is None else array_of(own.bias)
+def _linear(layer: nn.Linear) -> NumpyForm:
+    weight, bias = array_of(layer.weight).T, 0 if layer.bias is None else array_of(layer.bias)
     return lambda x: x @ weight + bias
 
 
-def _layer_norm(own: nn.LayerNorm) -> NumpyForm:
-    weight, bias, axes = array_of(own.weight), array_of(own.bias), tuple(range(-len(own.normalized_shape), 0))
+def _layer_norm(layer: nn.LayerNorm) -> NumpyForm:
+    weight, bias = array_of(layer.weight), array_of(layer.bias)
+    axes = tuple(range(-len(layer.normalized_shape), 0))
 
     def form(x: Numbers) -> Numbers:
         centred: Numbers = x - x.mean(axes, keepdims=True)
-        centred /= np.sqrt(np.square(centred).mean(axes, keepdims=True) + own.eps)
+        centred /= np.sqrt(np.square(centred).mean(axes, keepdims=True) + layer.eps)
         return centred * weight + bias
 
     return form
@@ -141,8 +142,8 @@ def _sigmoid(x: Numbers) -> Numbers:
     return 0.5 * np.tanh(0.5 * x) + 0.5
 
 
-def _gru(own: GRU) -> NumpyForm:
-    layers = [[array_of(one) for one in layer.parameters()] for layer in own.layers]
+def _gru(gru: GRU) -> NumpyForm:
+    layers = [[array_of(weight) for weight in layer.parameters()] for layer in gru.layers]
 
     def form(x: Numbers, carry: Numbers, valid: Numbers) -> tuple[Numbers, Numbers]:
         x, after = x[:, 0], []
@@ -157,9 +158,9 @@ def _gru(own: GRU) -> NumpyForm:
     return form
 
 
-def _flat(own: Flat) -> NumpyForm:
-    rank, size = own.rank, own.out_size
-    low, high = own.span or BYTES
+def _flat(layer: Flat) -> NumpyForm:
+    rank, size = layer.rank, layer.out_size
+    low, high = layer.span or BYTES
 
     def form(x: Numbers) -> Numbers:
         flat = x if rank == 1 else x.reshape(*x.shape[: x.ndim - rank], size)
@@ -170,50 +171,50 @@ def _flat(own: Flat) -> NumpyForm:
     return form
 
 
-def _one_hot(own: OneHot) -> NumpyForm:
-    element, value = own.get_buffer("element").numpy(), own.get_buffer("value").numpy()
-    size = own.num_elements
-    return lambda x: NUMPY.floats(x.reshape(*x.shape[: x.ndim - own.rank], size)[..., element] == value)
+def _one_hot(layer: OneHot) -> NumpyForm:
+    element, value = layer.get_buffer("element").numpy(), layer.get_buffer("value").numpy()
+    size = layer.num_elements
+    return lambda x: NUMPY.floats(x.reshape(*x.shape[: x.ndim - layer.rank], size)[..., element] == value)
 
 
-def _normaliser(own: Normaliser) -> NumpyForm:
-    kinds = {name: np.float64 if name in own.wide else np.float32 for name in own.names}
-    views = {name: [one.numpy() for one in own.of(name)] for name in own.names}
+def _normaliser(normaliser: Normaliser) -> NumpyForm:
+    kinds = {name: np.float64 if name in normaliser.wide else np.float32 for name in normaliser.names}
+    views = {name: [moments.numpy() for moments in normaliser.of(name)] for name in normaliser.names}
 
     def form(obs: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
         result = dict(obs)
         for name, (shift, scale) in views.items():
             deviation = (obs[name].astype(kinds[name]) - shift.astype(kinds[name])).astype(np.float32)
-            result[name] = NUMPY.clip(deviation * scale, -own.clip, own.clip)
+            result[name] = NUMPY.clip(deviation * scale, -normaliser.clip, normaliser.clip)
         return result
 
     return form
 
 
-def _ensemble(own: Ensemble) -> SimpleNamespace:
-    forms = [network_form(member) for member in own.members]
+def _ensemble(ensemble: Ensemble) -> SimpleNamespace:
+    forms = [network_form(member) for member in ensemble.members]
     return SimpleNamespace(frozen=lambda *inputs: np.array([form(*inputs) for form in forms]))
 
 
 FORMS: Mapping[type[nn.Module], Callable[[Any], Any]] = {
     nn.Sequential: _sequential,
-    nn.ModuleList: lambda own: [form_of(module) for module in own],
+    nn.ModuleList: lambda modules: [form_of(module) for module in modules],
     nn.Linear: _linear,
     nn.LayerNorm: _layer_norm,
-    nn.ReLU: lambda own: lambda x: np.maximum(x, 0),
-    nn.Tanh: lambda own: np.tanh,
-    nn.ELU: lambda own: lambda x: np.where(x > 0, x, own.alpha * np.expm1(np.minimum(x, 0))),
-    nn.SiLU: lambda own: lambda x: x * _sigmoid(x),
+    nn.ReLU: lambda layer: lambda x: np.maximum(x, 0),
+    nn.Tanh: lambda layer: np.tanh,
+    nn.ELU: lambda layer: lambda x: np.where(x > 0, x, layer.alpha * np.expm1(np.minimum(x, 0))),
+    nn.SiLU: lambda layer: lambda x: x * _sigmoid(x),
     BatchNorm: _batch_norm,
     GRU: _gru,
     Flat: _flat,
     OneHot: _one_hot,
-    NoNormaliser: lambda own: (
+    NoNormaliser: lambda layer: (
         lambda obs: {name: NUMPY.floats(x) if x.dtype == np.float64 else x for name, x in obs.items()}
     ),
     Normaliser: _normaliser,
     Ensemble: _ensemble,
-    ActingModel: lambda own: with_arrays(own, network_form),
+    ActingModel: lambda layer: with_arrays(layer, network_form),
     **dict.fromkeys((NoisyLinear, RmsNorm, ResidualBlock, InvertedBlock, ActionHead), _forward),
     **dict.fromkeys((VectorEncoder, ModelRep, RecurrentRep, CriticRep, ModelQ), _forward),
     **dict.fromkeys((ModelPolicy, TanhPolicy, BlindPolicy), _forward),

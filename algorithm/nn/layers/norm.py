@@ -33,12 +33,12 @@ class _Use:
     """Present use of the norms of some networks.
 
     uses_batch: they normalise by the batch, else by the running statistics
-    corrects:   they may be past their warm-up
+    norm_ready: they may be past their warm-up
     share:      [rows, 1] of each row in the statistics; None: all alike
     """
 
     uses_batch: bool = False
-    corrects: bool = False
+    norm_ready: bool = False
     share: Tensor | None = None
 
 
@@ -89,7 +89,7 @@ class BatchNorm(nn.Module):
             return self._weighted(x, self.use.share)
         weight: Tensor = self.weight
         bias = self.bias
-        if self.use.corrects:
+        if self.use.norm_ready:
             with torch.no_grad():
                 r, d = self._correction(*_moments(x, self.epsilon))
             # r and d are a factor and an addend behind the plain norm: γ (x̂ r + d) + β.
@@ -105,7 +105,7 @@ class BatchNorm(nn.Module):
         self._note(mean.detach(), var.detach())
         weight: Tensor = self.weight
         bias = self.bias
-        if self.use.corrects:
+        if self.use.norm_ready:
             r, d = self._correction(mean.detach(), var.detach())
             weight, bias = weight * r, weight * d + bias
         return torch.addcmul(bias, centred, torch.rsqrt(var + self.epsilon) * weight)
@@ -125,8 +125,8 @@ class BatchNorm(nn.Module):
     @torch.no_grad()
     def commit(self, usable: Tensor) -> None:
         """Move the running statistics towards those that were noted; ``usable`` [] 0 leaves them."""
-        for own, seen in ((self.mean, self.seen_mean), (self.var, self.seen_var)):
-            own.copy_(torch.where(usable, own.lerp(seen, MOMENTUM), own))
+        for running, seen in ((self.mean, self.seen_mean), (self.var, self.seen_var)):
+            running.copy_(torch.where(usable, running.lerp(seen, MOMENTUM), running))
         self.steps.add_(usable)
 
     def shift(self) -> Tensor:
@@ -155,23 +155,22 @@ class RmsNorm(nn.Module):
 class BatchStatistics:
     """Batch norms of networks, by the statistics of a batch inside :meth:`of_batch`, else by running ones.
 
-    own:    networks whose running statistics move
-    copies: other modules that run in their place, such as those of an ensemble's back ends
-    corrects: possibility that a layer is past its warm-up
+    networks:   those whose running statistics move
+    copies:     other modules that run in their place, such as those of an ensemble's back ends
+    norm_ready: a layer may be past its warm-up
     """
 
-    def __init__(self, own: Iterable[nn.Module], copies: Iterable[nn.Module] = ()) -> None:
-        own = list(own)
-        self._own = _norms(own)
-        self._all = [*self._own, *_norms(copies)]
+    def __init__(self, networks: Iterable[nn.Module], copies: Iterable[nn.Module] = ()) -> None:
+        self._moving = _norms(list(networks))
+        self._all = [*self._moving, *_norms(copies)]
         self._use = self._all[0].use if self._all else _Use()  # the same for all that hold these layers
         for layer in self._all:
             layer.use = self._use
-        self.corrects = False
+        self.norm_ready = False
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
-        return len(self._own) > 0
+        return len(self._moving) > 0
 
     @contextmanager
     def of_batch(self, share: Tensor | None = None) -> Iterator[None]:
@@ -180,7 +179,7 @@ class BatchStatistics:
         share: [rows] of each row in the statistics, with the sum 1; None: all rows alike
         """
         self._use.uses_batch = True
-        self._use.corrects = self.corrects
+        self._use.norm_ready = self.norm_ready
         self._use.share = None if share is None else share.unsqueeze(-1)
         try:
             yield
@@ -189,10 +188,12 @@ class BatchStatistics:
             self._use.share = None
 
     def past_warm_up(self) -> bool:
-        """Set ``corrects`` before an update; return it. To read a GPU's steps would wait for it."""
+        """Set ``norm_ready`` before an update; return it. To read a GPU's steps would wait for it."""
         steps = self._all[0].steps if self._all else None
-        self.corrects = steps is not None and (steps.device.type != "cpu" or float(steps.numpy()) >= WARM_UP)
-        return self.corrects
+        self.norm_ready = steps is not None and (
+            steps.device.type != "cpu" or float(steps.numpy()) >= WARM_UP
+        )
+        return self.norm_ready
 
     @torch.no_grad()
     def commit(self, usable: Tensor) -> Tensor:
@@ -201,8 +202,8 @@ class BatchStatistics:
         usable: [] bool, whether it was; else everything stays as it is
         Returns the largest |μ_B − μ|/σ of that batch, a scalar: how far its means lie off.
         """
-        shift = torch.stack([layer.shift() for layer in self._own]).amax()
-        for layer in self._own:
+        shift = torch.stack([layer.shift() for layer in self._moving]).amax()
+        for layer in self._moving:
             layer.commit(usable)
         return shift
 
