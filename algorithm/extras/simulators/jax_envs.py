@@ -129,14 +129,13 @@ def make_playground(request: EnvRequest) -> VecEnv:
 
 def _playground(request: EnvRequest) -> TensorEnv:
     """Make the lanes of a Playground task. Raises EnvError and UsageError."""
-    import jax
     from mujoco_playground import registry
 
     task = request.env_name.removeprefix("playground.")
     if task not in registry.ALL_ENVS:
         raise _unknown(task, registry.ALL_ENVS)
     config, overrides = registry.get_default_config(task), dict(request.env_args)
-    if "impl" in config and jax.default_backend() == "cpu":
+    if "impl" in config and _on_cpu():
         overrides.setdefault("impl", "jax")  # Warp, which is the default, steps on a GPU only
     if overrides.get("action_repeat", 1) != 1:
         raise UsageError(
@@ -147,6 +146,13 @@ def _playground(request: EnvRequest) -> TensorEnv:
         )
     env = registry.load(task, config=config, config_overrides=overrides)
     return JaxEnv(env, request.n, config.episode_length)
+
+
+def _on_cpu() -> bool:
+    """Return whether JAX computes on the CPU. JAX is imported after the library, whose absence is named."""
+    import jax
+
+    return bool(jax.default_backend() == "cpu")
 
 
 def make_brax(request: EnvRequest) -> VecEnv:
