@@ -20,7 +20,7 @@ from algorithm.core.data import Array, Float
 from algorithm.core.errors import NumericalError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Sized
-from algorithm.env.gym import Adapter
+from algorithm.env.adapter import Adapter
 from algorithm.env.kinds import kind_of
 from algorithm.env.lanes.base import LanesVecEnv
 from algorithm.env.masks import MASK

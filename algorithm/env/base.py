@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,13 @@ class ResetResult(Observation):
     """
 
     removed: Int | None = None
+
+
+class Executed(NamedTuple):
+    """Actions of N agents as they were executed, where these are not the requested ones."""
+
+    action: Float  # [N, A]; undefined in other rows
+    replaced: Bool  # [N]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +81,7 @@ class StepResult(Observation):
     terminated: Bool  # [N] the task ended: no bootstrap
     truncated: Bool  # [N] cut off: bootstrap from ``final``
     final: Observation | None = None  # in the same rows; present if any episode ended
+    executed: Executed | None = None  # present if any agent did another action than the one asked for
     skipped: Bool | None = None  # [N] present if any agent was skipped
     left: Bool | None = None  # [N] present if any agent left
     unknown: Bool | None = None  # [N] present if the last observation of any is unknown

@@ -75,6 +75,27 @@ class UnityArgs(Block):
     )
 
 
+class InterventionKeys(Block):
+    """Infos of a step in which an environment reports that it executed another action than the policy's."""
+
+    executed: str = option(
+        "action_taken",
+        "The action executed, an element of the action space. Stored and learned in place of the policy's.",
+        resume=_OTHER_TASK,
+    )
+    flag: str = option("is_intervention", "True where a person acted.", resume=_OTHER_TASK)
+    actions: Annotated[tuple[str, ...], Strict(False)] = option(
+        ("teleop_action", "action_intervention"),
+        "The person's action, read where the flag is true. The first of these that is there.",
+        resume=_OTHER_TASK,
+        examples=[["teleop_action", "action_intervention"]],
+    )
+
+
+INTERVENTION_KEYS = InterventionKeys()
+"""The names that gym-hil, lerobot and HIL-SERL use."""
+
+
 class EnvConfig(Block):
     """The part of ``base_config`` that defines the environment."""
 
@@ -107,6 +128,9 @@ class EnvConfig(Block):
         ("is_success",),
         "Infos to log per episode: the last value, or the sum if the key starts with reward. Not for Unity.",
         examples=[["is_success", "reward_forward"]],
+    )
+    interventions: InterventionKeys = block(
+        InterventionKeys, "Where the info of a step reports an executed action. Not for Unity."
     )
     reward_scale: Finite = option(
         1.0,

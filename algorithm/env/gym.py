@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.core.errors import EnvError, UserError, described
-from algorithm.core.spec import AgentSpec
 from algorithm.core.steps import Double, Float
 from algorithm.core.system.display import has_display
-from algorithm.env.actions import Actions
+from algorithm.env.adapter import Adapter
 from algorithm.env.base import Picture
+from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys
 from algorithm.env.env_id import advice, list_envs, register_env
-from algorithm.env.masks import MASK, Masks
-from algorithm.env.observations import Bounds, Observations, frame_stack
+from algorithm.env.executed import ExecutedActions
+from algorithm.env.observations import Bounds, frame_stack
 from algorithm.env.outputs import (
     MISUSE,
     EpisodeInfos,
@@ -35,7 +35,7 @@ from algorithm.env.outputs import (
 from algorithm.env.parameters.apply import NO_TARGETS, SetAttributes, Targets
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.registered import is_pybullet, quietly
-from algorithm.env.spaces import Space, check_spaces, limits_of
+from algorithm.env.spaces import check_spaces
 from algorithm.env.wrappers import (
     Wrapper,
     apply_wrappers,
@@ -53,44 +53,13 @@ _RGB_ARRAY = "rgb_array"  # Gymnasium's render mode for images
 _NO_VIDEO = "leave out --video, or set eval_config.video to false"
 
 
-class Adapter:
-    """Conversion between a Gymnasium environment's observations, masks and actions and the project's arrays.
-
-    env:   name of the environment, for messages
-    stack: frames of the observation's frame stack, 1 for none
-    Raises :class:`EnvError` for unsupported spaces.
-    """
-
-    def __init__(self, observation_space: Space, action_space: Space, env: str, *, stack: int = 1) -> None:
-        self.observation_space = observation_space
-        self.action_space = action_space
-        self.actions = Actions(action_space, env)
-        self.obs_space, in_obs = observation_space, False
-        if isinstance(observation_space, gym.spaces.Dict) and MASK in observation_space.spaces:
-            in_obs = True
-            parts = observation_space.spaces.items()
-            self.obs_space = gym.spaces.Dict([(key, part) for key, part in parts if key != MASK])
-        if in_obs and not self.actions.spec.branches:
-            raise EnvError(
-                f"the observation {MASK!r} has nothing to mask",
-                where=f"{env}, actions {action_space}",
-                why="a mask marks the allowed choices, and a Box has no choices",
-                fix="rename it or leave it out with a wrapper (base_config.wrappers)",
-            )
-        self.observations = Observations(self.obs_space, env, stack=stack)
-        self.masks = Masks(action_space, self.actions, observed=in_obs)
-        limits = limits_of(self.obs_space, "observation") | limits_of(action_space, "action")
-        if in_obs:
-            limits[MASK] = "in the observation"
-        self.spec = AgentSpec(self.observations.spec, self.actions.spec, limits)
-
-
 class GymEnv:
     """A Gymnasium environment with one agent, on flat actions and observations by name.
 
     options: passed to every ``reset`` (``reset_config``)
     parameters: name -> attribute or method that takes the value; None: the option of that name in ``reset``
     infos:   keys of the infos with numbers of an episode
+    interventions: keys of the infos with actions that were executed in place of the policy's
 
     name:         for messages
     time_limit:   steps after which an episode is truncated, where it is known
@@ -106,12 +75,14 @@ class GymEnv:
         options: Mapping[str, Any] | None = None,
         parameters: Targets = NO_TARGETS,
         infos: Sequence[str] = (),
+        interventions: InterventionKeys = INTERVENTION_KEYS,
     ) -> None:
         self._env = env
         self._options = dict(options) if options else None
         self._reset = SetAttributes(env, parameters).reset
         self.parameters = len(parameters)
         self.infos = EpisodeInfos(infos)
+        self._executed = ExecutedActions(env.action_space, interventions)
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
         fps: float | None = env.metadata.get("render_fps")
@@ -150,9 +121,9 @@ class GymEnv:
             raise
         obs, reward, terminated, truncated, info = results_of("step", returned)
         over = as_bool(terminated, "terminated")
-        if info:
-            self.infos.add(info)
-        seen = self._seen(obs, info, over=over)
+        executed, by_person = self._executed.read(info, action)
+        self.infos.add(info, by_person)
+        seen = self._seen(obs, info, over=over)._replace(executed=executed)
         return seen, as_number(reward, "the reward"), over, as_bool(truncated, "truncated")
 
     def _seen(self, obs: Any, info: Any, *, over: bool) -> TimeStep:  # noqa: ANN401 - a space may hold anything
@@ -199,7 +170,7 @@ class GymRecipe:
     env_args: keyword arguments of ``gymnasium.make``
     wrappers: ``base_config.wrappers``, innermost first
     options:  passed to every reset
-    parameters, infos: of an episode, see :class:`GymEnv`
+    parameters, infos, interventions: see :class:`GymEnv`
     render:   show sub-environment 0 in a window
     video:    sub-environment 0 renders images without a window
     """
@@ -210,6 +181,7 @@ class GymRecipe:
     options: Mapping[str, Any] | None = None
     parameters: Targets = field(default_factory=dict)
     infos: tuple[str, ...] = ()
+    interventions: InterventionKeys = INTERVENTION_KEYS
     render: bool = False
     video: bool = False
 
@@ -226,7 +198,13 @@ class GymRecipe:
             env = self._make_with_images() if self.video else self._make_with_window()
         with closed_after_error(env):
             wrapped = apply_wrappers(env, classes)
-            return GymEnv(wrapped, options=self.options, parameters=self.parameters, infos=self.infos)
+            return GymEnv(
+                wrapped,
+                options=self.options,
+                parameters=self.parameters,
+                infos=self.infos,
+                interventions=self.interventions,
+            )
 
     def _make(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
         with quietly(self.env_id):

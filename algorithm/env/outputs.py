@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from algorithm.core.errors import GYMNASIUM, described
-from algorithm.core.steps import Array, Bool, Double, Int
+from algorithm.core.steps import Array, Bool, Double, Float, Int
 from algorithm.core.wording import counted
 
 _SIGNATURES = dict(zip(("reset", "step"), GYMNASIUM.splitlines()[1:], strict=True))
@@ -149,6 +149,7 @@ class TimeStep(NamedTuple):
     obs: Mapping[str, Array]  # name -> observation, possibly the environment's own array
     action_mask: Bool | None  # [ΣN] true where a choice is allowed; None for all
     remarks: Sequence[Remark] = ()
+    executed: Float | None = None  # [A] flat action that was executed in place of the one asked for
 
 
 _SUMMED = "reward"
@@ -160,39 +161,56 @@ def present(keys: Sequence[str], values: Double) -> dict[str, float]:
     return {key: value for key, value in zip(keys, values.tolist(), strict=True) if math.isfinite(value)}
 
 
+RATE = "intervention_rate"
+"""Key of the share of an episode's steps in which a person acted; there once an environment reports any."""
+
+
 class EpisodeInfos:
     """The numbers in the infos of N environments' episodes, by key; NaN for a missing one.
 
+    keys:   names of infos, and :data:`RATE` behind them
     values: [N, K]; the sum over the episode for keys that begin with ``reward``, else the last number
     """
 
     def __init__(self, keys: Sequence[str], n: int = 1) -> None:
-        self.keys = tuple(keys)
+        self.keys = (*keys, RATE)
+        self._steps, self._helped = np.zeros(n), np.zeros(n)
+        self._reported = False
         self.values: Double = np.full((n, len(self.keys)), np.nan)
         self._over: Bool = np.zeros(n, np.bool_)
 
     def begin(self) -> None:
         """Begin an episode, of a single environment."""
         self.values[:] = np.nan
+        self._steps[:] = self._helped[:] = 0.0
 
     def begin_next(self, rows: Int) -> None:
         """Begin the episodes of ``rows`` with their next step; until then the last numbers stay."""
         self._over[rows] = True
 
-    def add(self, info: Mapping[str, Any]) -> None:
-        """Add the info of a step, of a single environment. Raises SpaceMismatchError for a wrong value."""
+    def add(self, info: Mapping[str, Any], by_person: bool | None = None) -> None:
+        """Add the info of a step, of a single environment. Raises SpaceMismatchError for a wrong value.
+
+        by_person: a person acted; None: the environment does not report it
+        """
         for k, key in enumerate(self.keys):
             if info.get(key) is not None:
                 self._put(k, np.True_, np.float64(as_number(info[key], f"info[{key!r}]")))
+        self._count(np.True_, by_person)
 
-    def add_batch(self, infos: Batched, took: Bool, ended: Bool, *, last: str = "") -> None:
+    def add_batch(
+        self, infos: Batched, took: Bool, ended: Bool, *, last: str = "", by_person: Bool | None = None
+    ) -> None:
         """Add the infos of a step of N environments, in the form of vector classes.
 
         took, ended: [N] environments that took a step, and whose episodes ended with it
         last: key of the infos with those of ended episodes; without it they are among the others
+        by_person: [N] a person acted; None: nothing is reported
         Raises SpaceMismatchError for values that are no numbers.
         """
-        self.values[self._over & took] = np.nan
+        begins = self._over & took
+        self.values[begins] = np.nan
+        self._steps[begins] = self._helped[begins] = 0.0
         self._over = np.where(took, ended, self._over)
         finals = infos.get(last, {}) if last else infos
         for source, rows in ((infos, took & ~ended), (finals, took & ended)):
@@ -200,6 +218,17 @@ class EpisodeInfos:
                 if key in source:
                     there = rows & np.asarray(source.get(f"_{key}", True), np.bool_)
                     self._put(k, *_numbers(source[key], there, f"infos[{key!r}]"))
+
+        self._count(took, by_person)
+
+    def _count(self, took: Bool | np.bool_, by_person: Bool | bool | None) -> None:
+        """Count steps, and a person's among them; set the episodes' share of these."""
+        self._steps += took
+        if by_person is not None:
+            self._reported = True
+            self._helped += took & by_person
+        if self._reported:
+            self.values[:, -1] = self._helped / np.maximum(self._steps, 1.0)
 
     def _put(self, k: int, rows: Bool | np.bool_, numbers: Double | np.float64) -> None:
         """Store numbers of key k for some rows; add them up if the key is summed."""

@@ -89,6 +89,7 @@ def find_recipe(request: EnvRequest) -> GymRecipe:
         render=request.render,
         video=request.video,
         infos=request.infos,
+        interventions=request.interventions,
     )
     return replace(recipe, source=source) if isinstance(recipe, ObjectRecipe) else recipe
 
@@ -194,6 +195,7 @@ def wrap_vector_env(make: Callable[[], Any], request: EnvRequest) -> GymVectorEn
         options=request.options,
         name=request.env_name,
         infos=request.infos,
+        interventions=request.interventions,
         on_fault=request.on_fault,
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from algorithm.core.errors import EnvError
 from algorithm.env.base import EpisodeSeed, OnFault, ignore_fault
-from algorithm.env.config import UnityArgs
+from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys, UnityArgs
 from algorithm.env.objects import EnvSource
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.wrappers import Wrapper
@@ -44,6 +44,7 @@ class EnvRequest:
     wrappers: ``base_config.wrappers``, innermost first
     parameters: of each episode; none by default
     infos:    keys of the infos with numbers of an episode
+    interventions: those with actions that were executed in place of the policy's
     watch:    called with a simulator that steps many at once; returns the object to step in its place
 
     workers:  processes for the sub-environments, at most n; 0 for this process only
@@ -73,6 +74,7 @@ class EnvRequest:
     wrappers: tuple[Wrapper, ...] = ()
     parameters: ParameterSource = field(default_factory=ParameterSource)
     infos: tuple[str, ...] = ()
+    interventions: InterventionKeys = INTERVENTION_KEYS
     watch: Callable[[Any], Any] = identity
     workers: int = 0
     timeout: float = 120.0

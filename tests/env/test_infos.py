@@ -18,13 +18,13 @@ def test_the_last_value_counts_or_the_sum_of_a_reward():
         {"done": True},
     ):
         one.add(info)
-    assert present(KEYS, one.values[0]) == {"done": 1.0, "reward_a": 3.0}
+    assert present(one.keys, one.values[0]) == {"done": 1.0, "reward_a": 3.0}
     one.begin()
-    assert present(KEYS, one.values[0]) == {}
+    assert present(one.keys, one.values[0]) == {}
     one.add({"done": np.inf, "reward_a": 4.0})
-    assert present(KEYS, one.values[0]) == {"reward_a": 4.0}, "what is not finite is not there"
+    assert present(one.keys, one.values[0]) == {"reward_a": 4.0}, "what is not finite is not there"
     one.add({"done": None})
-    assert present(KEYS, one.values[0]) == {"reward_a": 4.0}, "None is not there"
+    assert present(one.keys, one.values[0]) == {"reward_a": 4.0}, "None is not there"
     with pytest.raises(SpaceMismatchError, match="done"):
         one.add({"done": "yes"})
 
@@ -34,7 +34,7 @@ def test_objects_of_vector_classes_are_read_one_by_one():
     many, took = EpisodeInfos(KEYS, 3), np.ones(3, np.bool_)
     values = np.array([np.True_, None, np.False_], object)
     many.add_batch({"done": values, "_done": np.array([True, True, True])}, took, ~took)
-    assert [present(KEYS, row) for row in many.values] == [{"done": 1.0}, {}, {"done": 0.0}]
+    assert [present(many.keys, row) for row in many.values] == [{"done": 1.0}, {}, {"done": 0.0}]
     with pytest.raises(SpaceMismatchError, match="done"):
         many.add_batch({"done": np.array([None, "yes", None], object)}, took, ~took)
 
@@ -47,7 +47,7 @@ def test_of_many_those_count_that_have_one_and_took_a_step():
     last = {"reward_a": np.array([0.0, 7.0, 0.0]), "done": np.array([0, 1, 0])}
     many.add_batch({**infos, "final_info": last}, all_three, ended, last="final_info")
     assert many.values[:, 1].tolist() == [2.0, 9.0, 3.0], "50 is of the next episode's reset"
-    assert present(KEYS, many.values[1]) == {"done": 1.0, "reward_a": 9.0}
+    assert present(many.keys, many.values[1]) == {"done": 1.0, "reward_a": 9.0}
 
     many.add_batch({"reward_a": np.array([5.0, 5.0, 5.0])}, ~ended, np.zeros(3, np.bool_))
     assert many.values[:, 1].tolist() == [7.0, 9.0, 8.0], "the second one was reset in that step"

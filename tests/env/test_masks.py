@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.actions import Actions
-from algorithm.env.gym import Adapter
+from algorithm.env.adapter import Adapter
 from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.masks import Masks
 from algorithm.env.objects import source_of

@@ -20,7 +20,7 @@ from algorithm.app.policy import TrainedPolicy, refuse_non_finite
 from algorithm.config.schema import BaseConfig
 from algorithm.core.errors import UserError
 from algorithm.core.system.processes import refuse_unguarded
-from algorithm.env.gym import Adapter
+from algorithm.env.adapter import Adapter
 from algorithm.env.objects import EnvObject, source_of
 from algorithm.env.pool.repetition import other_limits, specs_as_json
 from algorithm.env.registry import missing_object

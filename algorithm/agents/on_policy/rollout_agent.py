@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 
+import numpy as np
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -18,7 +19,9 @@ from algorithm.agents.on_policy.learner import RolloutLearner
 from algorithm.agents.on_policy.ring import Ring
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.data import Int, SequenceBatch, State, StepBatch
+from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream, stream_seed
+from algorithm.core.spec import UNKNOWN_LOGP
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from algorithm.nn.normalise import normalised_names
@@ -92,8 +95,16 @@ class RolloutAgent(Agent):
     def add_steps(self, steps: StepBatch) -> None:
         """Store transitions; see :meth:`.Agent.add_steps`.
 
-        Raises UsageError if there are so many agents that the step overwrites rows of an unfinished rollout.
+        Raises UsageError if there are so many agents that the step overwrites rows of an unfinished rollout,
+        and for actions that the policy has not chosen.
         """
+        if np.any(steps.behaviour_logp[:, 0] == UNKNOWN_LOGP):
+            raise UsageError(
+                f"{self.inputs.config.algorithm} cannot learn from actions that its policy has not chosen",
+                where="base_config.interventions",
+                why="the environment has executed another action, of which no probability is known",
+                fix="set algorithm: SAC or TD3",
+            )
         full = self._ring.full
         self._ring.lag = max(self._ring.lag, steps.lag)
         super().add_steps(steps)

@@ -13,9 +13,9 @@ from algorithm.core.data import State
 from algorithm.core.errors import EnvError, UserError, described
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.steps import Array, Bool, Int
+from algorithm.env.adapter import Adapter
 from algorithm.env.base import EpisodeSeed, Fault, Observation, OnFault, ResetResult, VecEnv
 from algorithm.env.env_id import advice
-from algorithm.env.gym import Adapter
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 

@@ -12,7 +12,6 @@ environments:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from typing_extensions import override
 
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.steps import Bool, Float, Int
+from algorithm.env.adapter import Adapter, has_mask_method
 from algorithm.env.base import (
     EpisodeSeed,
     Observation,
@@ -29,7 +29,8 @@ from algorithm.env.base import (
     StepResult,
     ignore_fault,
 )
-from algorithm.env.gym import Adapter
+from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys
+from algorithm.env.executed import ExecutedActions
 from algorithm.env.lanes.base import LanesVecEnv, made
 from algorithm.env.masks import MASK, MASKS_METHOD
 from algorithm.env.outputs import (
@@ -64,6 +65,7 @@ class GymVectorEnv(LanesVecEnv):
     options: passed to every ``reset`` called here (``reset_config``)
     name:    of the environment, for messages
     infos:   keys of the infos with numbers of an episode
+    interventions: those with actions that were executed in place of the policy's
     on_fault: called once if the class loses last observations
 
     Seeds and options reach the sub-environments with every reset called here: the first one, requested ones,
@@ -86,6 +88,7 @@ class GymVectorEnv(LanesVecEnv):
         options: Mapping[str, Any] | None = None,
         name: str,
         infos: Sequence[str] = (),
+        interventions: InterventionKeys = INTERVENTION_KEYS,
         on_fault: OnFault = ignore_fault,
     ) -> None:
         self._env = env = made(make, name, "its own vector class")
@@ -108,7 +111,8 @@ class GymVectorEnv(LanesVecEnv):
         self.time_limit = spec.kwargs.get("max_episode_steps", spec.max_episode_steps) if spec else None
         self.arrangement = f"{self._n} in {self._class} ({_PHRASES[self._mode]})"
         self._infos = EpisodeInfos(infos, self._n)
-        self._has_method = _has_method(env.unwrapped, self.adapter)
+        self._executed = ExecutedActions(env.single_action_space, interventions)
+        self._has_method = has_mask_method(env.unwrapped, self.adapter)
         self._last_infos = "final_info" if self._mode is AutoresetMode.SAME_STEP else ""
         self._options = dict(options or {})
         self._seed_each = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
@@ -127,7 +131,12 @@ class GymVectorEnv(LanesVecEnv):
             terminated = flags_of(terminations, self._n, "terminations")
             truncated = flags_of(truncations, self._n, "truncations")
             ended = terminated | truncated
-            self._infos.add_batch(infos, ~self._resets_itself, ended, last=self._last_infos)
+            took = ~self._resets_itself
+            last = infos.get(self._last_infos, {}) if self._last_infos else infos
+            executed, by_person = self._executed.read_batch(
+                [(infos, took & ~ended), (last, took & ended)], actions[DEFAULT_BEHAVIOUR]
+            )
+            self._infos.add_batch(infos, took, ended, last=self._last_infos, by_person=by_person)
         except SpaceMismatchError as error:
             raise self._space_error(str(error)) from error
         skipped, final = self._resets_itself, None
@@ -146,6 +155,7 @@ class GymVectorEnv(LanesVecEnv):
                 terminated=terminated,
                 truncated=truncated,
                 final=final,
+                executed=executed,
                 skipped=skipped if skipped.any() else None,
                 unknown=lost & ~terminated if lost.any() else None,
             )
@@ -284,17 +294,3 @@ class GymVectorEnv(LanesVecEnv):
                 fix="build it with shared_memory=True or another autoreset_mode",
             )
         return stated
-
-
-def _has_method(env: VectorEnv, adapter: Adapter) -> bool:
-    """Return whether the environments have action masks only as the method ``action_masks``."""
-    if (
-        not adapter.spec.action.branches or adapter.obs_space is not adapter.observation_space
-    ):  # it is observed
-        return False
-    if isinstance(env, SyncVectorEnv):
-        return bool(env.envs[0].has_wrapper_attr(MASKS_METHOD))
-    if not isinstance(env, AsyncVectorEnv):
-        return False
-    with closing(env.env_fns[0]()) as single:
-        return bool(single.has_wrapper_attr(MASKS_METHOD))

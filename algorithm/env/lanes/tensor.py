@@ -15,9 +15,9 @@ from algorithm.core.data import State
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.steps import Array, Bool, Float, Int
+from algorithm.env.adapter import Adapter
 from algorithm.env.base import Observation, StepResult
 from algorithm.env.env_id import import_source, resolve_env_id
-from algorithm.env.gym import Adapter
 from algorithm.env.lanes.base import LanesVecEnv, made
 from algorithm.env.lanes.contract import TensorEnv, TensorObs, TensorStep
 from algorithm.env.outputs import SpaceMismatchError, flags_of, numbers_of

@@ -13,6 +13,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.steps import Array, Bool, Float, Int
 from algorithm.env.base import (
     EpisodeSeed,
+    Executed,
     Observation,
     OnFault,
     Picture,
@@ -127,6 +128,7 @@ class EnvPool(VecEnv):
                 truncated=truncated,
                 final=final,
                 skipped=skipped,
+                executed=self._executed(),
             )
         }
 
@@ -203,6 +205,10 @@ class EnvPool(VecEnv):
     def close(self) -> None:
         """Release the simulators, within ten seconds."""
         self._executor.close()
+
+    def _executed(self) -> Executed | None:
+        replaced = self._buffers.replaced.copy()
+        return Executed(self._buffers.executed.copy(), replaced) if replaced.any() else None
 
     def _recover(self, failures: Sequence[GroupFailure]) -> Bool:
         """Start episodes where they were lost; return the mask of those sub-environments, [N]."""

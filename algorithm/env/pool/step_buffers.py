@@ -56,6 +56,8 @@ class StepBuffers:
         self.reward: Double = arrays["reward"]  # [N]
         self.terminated: Bool = arrays["terminated"]  # [N]
         self.truncated: Bool = arrays["truncated"]  # [N]
+        self.executed: Float = arrays["executed"]  # [N, A] the actions done, where `replaced`
+        self.replaced: Bool = arrays["replaced"]  # [N] another action was done than `action`
         self.skipped: Bool = arrays["skipped"]  # [N] no step was taken
         self.repeated_steps: Int = arrays["repeated_steps"]  # [N] steps of the last repetition
         self.repeated_return: Double = arrays["repeated_return"]  # [N] sum of their rewards
@@ -71,6 +73,12 @@ class StepBuffers:
             self.action_mask[i] = mask
         elif self.has_mask[i]:
             self.action_mask[i] = True
+
+    def write_executed(self, i: int, action: Float | None) -> None:
+        """Write the action [A] that row i has executed in place of ``action``; None: that one itself."""
+        self.replaced[i] = action is not None
+        if action is not None:
+            self.executed[i] = action
 
     def store_final(self, i: int) -> None:
         """Keep the last observation of the episode in row i while the next episode starts."""
@@ -88,6 +96,7 @@ class StepBuffers:
         """Mark these rows as having taken no step."""
         for i in indices:
             self.skipped[i] = True
+            self.replaced[i] = False
             self.reward[i] = 0.0
             self.terminated[i] = self.truncated[i] = False
 
@@ -142,6 +151,8 @@ def _columns(spec: AgentSpec, n: int, parameters: int, infos: int) -> list[_Colu
         ("reward", (n,), "float64"),
         ("terminated", (n,), "bool"),
         ("truncated", (n,), "bool"),
+        ("executed", (n, spec.action.size), "float32"),
+        ("replaced", (n,), "bool"),
         ("skipped", (n,), "bool"),
         ("repeated_steps", (n,), "int64"),
         ("repeated_return", (n,), "float64"),

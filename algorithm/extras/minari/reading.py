@@ -14,8 +14,8 @@ from algorithm.core.errors import EnvError, UsageError, described
 from algorithm.core.extras import needs
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.episode import FaultyRecordingError, Notify, RecordedEpisode, Wanted
-from algorithm.demos.spaces import flat_actions
-from algorithm.env.gym import Adapter
+from algorithm.env.adapter import Adapter
+from algorithm.env.executed import flat_actions
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.spaces import Space
 from algorithm.keys.demonstrations import MINARI

@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from algorithm.core.errors import UsageError
 from algorithm.demos.episode import RecordedEpisode
 from algorithm.demos.spaces import in_space
-from algorithm.env.gym import Adapter
+from algorithm.env.adapter import Adapter
 from algorithm.env.masks import MASK
 from algorithm.env.spaces import Space, leaves
 from algorithm.extras.minari.reading import POLICY, library_for

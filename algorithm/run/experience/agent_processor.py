@@ -10,8 +10,8 @@ import numpy as np
 
 from algorithm.agents.roles import Policy, Recorder
 from algorithm.core.data import ActorOutput, Bool, Episode, Float, Int, State, StepBatch
-from algorithm.core.spec import AgentSpec
-from algorithm.env.base import Observation, ResetResult, StepResult
+from algorithm.core.spec import UNKNOWN_LOGP, AgentSpec
+from algorithm.env.base import Executed, Observation, ResetResult, StepResult
 from algorithm.run.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without
 from algorithm.run.experience.rows import NO_IDS, LiveAgents, joined, mixed, moved, picked, places, recorded
 
@@ -71,6 +71,8 @@ class AgentProcessor(LiveAgents):
         if self._changes(result):
             result, acted = self._rearranged(result, acted)
         result, again = self._examined(result, acted)
+        if result.executed is not None:
+            acted = self._executed(acted, result.executed)
         skipped = self._nobody if result.skipped is None else result.skipped
         lost = skipped.nonzero()[0]
         if len(lost):
@@ -99,6 +101,16 @@ class AgentProcessor(LiveAgents):
         if result.left is not None:
             self._move(self.ids[~result.left])
         return recorded
+
+    def _executed(self, acted: ActorOutput, executed: Executed) -> ActorOutput:
+        """Return the output with the actions that were executed, whose densities are not known."""
+        spec, replaced = self._spec.action, executed.replaced
+        action, z, logp = acted.action.copy(), acted.z.copy(), acted.behaviour_logp.copy()
+        action[replaced] = executed.action[replaced]
+        z[replaced] = spec.unsquashed(action[replaced, spec.discrete :])
+        action[replaced, spec.discrete :] = spec.squashed(z[replaced])
+        logp[replaced] = UNKNOWN_LOGP
+        return replace(acted, action=action, z=z, behaviour_logp=logp)
 
     def _episode(self, i: int) -> Episode:
         """Return the finished episode of the agent in row i."""

@@ -41,6 +41,7 @@ def env_request(
         wrappers=tuple(config.wrappers_for(purpose)),
         parameters=ParameterSource(config.parameters, evaluated if purpose == "evaluate" else None),
         infos=base.info_keys,
+        interventions=base.interventions,
         timeout=base.env_timeout,
         restarts=base.env_restarts,
         unity=base.unity_args,

@@ -19,8 +19,9 @@ from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.npz import NpzWriter, read_npz
 from algorithm.demos.sources import load_demonstrations
-from algorithm.demos.spaces import flat_actions, in_space
+from algorithm.demos.spaces import in_space
 from algorithm.env.actions import Actions
+from algorithm.env.executed import flat_actions
 from algorithm.env.observations import Observations
 from algorithm.env.registry import find_recipe
 from algorithm.env.request import EnvRequest

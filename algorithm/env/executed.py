@@ -1,0 +1,162 @@
+"""Actions of a space as flat ones, and those that were executed in place of the policy's.
+
+Where a person or a safety layer overrides an action, the environment reports in the info of the step what it
+has really done, as gym-hil, lerobot and HIL-SERL (arXiv 2410.21845) do. That is what is stored and learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithm.core.steps import Array, Bool, Float
+from algorithm.env.actions import branches
+from algorithm.env.base import Executed
+from algorithm.env.config import InterventionKeys
+from algorithm.env.outputs import Batched, SpaceMismatchError, as_bool, info_of
+from algorithm.env.spaces import Leaf, Space, branches_of, is_leaf, leaves
+
+_ROUNDING = 1e-5
+"""Distance from ±1 that an executed action may have by rounding."""
+
+
+class ExecutedActions:
+    """Reader of the actions that an environment has really executed.
+
+    space: of the actions
+    keys:  names of the infos
+    """
+
+    def __init__(self, space: Space, keys: InterventionKeys) -> None:
+        self._space, self._keys = space, keys
+
+    def read(self, info: Mapping[str, Any], requested: Float) -> tuple[Float | None, bool | None]:
+        """Return the action [A] executed in place of ``requested`` [A], and whether a person acted.
+
+        No action where the requested one was executed; no answer where the info reports nothing. A person's
+        action counts as another one also where it is the same: the policy has not drawn it.
+        Raises SpaceMismatchError for an action outside of the space, and for a flag without an action.
+        """
+        keys = self._keys
+        flag = info.get(keys.flag)
+        if flag is None and keys.executed not in info:
+            return None, None
+        by_person = flag is not None and as_bool(flag, f"info[{keys.flag!r}]")
+        key = keys.executed if keys.executed in info else self._key_of_person(info) if by_person else None
+        if key is None:
+            return None, by_person
+        action = self._flat(info[key], key)
+        differs = not np.allclose(action, requested, rtol=0.0, atol=_ROUNDING)
+        return action if by_person or differs else None, differs if flag is None else by_person
+
+    def read_batch(
+        self, infos: Sequence[tuple[Batched, Bool]], requested: Float
+    ) -> tuple[Executed | None, Bool | None]:
+        """Return the actions that N environments executed in place of ``requested`` [N, A], as :meth:`read`.
+
+        infos: as vector classes have them, with the environments [N] that they are read of
+        """
+        executed, replaced = requested.copy(), np.zeros(len(requested), np.bool_)
+        by_person = None
+        for source, rows in infos:
+            if self._keys.flag not in source and self._keys.executed not in source:
+                continue
+            by_person = np.zeros_like(replaced) if by_person is None else by_person
+            for i in np.flatnonzero(rows).tolist():
+                action, by_person[i] = self.read(info_of(source, i), requested[i])
+                if action is not None:
+                    executed[i], replaced[i] = action, True
+        return Executed(executed, replaced) if replaced.any() else None, by_person
+
+    def _key_of_person(self, info: Mapping[str, Any]) -> str:
+        keys = self._keys
+        for name in keys.actions:
+            if name in info:
+                return name
+        raise SpaceMismatchError(
+            f"info[{keys.flag!r}] is true, and the action that was executed is missing: it has to be one of "
+            f"{', '.join((keys.executed, *keys.actions))}"
+        )
+
+    def _flat(self, action: Any, key: str) -> Float:  # noqa: ANN401 - a space may hold anything
+        try:
+            flat = flat_actions(self._space, _batched(self._space, action), 1)[0]
+        except (SpaceMismatchError, KeyError, IndexError, TypeError) as error:
+            raise SpaceMismatchError(f"info[{key!r}] is no action of {self._space}: {error}") from error
+        if not np.abs(flat).max() <= 1.0 + _ROUNDING:  # also NaN
+            raise SpaceMismatchError(f"info[{key!r}] is {action!r:.80}, outside of {self._space}")
+        clipped: Float = flat.clip(-1.0, 1.0)
+        return clipped
+
+
+def _batched(space: Space, action: Any) -> Any:  # noqa: ANN401 - a space may hold anything
+    """Return an action with every leaf as an array of one, [1, ...]."""
+    if is_leaf(space):
+        return np.asarray(action)[None]
+    parts = {key: _batched(part, action[key]) for key, part in branches_of(space)}
+    return parts if isinstance(space, gym.spaces.Dict) else tuple(parts.values())
+
+
+def flat_actions(space: Space, actions: Any, n: int) -> Float:  # noqa: ANN401 - a space may hold anything
+    """Convert n actions of a space, stored leaf by leaf [n, ...], to flat ones [n, A].
+
+    A number beyond the bounds of a Box stays beyond ±1. Raises SpaceMismatchError for a wrong structure,
+    shape or type, and for a value that is no choice; EnvError for an unsupported space.
+    """
+    one_hots: list[Array] = []
+    numbers: list[Array] = []
+    for leaf in leaves(space, "action", "the environment"):
+        value = _values(leaf, actions, n)
+        if isinstance(leaf.space, gym.spaces.Box):
+            numbers.append(_scaled(leaf.space, value))
+        else:
+            one_hots += _one_hots(leaf, value)
+    return np.concatenate([*one_hots, *numbers], axis=1, dtype=np.float32, casting="unsafe")
+
+
+def _values(leaf: Leaf, actions: Any, n: int) -> NDArray[Any]:  # noqa: ANN401 - a space may hold anything
+    """Return the numbers of a leaf, [n, size]."""
+    name, value = _shown(leaf), actions
+    try:
+        for key in leaf.path:
+            value = value[key]
+        array = np.asarray(value)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise SpaceMismatchError(f"{name} is missing, or is not an array: {error}") from error
+    expected = (n, *(leaf.space.shape or ()))
+    if array.shape != expected or array.dtype.kind not in "fiub":
+        raise SpaceMismatchError(f"{name} is {array.dtype} {list(array.shape)}, not numbers {list(expected)}")
+    return array.reshape(n, -1)
+
+
+def _scaled(box: gym.spaces.Box, value: NDArray[Any]) -> NDArray[np.float64]:
+    """Map values of a Box to u in [-1, 1]; 0 where its bounds leave a single value."""
+    low, high = (
+        end.ravel() if end.dtype.kind == "f" else end.ravel().astype(np.float64)
+        for end in (box.low, box.high)
+    )
+    centre, half = ((high / 2 + sign * (low / 2)).astype(np.float64) for sign in (1, -1))
+    if not (np.isfinite(half).all() and np.isfinite(centre).all()):
+        raise SpaceMismatchError(f"the action {box} has no finite bounds")
+    shifted = value.astype(np.float64) - centre
+    return np.divide(shifted, half, out=np.zeros_like(shifted), where=half > 0)
+
+
+def _one_hots(leaf: Leaf, value: NDArray[Any]) -> Iterator[Float]:
+    """Yield the one-hots of each branch, [n, choices]."""
+    for column, (count, start) in zip(value.T, zip(*branches(leaf.space), strict=True), strict=True):
+        known = np.arange(start, start + count)
+        hot = column[:, None] == known
+        if not hot.any(1).all():
+            wrong = column[~hot.any(1)][0]
+            raise SpaceMismatchError(f"{_shown(leaf)} holds {wrong}, its space has {start} to {known[-1]}")
+        yield hot.astype(np.float32)
+
+
+def _shown(leaf: Leaf) -> str:
+    """Return the name of an action, for messages."""
+    return f"action {leaf.name!r}" if leaf.name else "the action"
