@@ -19,7 +19,7 @@ from algorithm.actions.continuous import (
     logits_of,
 )
 from algorithm.core.data import Float
-from algorithm.core.spec import ActionSpec
+from algorithm.core.spec import UNKNOWN_LOGP, ActionSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.ops import discrete as ops
 from algorithm.ops import library
@@ -233,10 +233,13 @@ class ActionParts:
     ) -> Tensor:
         """Return the joint log π(a|s)/μ(a|s) [...] of stored actions, the sum over both parts.
 
+        It is 0 where μ is not known, ``UNKNOWN_LOGP``.
+
         mask: [..., ΣN]; action: [..., A] flat; z: [..., A_c]; behaviour_logp: [..., H]
         """
-        continuous = self.continuous.log_ratio(policy, z, behaviour_logp)
-        return continuous + self.discrete.log_ratio(policy, mask, action, behaviour_logp)
+        ratio = self.continuous.log_ratio(policy, z, behaviour_logp)
+        ratio = ratio + self.discrete.log_ratio(policy, mask, action, behaviour_logp)
+        return torch.where(behaviour_logp[..., 0] == UNKNOWN_LOGP, 0.0, ratio)
 
 
 def make_parts(action: ActionSpec, *, greedy_branches: bool = False, epsilon: float = 0.0) -> ActionParts:

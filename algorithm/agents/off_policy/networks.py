@@ -21,7 +21,7 @@ from algorithm.agents.off_policy.objective import Objective
 from algorithm.agents.off_policy.returns import make_horizons
 from algorithm.agents.off_policy.values import choose_reduce, make_values
 from algorithm.core.data import SequenceBatch, StepBatch
-from algorithm.core.spec import UNKNOWN_LOGP, AgentSpec
+from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Context, Extension, Horizon, by_horizon, draw_all
 from algorithm.extensions.steps import ExtensionSteps
 from algorithm.nn.distributions import HybridAction
@@ -229,22 +229,18 @@ class OffPolicyNetworks(Learner):
     def log_ratio(self, batch: SequenceBatch, policy: HybridAction) -> Tensor:
         """Return log π/μ [B, L−1] of the stored actions after the first learned one: tokens K+1 … W−1.
 
-        It is 0 where μ is not known.
-
         policy: at tokens K+1 … W, [B·L, ...]
         """
         interior = slice(self.keys.burn_in_step + 1, -1)  # the last token has no action
         following = slice(self.keys.burn_in_step + 1, None)
         size, length = batch.z[:, following].shape[:2]
-        logp = batch.behaviour_logp[:, following]
-        ratio = self.parts.log_ratio(
+        return self.parts.log_ratio(
             policy.map(lambda x: x.view(size, length + 1, -1)[:, :-1]),
             batch.action_mask[:, interior],
             batch.action[:, following],
             batch.z[:, following],
-            logp,
+            batch.behaviour_logp[:, following],
         )
-        return torch.where(logp[..., 0] == UNKNOWN_LOGP, 0.0, ratio)
 
     def commit_statistics(self) -> dict[str, Tensor]:
         """Commit statistics of batch norms and value bounds if the critics' step was taken; log them."""
