@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from algorithm.core.data import DemoEpisode, Demonstrations, Segment, SequenceBatch
-from algorithm.core.errors import StorageError, UsageError
-from algorithm.core.spec import Z_LIMIT, AgentSpec
+from algorithm.core.errors import StorageError
+from algorithm.core.spec import UNKNOWN_LOGP, Z_LIMIT, AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.keys.demonstrations import DemoConfig
@@ -26,15 +26,14 @@ class DemoStore:
     """Replay of demonstrations, read at random and never written to.
 
     A batch is drawn by the generator of the update that uses it, so the store has no state but its
-    episodes. Recordings have no memory of the demonstrator: carries are 0. ``behaviour_logp`` is 0, too,
-    unless targets need ratios.
+    episodes. Recordings have no memory of the demonstrator: carries are 0. Where an episode has no
+    log-probabilities, as a person's, ratios π/μ are 1.
 
     demos:        at least one episode
     spec:         of the agent
     burn_in:      K, tokens before the learned ones; learn: T, learned steps; n_step: n, steps of a target
     carry_shape:  of one stored carry
     reward_scale: factor on all rewards, ``base_config.reward_scale``
-    needs_ratios: targets need the demonstrator's log-probabilities; UsageError if an episode lacks them
     memory:       the budget; raises UsageError if the episodes do not fit
     behaviour:    name of the behaviour, for messages
     """
@@ -49,13 +48,10 @@ class DemoStore:
         n_step: int = 1,
         carry_shape: tuple[int, ...],
         reward_scale: float = 1.0,
-        needs_ratios: bool = False,
         memory: MemoryBudget,
         behaviour: str,
     ) -> None:
         self._demos, self._learn, self._reward_scale = demos, learn, np.float32(reward_scale)
-        if needs_ratios:
-            _check_probabilities(demos)
         self.notices = demos.notices
         self.learned = slice(burn_in, burn_in + learn)
         steps = sum(episode.length for episode in demos.episodes)
@@ -73,8 +69,7 @@ class DemoStore:
             sampler=UniformSampler(),
         )
         for stream, episode in enumerate(demos.episodes):
-            known = episode if needs_ratios else replace(episode, z=None, behaviour_logp=None)
-            self._replay.add(_segment(stream, known, spec, carry_shape, self._reward_scale))
+            self._replay.add(_segment(stream, episode, spec, carry_shape, self._reward_scale))
         self._ids = self._replay.spread(steps)
         self._at_bounds = _share_at_bounds(demos, spec)
 
@@ -142,20 +137,6 @@ class DemoStore:
         )
 
 
-def _check_probabilities(demos: Demonstrations) -> None:
-    """Raise UsageError if an episode lacks the log-probabilities of its actions."""
-    lacking = sum(episode.behaviour_logp is None for episode in demos.episodes)
-    if not lacking:
-        return
-    raise UsageError(
-        "the demonstrations lack the probabilities of their actions",
-        where="demonstrations.path",
-        why=f"V-trace corrects n-step targets with these, and {lacking} of {len(demos.episodes)} "
-        "episodes lack them, or have those of another algorithm family",
-        fix="set sac_config.use_n_step_is: false, or n_step: 1",
-    )
-
-
 def _share_at_bounds(demos: Demonstrations, spec: AgentSpec) -> float:
     """Return the share of the numbers of continuous actions at a bound; 0 if they are not squashed."""
     if not spec.action.continuous or spec.action.squash != "tanh":
@@ -202,7 +183,7 @@ def _segment(
     action, z, logp = episode.action.copy(), episode.z, episode.behaviour_logp
     if z is None or logp is None:
         z = spec.action.unsquashed(action[:, spec.action.discrete :])
-        logp = np.zeros((length, spec.action.record_size), np.float32)
+        logp = np.full((length, spec.action.record_size), UNKNOWN_LOGP, np.float32)
     action[:, spec.action.discrete :] = spec.action.squashed(z)
     return Segment(
         stream=stream,

@@ -18,8 +18,7 @@ from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.data import Demonstrations
-from algorithm.core.errors import UsageError
-from algorithm.core.spec import ActionSpec, AgentSpec
+from algorithm.core.spec import UNKNOWN_LOGP, ActionSpec, AgentSpec
 from algorithm.demos.check import fitted
 from algorithm.demos.episode import RecordedEpisode
 from algorithm.keys.demonstrations import DemoConfig
@@ -262,16 +261,13 @@ def test_rewards_of_demonstrations_count_where_they_are_learned_from():
     assert make(cloning={"strength": 1.0}, **scaled).learner.return_scale.count == 0
 
 
-def test_targets_that_are_corrected_need_the_probabilities_of_whoever_acted():
+def test_ratios_are_those_of_whoever_acted_and_unknown_ones_count_as_one():
     known = demonstrations(SMALL)
     unknown = replace(known, episodes=[replace(e, behaviour_logp=None) for e in known.episodes])
     shares = {"shown": {"share": 0.5}, "n_step": 3}
-    with pytest.raises(UsageError) as error:
-        make(found=unknown, **shares)
-    assert "2 of 2 episodes lack them" in error.value.why
-    for keys in ({"use_n_step_is": False}, {"n_step": 1}):
-        make(found=unknown, **{**shares, **keys})
-    make(algorithm="TD3", found=unknown, **shares)
+    learns = make(found=unknown, **shares)
+    drawn = learns._demonstrations.draw(8, torch.Generator().manual_seed(0))
+    assert (drawn.behaviour_logp[drawn.valid] == UNKNOWN_LOGP).all()
     agent = make(found=known, **shares)
     batch = agent._demonstrations.draw(8, torch.Generator().manual_seed(0))
     assert batch.window == 3

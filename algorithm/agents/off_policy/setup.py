@@ -93,7 +93,7 @@ def make_replay(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) 
 def make_store(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -> DemoStore | None:
     """Return the store of demonstrations, in windows of the agent's size; None without demonstrations.
 
-    Raises UsageError if they do not fit into the memory, or lack log-probabilities that targets need.
+    Raises UsageError if they do not fit into the memory.
     """
     if inputs.demonstrations is None:
         return None
@@ -106,7 +106,6 @@ def make_store(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -
         n_step=keys.n_step if in_updates else 1,
         carry_shape=networks.rep.stored_carry_shape,
         reward_scale=inputs.config.base_config.reward_scale,
-        needs_ratios=in_updates and keys.n_step > 1 and keys.use_n_step_is is not False,
         memory=inputs.memory,
         behaviour=inputs.behaviour,
     )
