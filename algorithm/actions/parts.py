@@ -18,8 +18,8 @@ from algorithm.actions.continuous import (
     SquashedNormal,
     logits_of,
 )
-from algorithm.core.data import Float
-from algorithm.core.spec import UNKNOWN_LOGP, ActionSpec
+from algorithm.core.data import UNKNOWN_LOGP, Float
+from algorithm.core.spec import ActionSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.ops import discrete as ops
 from algorithm.ops import library

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithm.core.data import DemoEpisode, Demonstrations, Segment, SequenceBatch
+from algorithm.core.data import UNKNOWN_LOGP, DemoEpisode, Demonstrations, Segment, SequenceBatch
 from algorithm.core.errors import StorageError
-from algorithm.core.spec import UNKNOWN_LOGP, Z_LIMIT, AgentSpec
+from algorithm.core.spec import Z_LIMIT, AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.keys.demonstrations import DemoConfig

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # worker processes of environments carry segments and never l
     from torch import Tensor
 
 __all__ = [
+    "UNKNOWN_LOGP",
     "ActorOutput",
     "Array",
     "Bool",
@@ -37,6 +38,10 @@ __all__ = [
     "UpdateResult",
     "sent",
 ]
+
+
+UNKNOWN_LOGP = -1e6
+"""Log-probability of an action whose density is not known, as a person's: its ratio π/μ counts as 1."""
 
 
 class Rewarded(Protocol):

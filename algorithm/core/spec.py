@@ -17,9 +17,6 @@ from typing_extensions import override
 
 from algorithm.core.wording import counted
 
-UNKNOWN_LOGP = -1e6
-"""Log-probability of an action whose density is not known, as a person's: its ratio π/μ counts as 1."""
-
 Z_LIMIT = 7.0
 """Bound of the pre-tanh value while acting: beyond it float32 ``tanh`` rounds to ±1."""
 

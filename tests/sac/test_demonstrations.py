@@ -17,8 +17,8 @@ from algorithm.agents.registry import family
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
-from algorithm.core.data import Demonstrations
-from algorithm.core.spec import UNKNOWN_LOGP, ActionSpec, AgentSpec
+from algorithm.core.data import UNKNOWN_LOGP, Demonstrations
+from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.demos.check import fitted
 from algorithm.demos.episode import RecordedEpisode
 from algorithm.keys.demonstrations import DemoConfig

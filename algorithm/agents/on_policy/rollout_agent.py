@@ -18,10 +18,9 @@ from algorithm.agents.on_policy.acting import acting_parts, new_actor
 from algorithm.agents.on_policy.learner import RolloutLearner
 from algorithm.agents.on_policy.ring import Ring
 from algorithm.agents.roles import AgentInputs
-from algorithm.core.data import Int, SequenceBatch, State, StepBatch
+from algorithm.core.data import UNKNOWN_LOGP, Int, SequenceBatch, State, StepBatch
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream, stream_seed
-from algorithm.core.spec import UNKNOWN_LOGP
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from algorithm.nn.normalise import normalised_names

@@ -217,8 +217,7 @@ class EnvGroup:
             time_step, reward, terminated, truncated = self._envs[i].step(buffers.action[i])
             self._write(buffers, i, time_step)
             buffers.reward[i], buffers.terminated[i], buffers.truncated[i] = reward, terminated, truncated
-            if buffers.replaced[i] or time_step.executed is not None:
-                buffers.write_executed(i, time_step.executed)
+            buffers.write_executed(i, time_step.executed)
             if self.info.infos:
                 buffers.infos[i] = self._envs[i].infos.values[0]
         except BaseException as error:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from algorithm.agents.roles import Policy, Recorder
-from algorithm.core.data import ActorOutput, Bool, Episode, Float, Int, State, StepBatch
-from algorithm.core.spec import UNKNOWN_LOGP, AgentSpec
+from algorithm.core.data import UNKNOWN_LOGP, ActorOutput, Bool, Episode, Float, Int, State, StepBatch
+from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Executed, Observation, ResetResult, StepResult
 from algorithm.run.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without
 from algorithm.run.experience.rows import NO_IDS, LiveAgents, joined, mixed, moved, picked, places, recorded

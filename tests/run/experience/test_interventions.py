@@ -12,9 +12,9 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import asac
-from algorithm.core.data import ActorOutput, StepBatch
+from algorithm.core.data import UNKNOWN_LOGP, ActorOutput, StepBatch
 from algorithm.core.seeding import episode_seeds
-from algorithm.core.spec import DEFAULT_BEHAVIOUR, UNKNOWN_LOGP
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.actions import Actions
 from algorithm.env.config import InterventionKeys
 from algorithm.env.executed import ExecutedActions
