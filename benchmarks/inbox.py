@@ -31,7 +31,7 @@ from benchmarks.inside import fill, make_agent, make_replay
 from benchmarks.samples import make_segment, make_spec
 from benchmarks.worker import Answer
 from ds.certificates import make
-from ds.checking import Terms, message_limit, most_rows
+from ds.checking import AcceptanceRules, message_limit, most_rows
 from ds.collector import RemoteCollector
 from ds.net.ingest import IngestQueue
 from ds.net.security import CERTIFICATE, KEY, LearnerSecurity
@@ -184,7 +184,7 @@ class Receiver:
             wait=0.02,
             max_lag={},
         )
-        terms = Terms(
+        rules = AcceptanceRules(
             agreed=AGREED,
             specs={BEHAVIOUR: spec},
             carry_shapes={BEHAVIOUR: carry},
@@ -194,7 +194,7 @@ class Receiver:
             room_timeout=2.0,
         )
         self._server = Server(
-            Service(actors, self._queue, self.weights, terms),
+            Service(actors, self._queue, self.weights, rules),
             host=HOST,
             port=0,
             security=security,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ _MAX_REWARD = float(np.finfo(np.float32).max)
 Shape = tuple[int, ...]
 
 _INT, _FLOAT, _DOUBLE, _BOOL = map(np.dtype, ("int64", "float32", "float64", "bool"))
+_AGENT, _COUNT = np.uint64(MAX_AGENT), np.uint64(MAX_COUNT)
 
 
 class MessageColumn(NamedTuple):
@@ -51,29 +53,25 @@ class MessageColumn(NamedTuple):
 
     name:  as in ``StepBatch.columns``
     tail:  shape of a row
-    own:   it has rows for those transitions only that follow none
-    limit: largest integer; None for any
+    heads: it has rows for those transitions only that follow none
+    limit: largest integer, or an array of them, without a sign and as wide as ``dtype``; None for any
     why:   what is wrong with one that is larger or negative
     """
 
     name: str
     tail: Shape
     dtype: np.dtype[Any]
-    own: bool = False
-    limit: Any = None  # int or an array of them
+    heads: bool = False
+    limit: Any = None
     why: str = "there is no such choice"
 
 
 def _columns(spec: AgentSpec, carry: Shape) -> Sequence[MessageColumn]:
-    """Return all columns; those with a row for each transition first. ``carry``: shape of one."""
+    """Return all columns; those with a row for each transition first. ``carry``: shape of a stored carry."""
     action, obs = spec.action, spec.obs
-    limits = [
-        np.array(counts, np.uint64).reshape(shape) - np.uint64(1) if counts else None
-        for counts, shape in zip(obs.categories, obs.shapes, strict=True)
-    ]
     columns = [
-        MessageColumn("streams", (), _INT, limit=MAX_AGENT, why="no agent"),
-        MessageColumn("start_steps", (), _INT, limit=MAX_STEP - 2, why="there is no such step"),
+        MessageColumn("streams", (), _INT, limit=_AGENT, why="no agent"),
+        MessageColumn("start_steps", (), _INT, limit=np.uint64(MAX_STEP - 2), why="there is no such step"),
         MessageColumn("action", (action.size,), _FLOAT),
         MessageColumn("z", (action.continuous,), _FLOAT),
         MessageColumn("behaviour_logp", (action.record_size,), _FLOAT),
@@ -81,16 +79,23 @@ def _columns(spec: AgentSpec, carry: Shape) -> Sequence[MessageColumn]:
         MessageColumn("terminated", (), _BOOL),
         MessageColumn("truncated", (), _BOOL),
     ]
-    for prefix, own in (("next_", False), ("", True)):
-        for (name, shape, dtype), limit in zip(obs.items(), limits, strict=True):
-            columns.append(MessageColumn(f"{prefix}obs/{name}", shape, np.dtype(dtype), own, limit))
-        columns.append(MessageColumn(f"{prefix}action_mask", (action.discrete,), _BOOL, own))
-        columns.append(MessageColumn(f"{prefix}carry", carry, _FLOAT, own))
+    for prefix, heads in (("next_", False), ("", True)):
+        for (name, shape, dtype), counts in zip(obs.items(), obs.categories, strict=True):
+            limit = _last_choices(counts, shape, np.dtype(dtype)) if counts else None
+            columns.append(MessageColumn(f"{prefix}obs/{name}", shape, np.dtype(dtype), heads, limit))
+        columns.append(MessageColumn(f"{prefix}action_mask", (action.discrete,), _BOOL, heads))
+        columns.append(MessageColumn(f"{prefix}carry", carry, _FLOAT, heads))
     return columns
 
 
+def _last_choices(counts: Sequence[int], shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Return the largest value of each element of an observation that holds choices."""
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    return (np.array(counts).reshape(shape) - 1).clip(max=np.iinfo(unsigned).max).astype(unsigned)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class AcceptanceRules:
     """Requirements for an actor.
 
     agreed:       see :func:`ds.compatibility.agreed`
@@ -132,7 +137,7 @@ def check_beat(beat: Beat, *, version: int) -> None:
         _within("faults", count, 0, MAX_COUNT)
 
 
-def check_steps(message: StepMessage, terms: Terms, *, version: int = MAX_TOTAL) -> None:
+def check_steps(message: StepMessage, rules: AcceptanceRules, *, version: int = MAX_TOTAL) -> None:
     """Raise BadMessage unless agents of these specs could have made every number in the message.
 
     version: the highest that there may be
@@ -142,27 +147,27 @@ def check_steps(message: StepMessage, terms: Terms, *, version: int = MAX_TOTAL)
     _within("dropped", message.dropped, 0, MAX_TOTAL)
     for what, of_all in (("closed", message.closed), ("agents", message.agents)):
         for behaviour, agents in of_all.items():
-            _check_agents(_where(what, behaviour, terms), agents)
+            _check_agents(_where(what, behaviour, rules), agents)
         _within(f"number of {what}", sum(map(len, of_all.values())), 0, MAX_ENVIRONMENTS)
     for behaviour, steps in message.steps.items():
-        where = _where("steps", behaviour, terms)
+        where = _where("steps", behaviour, rules)
         what = f"{where}: number of transitions (base_config.max_episode_length)"
         if steps.reward.ndim != 1:
             raise BadMessage(f"{where}, reward: expected one dimension, got shape {steps.reward.shape}")
-        _within(what, steps.reward.size, 1, terms.most[behaviour])
-        _check_columns(where, steps, terms, behaviour)
-        if steps.reward.size >= terms.room.get(behaviour, MAX_TOTAL):
+        _within(what, steps.reward.size, 1, rules.most[behaviour])
+        _check_columns(where, steps, rules.specs[behaviour], rules.columns[behaviour])
+        if steps.reward.size >= rules.room.get(behaviour, MAX_TOTAL):
             longest = int(np.unique(steps.streams, return_counts=True)[1].max())
-            _within(f"{where}: transitions of one agent", longest, 1, terms.room[behaviour] - 1)
+            _within(f"{where}: transitions of one agent", longest, 1, rules.room[behaviour] - 1)
         _check_chains(where, steps, message.agents.get(behaviour))
-        _check_actions(where, steps, terms.specs[behaviour].action)
+        _check_actions(where, steps, rules.specs[behaviour].action)
     for behaviour, episodes in message.episodes.items():
-        _check_episodes(_where("episodes", behaviour, terms), episodes)
+        _check_episodes(_where("episodes", behaviour, rules), episodes)
 
 
-def _where(what: str, behaviour: str, terms: Terms) -> str:
-    if behaviour not in terms.specs:
-        known = ", ".join(map(repr, terms.specs))
+def _where(what: str, behaviour: str, rules: AcceptanceRules) -> str:
+    if behaviour not in rules.specs:
+        known = ", ".join(map(repr, rules.specs))
         raise BadMessage(f"{what}: there is no behaviour {behaviour[:100]!r}; known: {known}")
     return f"{what} of {behaviour!r}"
 
@@ -174,7 +179,7 @@ def _within(what: str, value: int, low: int, high: int) -> None:
 
 def _check_agents(where: str, agents: Int) -> None:
     _check_kind(where, agents, (agents.size,), _INT)
-    _refuse(where, agents, _outside(agents, MAX_AGENT), f"an agent is 0 … {MAX_AGENT}")
+    _refuse(where, agents, _outside(agents, _AGENT), f"an agent is 0 … {MAX_AGENT}")
 
 
 def _check_episodes(where: str, episodes: Episodes) -> None:
@@ -183,35 +188,37 @@ def _check_episodes(where: str, episodes: Episodes) -> None:
     _within(f"{where}: number", len(agents), 0, MAX_ENVIRONMENTS)
     _check_kind(where, lengths, agents.shape, _INT, "lengths")
     _check_kind(where, returns, agents.shape, _DOUBLE, "returns")
-    wrong = (lengths == 0) | _outside(lengths, MAX_COUNT)
-    _refuse(where, lengths, wrong, f"it is 1 … {MAX_COUNT}", "lengths")
+    _refuse(where, lengths, _outside(lengths - 1, _COUNT - 1), f"it is 1 … {MAX_COUNT}", "lengths")
     sums = np.abs(returns) <= lengths * _MAX_REWARD  # nor is NaN
     _refuse(where, returns, ~sums, "it is not the sum of so many rewards", "returns")
 
 
-def _check_columns(where: str, steps: StepBatch, terms: Terms, behaviour: str) -> None:
-    """Check shapes, dtypes and numbers; those columns first that tell which transitions follow none."""
-    names = set(terms.specs[behaviour].obs.names)
+def _check_columns(where: str, steps: StepBatch, spec: AgentSpec, columns: Sequence[MessageColumn]) -> None:
+    """Check shapes, dtypes and numbers.
+
+    First come the columns that decide which transitions follow none.
+    """
+    names = set(spec.obs.names)
     if steps.obs.keys() != names or steps.next_obs.keys() != names:
         seen = sorted(steps.obs.keys() | steps.next_obs.keys())
         raise BadMessage(f"{where}: its observations are {seen}, not {sorted(names)}")
     values, n = steps.columns(), steps.reward.size
-    for column in terms.columns[behaviour]:
-        value, rows = values[column.name], steps.num_own if column.own else n
-        _check_kind(where, value, (rows, *column.tail), column.dtype, column.name)
-        if column.limit is not None:
-            _refuse(where, value, _outside(value, column.limit), column.why, column.name)
-        elif column.dtype.kind == "f" and value.size:
-            finite = np.isfinite(value) if column.dtype == _FLOAT else fits_float32(value)
+    for name, tail, dtype, heads, limit, why in columns:
+        value, rows = values[name], steps.num_heads if heads else n
+        _check_kind(where, value, (rows, *tail), dtype, name)
+        if limit is not None:
+            _refuse(where, value, _outside(value, limit), why, name)
+        elif dtype.kind == "f" and value.size:
+            finite = np.isfinite(value) if dtype is _FLOAT else fits_float32(value)
             if np.count_nonzero(finite) != value.size:
-                _refuse(where, value, ~finite, "it must be finite", column.name)
+                _refuse(where, value, ~finite, "it must be finite", name)
 
 
 def _check_chains(where: str, steps: StepBatch, agents: Int | None) -> None:
     """Check that every episode goes on, ends, or is that of an agent that is there afterwards."""
     if steps.torn:
         raise BadMessage(f"{where}: an episode breaks off without an end")
-    if np.count_nonzero(steps.ended) == steps.num_own:  # as many ends as beginnings
+    if np.count_nonzero(steps.ended) == steps.num_heads:  # as many ends as beginnings
         return
     open_ = ~steps.ended
     if steps.follows is not None:
@@ -234,16 +241,16 @@ def _check_actions(where: str, steps: StepBatch, action: ActionSpec) -> None:
 
 
 def _check_discrete(where: str, steps: StepBatch, action: ActionSpec) -> None:
-    onehot = steps.action[:, : action.discrete]
-    mask = steps.acted_on(steps.action_mask, steps.next_action_mask)
-    _refuse(where, onehot, (onehot != 0.0) & (onehot != 1.0), "a one-hot has only 0 and 1", "action")
-    _refuse(where, onehot, (onehot == 1.0) & ~mask, "action_mask does not allow that", "action")
-    for i, branch in enumerate(action.branch_slices):
-        chosen = onehot[:, branch].sum(1)
-        _refuse(where, chosen, chosen != 1.0, "exactly one choice must be made", f"action, branch {i}")
-        for name, allowed in (("action_mask", mask), ("next_action_mask", steps.next_action_mask)):
-            left = allowed[:, branch].sum(1)
-            _refuse(where, left, left == 0, "a choice must be allowed", f"{name}, branch {i}")
+    """Check choices and masks; an own mask allows a choice wherever the one that was made is allowed."""
+    onehot, following = steps.action[:, : action.discrete], steps.next_action_mask
+    chosen, allowed = onehot != 0.0, steps.acted_on(steps.action_mask, following)
+    _refuse(where, onehot, onehot != chosen, "a one-hot has only 0 and 1", "action")
+    _refuse(where, onehot, chosen > allowed, "action_mask does not allow that", "action")
+    branches = [0, *accumulate(action.branches[:-1])]
+    choices = np.add.reduceat(onehot, branches, 1)
+    _refuse(where, choices, choices != 1.0, "exactly one choice must be made", "action, branches")
+    left = np.logical_or.reduceat(following, branches, 1)
+    _refuse(where, left, ~left, "a choice must be allowed", "next_action_mask, branches")
 
 
 def _check_kind(where: str, value: Array, shape: Shape, dtype: np.dtype[Any], name: str = "") -> None:
@@ -253,9 +260,9 @@ def _check_kind(where: str, value: Array, shape: Shape, dtype: np.dtype[Any], na
         raise BadMessage(f"{where}{name and ', '}{name}: expected {dtype}, got {value.dtype}")
 
 
-def _outside(value: Array, limit: int | Int) -> Bool:
+def _outside(value: Array, limit: Any) -> Bool:  # noqa: ANN401 - an unsigned number, or an array of them
     """Return which integers are not in 0 … ``limit``: a negative one is a large one without a sign."""
-    outside: Bool = value.view(f"u{value.itemsize}") > limit
+    outside: Bool = value.view(limit.dtype) > limit
     return outside
 
 

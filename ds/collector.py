@@ -180,17 +180,18 @@ class RemoteCollector:
         source.close(message.closed, self._recorders)
         # A synchronous actor waits for the newest weights. After a kill it may have them from before.
         lag = 0 if self._whole else self._parameters.lag(message.version)
-        taken = {}
+        taken, outdated = {}, 0
         for behaviour, steps in message.steps.items():
             most, recorder = self._max_lag.get(behaviour), self._recorders[behaviour]
             if most is not None and lag > most:
                 source.close({behaviour: np.unique(steps.streams)}, self._recorders)
+                outdated += len(steps)
             else:
                 recorder.add_steps(steps.moved(source.first, lag))
                 taken[behaviour] = len(steps)
         if source.change(message.agents, self._recorders):
             self._agents = None
-        self._actors.stored(message, outdated=message.num_steps - sum(taken.values()))
+        self._actors.stored(message, outdated=outdated)
         at_once = {name: max(1, len(message.agents.get(name, ()))) for name in taken}
         self._unreleased = _Unreleased(taken, at_once, [*source.episodes(message)])
 

@@ -29,7 +29,7 @@ from algorithm.run.training_context import TrainingContext
 from algorithm.run.user_code import nn_file
 from algorithm.store.files import write_json
 from ds.acting import rows_of_messages
-from ds.checking import Terms, message_limit
+from ds.checking import AcceptanceRules, message_limit
 from ds.collector import RemoteCollector
 from ds.compatibility import actor_command, agreed
 from ds.net.ingest import IngestQueue
@@ -104,8 +104,8 @@ class RemoteRuntime(Runtime):
     def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
         base, net = self._base, self._net
         self._agents = agents
-        self._terms = self._make_terms()
-        self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._terms.max_message))
+        self._rules = self._make_rules()
+        self._queue = IngestQueue(base.episode_queue_size, line=most_at_a_time(self._rules.max_message))
         self._stack.callback(self._queue.close)
         self._actors = ActorRegistry(
             run=f"{self._loaded.env_label}/{self._run.name}",
@@ -142,7 +142,7 @@ class RemoteRuntime(Runtime):
         console, run = self._faults.console, self._run
         self._publisher.publish_if_due()
         self._server = Server(
-            Service(self._actors, self._queue, self._parameters, self._terms),
+            Service(self._actors, self._queue, self._parameters, self._rules),
             host=self._host,
             port=self._net.learner_port,
             security=self._security,
@@ -196,13 +196,13 @@ class RemoteRuntime(Runtime):
             self._faults.console.message(line)
         self._faults.add_actor_counts(*self._actors.take_faults())
 
-    def _make_terms(self) -> Terms:
+    def _make_rules(self) -> AcceptanceRules:
         loaded = self._loaded
         carries = {name: agent.policy.stored_carry_shape for name, agent in self._agents.items()}
         specs = {name: agent.spec for name, agent in self._agents.items()}
         most = rows_of_messages(loaded, specs, carries, synchronous=self._net.synchronous)
         files = {name: nn_file(loaded.for_behaviour(name), self._networks) for name in specs}
-        return Terms(
+        return AcceptanceRules(
             agreed=agreed(loaded, specs, files),
             specs=specs,
             carry_shapes=carries,

@@ -55,30 +55,36 @@ class PrefetchedReplay(ReplayBuffer):
             self._queue.append(self._threads.submit(self._read, *self._draw()))
         return self._queue.popleft().result()
 
+    def _await_reads(self) -> None:
+        """Wait until no window is being read; costs next to nothing where all have been."""
+        for batch in self._queue:
+            if not batch.done():
+                wait((batch,))
+
     @override
     def add(self, segment: Segment) -> Int:
-        wait(self._queue)
+        self._await_reads()
         return super().add(segment)
 
     @override
     def add_steps(self, steps: StepBatch) -> Int:
-        wait(self._queue)
+        self._await_reads()
         return super().add_steps(steps)
 
     @override
     def close(self, stream: int) -> None:
-        wait(self._queue)
+        self._await_reads()
         super().close(stream)
 
     @override
     def refresh_carry(self, result: UpdateResult) -> None:
-        wait(self._queue)
+        self._await_reads()
         super().refresh_carry(result)
 
     @override
     def load_state(self, state: ReplayState) -> None:
         """Continue from ``state``; what is in the queue was drawn from other rows."""
-        wait(self._queue)
+        self._await_reads()
         self._queue.clear()
         super().load_state(state)
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from algorithm.core.errors import described
-from ds.checking import AHEAD, Terms, check_beat, check_hello, check_steps
+from ds.checking import AHEAD, AcceptanceRules, check_beat, check_hello, check_steps
 from ds.compatibility import differences
 from ds.net.ingest import IngestQueue
 from ds.net.protocol import (
@@ -102,9 +102,9 @@ class Service:
     """Answers to actors from registry, queue and published parameters; see :mod:`ds.net.protocol`."""
 
     def __init__(
-        self, actors: ActorRegistry, queue: IngestQueue, parameters: ParameterStore, terms: Terms
+        self, actors: ActorRegistry, queue: IngestQueue, parameters: ParameterStore, rules: AcceptanceRules
     ) -> None:
-        self.terms = terms
+        self.rules = rules
         self._actors, self._queue, self._parameters = actors, queue, parameters
         self._storing: set[asyncio.Task[Receipt]] = set()
 
@@ -182,7 +182,7 @@ class Service:
         if not 0 <= join.version <= max_version:
             what = f"it has weights of version {join.version}"
             raise BadMessage(f"{what}, and there can be none above {max_version}")
-        found = await asyncio.to_thread(_differences, join.agreed, self.terms.agreed)
+        found = await asyncio.to_thread(_differences, join.agreed, self.rules.agreed)
         if not found:
             return None
         return Refused(
@@ -193,9 +193,9 @@ class Service:
         )
 
     async def _store(self, message: StepMessage) -> Receipt:
-        terms, lag = self.terms, self._parameters.lag(message.version)
+        rules, lag = self.rules, self._parameters.lag(message.version)
         try:
-            check = partial(check_steps, message, terms, version=self._parameters.max_version)
+            check = partial(check_steps, message, rules, version=self._parameters.max_version)
             if message.num_steps > MANY:  # one at a time: they share an interpreter with the training
                 await asyncio.to_thread(check)
             else:
@@ -205,12 +205,12 @@ class Service:
         except Exception as error:  # of a form that the check has not foreseen: the actor is not kept waiting
             return self._reject(message, BadMessage(f"it cannot be checked: {described(error)}"))
         number = self._actors.number(message.actor)
-        came = number is not None and await self._queue.put(number, message, timeout=terms.room_timeout)
+        came = number is not None and await self._queue.put(number, message, timeout=rules.room_timeout)
         if not came:
             self._actors.settled(message, "again")
             return self._receipt("finished" if self._parameters.finished else "again")
         self._actors.settled(message, "taken", lag=lag)
-        if terms.synchronous:
+        if rules.synchronous:
             await came.learned.wait()
         return self._receipt("taken")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -126,8 +126,10 @@ class StepBatch(Sized):
         return follows
 
     @cached_property
-    def num_own(self) -> int:
+    def num_heads(self) -> int:
         """M, the number of rows that follow none."""
+        if self.one_chain:
+            return 1
         return len(self) if self.follows is None else int(np.count_nonzero(self.follows < 0))
 
     @property
@@ -147,14 +149,19 @@ class StepBatch(Sized):
 
     def chain(self) -> Segment:
         """Return the rows as one segment; each must follow the one before (:attr:`one_chain`)."""
-        rest = ("action", "z", "behaviour_logp", "reward", "terminated", "truncated", "lag")
         return Segment(
             stream=self.streams.item(0),
             start_step=self.start_steps.item(0),
             obs={name: np.concatenate((value, self.next_obs[name])) for name, value in self.obs.items()},
             action_mask=np.concatenate((self.action_mask, self.next_action_mask)),
             carry=np.concatenate((self.carry, self.next_carry)),
-            **{name: getattr(self, name) for name in rest},
+            action=self.action,
+            z=self.z,
+            behaviour_logp=self.behaviour_logp,
+            reward=self.reward,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            lag=self.lag,
         )
 
     def moved(self, first: int, lag: int) -> StepBatch:
@@ -170,6 +177,8 @@ class StepBatch(Sized):
         """
         if self.follows is None:
             return own_values
+        if self.one_chain:
+            return np.concatenate((own_values, after[:-1]))
         whole, first = np.empty((len(self), *own_values.shape[1:]), own_values.dtype), self.follows < 0
         whole[first] = own_values
         whole[~first] = after[self.follows[~first]]
@@ -177,13 +186,9 @@ class StepBatch(Sized):
 
     def columns(self) -> dict[str, Array]:
         """Return all arrays by name; those of observations as ``obs/NAME`` and ``next_obs/NAME``."""
-        columns: dict[str, Array] = {}
-        for field in _ARRAYS:
-            value = getattr(self, field)
-            if isinstance(value, dict):
-                columns |= {f"{field}/{name}": array for name, array in value.items()}
-            else:
-                columns[field] = value
+        columns = {name: getattr(self, name) for name in _PLAIN}
+        for prefix in _OBSERVATIONS:
+            columns |= {f"{prefix}/{name}": array for name, array in getattr(self, prefix).items()}
         return columns
 
     @classmethod
@@ -215,34 +220,31 @@ class StepBatch(Sized):
         rewards, ended = self.reward[:, None].tolist(), self.ended.tolist()
         return zip(self.streams.tolist(), self.start_steps.tolist(), rewards, ended, strict=True)
 
+    def parts(self, size: int) -> Iterator[StepBatch]:
+        """Yield the same transitions as copies in batches of ``size`` rows; the last one may be smaller."""
+        columns = self.columns()
+        acted_on = {
+            name: self.acted_on(value, columns[f"next_{name}"])
+            for name, value in columns.items()
+            if f"next_{name}" in columns
+        }
+        follows = np.full(len(self), -1) if self.follows is None else self.follows
+        for first in range(0, len(self), size):
+            rows = slice(first, first + size)
+            heads = follows[rows] < first
+            part = {
+                name: acted_on[name][rows][heads] if name in acted_on else value[rows].copy()
+                for name, value in columns.items()
+            }
+            yield replace(self.of_columns(part), lag=self.lag)
+
     def segments(self) -> Iterator[Segment]:
         """Yield the transition of each row, as copies."""
-        obs = {
-            name: np.stack((self.acted_on(value, self.next_obs[name]), self.next_obs[name]), 1)
-            for name, value in self.obs.items()
-        }
-        mask, carry = self.next_action_mask, self.next_carry
-        mask = np.stack((self.acted_on(self.action_mask, mask), mask), 1)
-        carry = np.stack((self.acted_on(self.carry, carry), carry), 1)
-        for i, (stream, start) in enumerate(
-            zip(self.streams.tolist(), self.start_steps.tolist(), strict=True)
-        ):
-            row = slice(i, i + 1)
-            yield Segment(
-                stream=stream,
-                start_step=start,
-                obs={name: value[i] for name, value in obs.items()},
-                action_mask=mask[i],
-                carry=carry[i],
-                action=self.action[row].copy(),
-                z=self.z[row].copy(),
-                behaviour_logp=self.behaviour_logp[row].copy(),
-                reward=self.reward[row].copy(),
-                terminated=self.terminated[row].copy(),
-                truncated=self.truncated[row].copy(),
-                lag=self.lag,
-            )
+        return (row.chain() for row in self.parts(1))
 
 
-_ARRAYS = tuple(column.name for column in fields(StepBatch) if column.name != "lag")
-"""Fields with arrays."""
+_OBSERVATIONS = ("obs", "next_obs")
+"""Fields with an array for each observation."""
+
+_PLAIN = tuple(field.name for field in fields(StepBatch) if field.name not in (*_OBSERVATIONS, "lag"))
+"""Fields that are one array."""

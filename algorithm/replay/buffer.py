@@ -113,11 +113,11 @@ class ReplayBuffer(SavedReplay):
         Rows and results are those of :meth:`add` for each of their segments; but a stream goes on by its step
         number alone, and observations are not compared. Raises ValueError likewise.
         """
-        if len(steps) > 1 and steps.one_chain:
+        if steps.one_chain:
             return self._add(steps.chain())
         added = self._writer.add_steps(steps)
         if added is None:
-            return np.concatenate([self._add(segment) for segment in steps.segments()])
+            return np.concatenate([self.add_steps(half) for half in steps.parts((len(steps) + 1) // 2)])
         self._sampler.add(*added, None)
         self.relabel.added(*added)
         return added[0]

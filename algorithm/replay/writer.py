@@ -71,22 +71,19 @@ class Writer:
 
         The rows are those of N calls of :meth:`add`: one for each transition, two where a chain begins.
 
-        Returns ids [N] of the transitions, and the ids of the newest rows, which are no transitions yet.
-        Returns None, and writes nothing, in the cases that only :meth:`add` handles: a single transition, an
-        open chain that would end, and a new row that would be overwritten at once.
+        Returns ids [N] of the transitions, and of the newest rows, which are none. Returns None, and writes
+        nothing, where an episode breaks off among them, or they may need more rows than the ring has.
         """
-        if len(steps) == 1:
-            return None
         self._check_steps(steps)
-        follows, torn = steps.follows, False
-        continues, at, heads = self.heads.of(steps.streams)
-        if follows is not None:
-            continues[steps.again[1]] = False
-            torn = steps.torn
-        oldest_after = self._storage.next_id + 2 * len(steps) - self._storage.capacity
-        ends_chain = continues & ((at != steps.start_steps) | (heads < oldest_after))
-        if oldest_after > self._storage.next_id or ends_chain.any() or torn:
+        if steps.torn or 2 * len(steps) > self._storage.capacity:
             return None
+        follows = steps.follows
+        is_open, at, heads = self.heads.of(steps.streams)
+        if follows is not None:
+            is_open[steps.again[1]] = False
+        continues = self._outlive(is_open & (at == steps.start_steps), heads, follows)
+        for stream in steps.streams[is_open & ~continues].tolist():
+            self.close(stream)
         begins = ~continues if follows is None else ~continues & (follows < 0)
         taken, newest = self._write_steps(steps, begins, heads)
         if follows is None:
@@ -147,6 +144,18 @@ class Writer:
             storage.saved.touch(last)
             storage.links[last % storage.capacity, NEXT] |= TRUNCATED
 
+    def _outlive(self, continues: Bool, heads: Int, follows: Int | None) -> Bool:
+        """Return which of the rows that continue a chain [N] find its head alive when their turn comes."""
+        oldest = self._storage.next_id + 1 - self._storage.capacity
+        if not np.count_nonzero(continues & (heads < oldest + 2 * len(heads))):
+            return continues
+        inner = np.zeros(len(heads), np.bool_) if follows is None else follows >= 0
+        outlive = []
+        for continued, head, is_inner in zip(continues.tolist(), heads.tolist(), inner.tolist(), strict=True):
+            outlive.append(continued and head >= oldest)
+            oldest += 1 if outlive[-1] or is_inner else 2
+        return np.array(outlive)
+
     def _write_steps(self, steps: StepBatch, begins: Bool, heads: Int) -> tuple[Int, Int]:
         """Write the rows of N steps; return the ids [N] of the transitions and of the rows after them.
 
@@ -178,10 +187,15 @@ class Writer:
         storage.write(slots, steps.next_obs, steps.next_action_mask, steps.next_carry)
         storage.links[slots, PREV] = distance
         storage.links[slots, STEP] = steps.start_steps + 1
-        acted = taken % storage.capacity
-        storage.act(acted, steps.z, steps.behaviour_logp, steps.reward, steps.action[:, : storage.discrete])
+        alive = storage.alive(taken)
+        on = (
+            slice(None) if np.count_nonzero(alive) == len(taken) else alive
+        )  # later rows overwrite the others
+        acted = taken[on] % storage.capacity
+        onehot = steps.action[on, : storage.discrete]
+        storage.act(acted, steps.z[on], steps.behaviour_logp[on], steps.reward[on], onehot)
         flags = TERMINATED * steps.terminated + TRUNCATED * steps.truncated
-        storage.links[acted, NEXT] = (distance << FLAG_BITS) | flags
+        storage.links[acted, NEXT] = ((distance << FLAG_BITS) | flags)[on]
         return taken, newest
 
     def _begin(self, segment: Segment) -> Int:
@@ -245,7 +259,7 @@ class Writer:
         for name, tail, dtype in self._observations:
             where = f"segment, obs {name!r}"
             self._check_observation(where, segment.obs.get(name), (length + 1, *tail), dtype)
-        if length > 1 and (segment.terminated[:-1].any() or segment.truncated[:-1].any()):
+        if length > 1 and np.count_nonzero(segment.terminated[:-1] | segment.truncated[:-1]):
             raise ValueError("segment: only its last step may be terminated or truncated")
         self._check_squashed(segment.z, segment.action)
 

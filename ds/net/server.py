@@ -84,7 +84,7 @@ class Server:
         self.loop.set_default_executor(ThreadPoolExecutor(1, "learner-reads"))
         self._service, self._host, self._port = service, host, port
         self._security, self._on_fault = security, on_fault
-        self._max_message = service.terms.max_message
+        self._max_message = service.rules.max_message
         self._options = [
             *keepalive(),
             ("grpc.http2.min_ping_interval_without_data_ms", 5 * SECOND_MS),

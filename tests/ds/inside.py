@@ -7,7 +7,7 @@ import json
 
 from algorithm.core.data import State
 from algorithm.core.timing import Stopwatch
-from ds.checking import Terms
+from ds.checking import AcceptanceRules
 from ds.collector import RemoteCollector
 from ds.net.ingest import ActorLeft, IngestQueue
 from ds.net.protocol import PROTOCOL, Beat, Bye, Hello, Join, Receipt, Welcome
@@ -21,12 +21,12 @@ OF_ONE = 2**32
 """The first stream of actor 1."""
 
 
-def terms(**changes) -> Terms:
+def rules(**changes) -> AcceptanceRules:
     plain = {
         "agreed": AGREED, "specs": SPECS, "carry_shapes": CARRIES, "most": dict.fromkeys(SPECS, 10),
         "max_message": 999, "synchronous": False, "room_timeout": 0.0,
     }  # fmt: skip
-    return Terms(**plain | changes)
+    return AcceptanceRules(**plain | changes)
 
 
 class Log:
@@ -61,14 +61,14 @@ class LearnerSide:
         **changes,
     ):
         self.loop, self.clock = asyncio.new_event_loop(), Clock()
-        self.terms = terms(**changes)
+        self.rules = rules(**changes)
         self.queue = IngestQueue(size, line=2)
         self.actors = ActorRegistry(
-            run="gym/x/1", seed=7, limit=limit, synchronous=self.terms.synchronous, heartbeat=BEAT,
+            run="gym/x/1", seed=7, limit=limit, synchronous=self.rules.synchronous, heartbeat=BEAT,
             left=self.queue.left, clock=self.clock,
         )  # fmt: skip
         self.parameters = ParameterStore({"vector": True}, {"d": "near"})
-        self.service = Service(self.actors, self.queue, self.parameters, self.terms)
+        self.service = Service(self.actors, self.queue, self.parameters, self.rules)
         self.logs = recorders or {name: Log() for name in SPECS}
         self.watch, self.published = Stopwatch(Clock()), 0
         self.collector = RemoteCollector(

@@ -15,14 +15,14 @@ from algorithm.replay.samplers import UniformSampler
 from ds.checking import MAX_ENVIRONMENTS, STRUCTURE, check_steps, message_limit, most_rows
 from ds.net.protocol import BadMessage, Episodes
 from ds.net.wire import encode
-from tests.ds.inside import terms
+from tests.ds.inside import rules
 from tests.ds.messages import CARRIES, SPECS, Chunk, chunk, episodes_of, step_message, together, with_column
 
 MAX_LENGTH = 12
 
 
 def check(one, most=MAX_LENGTH):
-    check_steps(one, terms(most=dict.fromkeys(SPECS, most)), version=7)
+    check_steps(one, rules(most=dict.fromkeys(SPECS, most)), version=7)
 
 
 def stored(one):
@@ -150,12 +150,12 @@ COLUMNS = [
     (changed("vector", "action", (0, 1), 0.3), "continuous part [0, 1] is 0.3"),
     (changed("mixed", "action", (1, 5), 1.5), "continuous part [1, 0] is 1.5"),
     (changed("mixed", "action", (1, 0), 0.5), "action [1, 0] is 0.5: a one-hot has only 0 and 1"),
-    (changed("mixed", "action", (2, slice(3, 5)), 0.0), "branch 1 [2] is 0.0: exactly one choice"),
-    (two_choices(), "branch 0 [2] is 2.0: exactly one choice"),
+    (changed("mixed", "action", (2, slice(3, 5)), 0.0), "branches [2, 1] is 0.0: exactly one choice"),
+    (two_choices(), "branches [2, 0] is 2.0: exactly one choice"),
     (forbidden_choice(), "is 1.0: action_mask does not allow that"),
     (
         changed("camera", "next_action_mask", 2, False),
-        "next_action_mask, branch 0 [2] is 0: a choice must be allowed",
+        "next_action_mask, branches [2, 0] is False: a choice must be allowed",
     ),
     (changed("vector", "terminated", 0, True), "expected shape (2,"),
     (changed("vector", "start_steps", 1, 7), "expected shape (3,"),
@@ -242,7 +242,7 @@ def test_transitions_have_a_limit():
 
 def test_one_agent_sends_less_than_its_replay_holds():
     """A chain is stored whole."""
-    room = terms(most=dict.fromkeys(SPECS, 99), room=dict.fromkeys(SPECS, 12))
+    room = rules(most=dict.fromkeys(SPECS, 99), room=dict.fromkeys(SPECS, 12))
     check_steps(step_message(chunk(length=11), chunk(agent=1, length=11)), room)
     with pytest.raises(BadMessage, match=r"transitions of one agent is 12 and must be in 1 … 11"):
         check_steps(step_message(chunk(length=12)), room)
