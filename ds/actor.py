@@ -218,7 +218,10 @@ class _Work:
                 return
             so_far = (faults.env_restarts, faults.non_finite)
             link.report(steps=rollout.steps, version=writer.version, faults=so_far)
-            for message in writer.flush(agents=rollout.present, episodes=episodes, whole=synchronous):
+            hold = send_queue.sent.waiting > 0
+            for message in writer.flush(
+                agents=rollout.present, episodes=episodes, whole=synchronous, hold=hold
+            ):
                 (send_queue.hand_over if synchronous else send_queue.put)(message)
             lessons.follow(rollout)
             if iteration.ends(episodes) and base.reset_on_iteration:

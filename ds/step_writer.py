@@ -34,7 +34,7 @@ class StepWriter:
             name: BehaviourRecorder(self, min(max_length, rows), rows) for name, rows in most.items()
         }
         self._oldest: int | None = None  # version of the first step in the message
-        self._due = False
+        self._due = self._long = False  # an episode has ended in the message; it has as many rows as it may
         self._agents: Mapping[str, Int] = {}
         self._episodes: list[Episode] = []
         self._complete: list[StepMessage] = []
@@ -44,17 +44,23 @@ class StepWriter:
         return self._recorders[behaviour]
 
     def flush(
-        self, *, agents: Mapping[str, Int], episodes: Sequence[Episode], whole: bool = False
+        self,
+        *,
+        agents: Mapping[str, Int],
+        episodes: Sequence[Episode],
+        whole: bool = False,
+        hold: bool = False,
     ) -> list[StepMessage]:
         """Return messages, without actor and number, that are complete. Called after every step.
 
         agents:   behaviour -> all that are there after the last step, waiting or not
         episodes: that ended with the last step
         whole:    complete the message, whatever it holds
+        hold:     another message is on its way: let this one grow with further episodes until it is long
         """
         self._agents = agents
         self._episodes += episodes
-        if whole or self._due or self._episodes:
+        if whole or self._long or ((self._due or self._episodes) and not hold):
             self._end_message(agents)
         complete, self._complete = self._complete, []
         return complete
@@ -70,9 +76,9 @@ class StepWriter:
         if self._oldest is None:
             self._oldest = self.version
 
-    def note_due(self) -> None:
-        """Complete the message with the next flush."""
-        self._due = True
+    def note_due(self, *, is_long: bool = False) -> None:
+        """Complete the message with the next flush; a long one also where others are held back."""
+        self._due, self._long = True, self._long or is_long
 
     def make_room(self) -> None:
         """Complete the message before a step that has no room; who acts for the first time is there."""
@@ -94,7 +100,8 @@ class StepWriter:
             agents=dict(agents),
         )
         self._complete.append(message)
-        self._oldest, self._due, self._episodes = None, False, []
+        self._oldest, self._episodes = None, []
+        self._due = self._long = False
 
 
 def _by_behaviour(episodes: Iterable[Episode]) -> dict[str, Episodes]:
@@ -154,7 +161,7 @@ class BehaviourRecorder:
         self._open.renew(steps.streams, steps.start_steps + 1, rows, steps.ended)
         self.rows += n
         if self.rows >= self._due or steps.ended.any():
-            self._writer.note_due()
+            self._writer.note_due(is_long=self.rows >= self._due)
 
     def close(self, stream: int) -> None:
         """End the agent's open episode as truncated; does nothing if there is none."""

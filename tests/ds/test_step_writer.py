@@ -227,6 +227,26 @@ def test_closing_truncates_what_is_pending_or_says_so_alone():
     assert told(found) == [first, [1, (1, 0, False)]]
 
 
+def test_a_message_grows_with_episodes_while_another_one_is_on_its_way():
+    writer = made(max_length=5, most=9)
+    add(writer, 0, terminated=True)
+    assert flush(writer, 1, hold=True) == []
+    add(writer, 0, stream=2)
+    add(writer, 0)
+    writer.recorder("a").close(1)
+    assert flush(writer, 1, 2, hold=True) == []
+    (held,) = flush(writer, 1, 2)
+    assert told([held]) == [[(1, 0, False), (2, 0, False), (1, 0, True)]]
+    check_chains(held)
+    for t in range(4):
+        add(writer, t)
+    writer.recorder("a").close(2)
+    assert flush(writer, 1, hold=True) == []
+    add(writer, 4)
+    (long,) = flush(writer, 1, hold=True)
+    assert told([long]) == [[2, *((1, t, False) for t in range(5))]], "it has as many steps as it may"
+
+
 def test_a_step_that_does_not_follow_begins_another_chain():
     writer = made(max_length=9, most=9)
     for start in (0, 1, 5, 6):
