@@ -36,7 +36,7 @@ class Order:
 
     life:    which one; others do not follow it.
     module:  its ``perform`` does what ``options`` ask for, and returns an exit code.
-    secrets: files by name, written where only this user can read them; empty for none.
+    secrets: files by name, held in memory where only this user can read them; empty for none.
     aside:   give a run's folder without a checkpoint another name first, since its name is wanted.
     unlock:  remove the run's lock first; it is that of a node which is gone.
     signal:  that the process is sent, once; 0 for none.
@@ -176,8 +176,10 @@ class Life:
         shutil.rmtree(self._private, ignore_errors=True)  # of a life that was killed
         self._private.mkdir(mode=0o700)
         for name, data in order.secrets.items():
-            (self._private / name).touch(mode=0o600)
-            (self._private / name).write_bytes(data)
+            descriptor = os.memfd_create(name)  # it ends with this process, however that ends
+            os.fchmod(descriptor, 0o600)
+            os.write(descriptor, data)
+            (self._private / name).symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
         _become_program(self._output)
         self._read = 0
         self.report(pid=os.getpid())

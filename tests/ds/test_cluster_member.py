@@ -96,6 +96,16 @@ def test_a_process_has_its_folder_and_secrets_and_nothing_of_ray(member: Member)
     assert not board.told[0].pid and board.told[-1].pid
 
 
+def test_secrets_end_with_a_process_that_is_killed(member: Member) -> None:
+    """Its next life may be on another node, so that nobody comes back to remove them."""
+    call, _ = member.begin("wait", secrets={"token": b"abc", "learner.key": b"key"})
+    wait((member.folder / "up").exists)
+    assert (member.private / "learner.key").read_bytes() == b"key"
+    call.process.kill()
+    call.process.join()
+    assert not [path for path in member.private.iterdir() if path.suffix != ".txt" and path.exists()]
+
+
 def test_an_error_that_would_end_the_process_is_told(member: Member) -> None:
     board = member.live("raise")
     assert board.code == 1 and board.lines[-1] == "SystemExit: out"
