@@ -31,7 +31,7 @@ from benchmarks.inside import fill, make_agent, make_replay
 from benchmarks.samples import make_segment, make_spec
 from benchmarks.worker import Answer
 from ds.certificates import make
-from ds.checking import AcceptanceRules, message_limit, most_rows
+from ds.checking import AcceptanceRules, most_rows
 from ds.collector import RemoteCollector
 from ds.net.ingest import IngestQueue
 from ds.net.security import CERTIFICATE, KEY, LearnerSecurity
@@ -189,7 +189,6 @@ class Receiver:
             specs={BEHAVIOUR: spec},
             carry_shapes={BEHAVIOUR: carry},
             most=most,
-            max_message=message_limit({BEHAVIOUR: spec}, {BEHAVIOUR: carry}, most),
             synchronous=False,
             room_timeout=2.0,
         )

@@ -1,4 +1,4 @@
-"""The policies of an actor: their seed, noise and messages; and the line that says how it is."""
+"""The policies of an actor: their seed, noise and messages; and the line on its state."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Lessons:
         self.now = {**first_lessons(parameters), **link.lessons}
 
     def follow(self, rollout: LocalCollector) -> None:
-        """Go on to the learner's lessons, with a reset if any lesson that has ended since asks for it."""
+        """Go on to the learner's lessons, with a reset if any lesson that has ended since requires one."""
         before, self.now = self.now, {**self.now, **self._link.lessons}
         changed = {name: lesson for name, lesson in self.now.items() if lesson != before[name]}
         for name, lesson in changed.items():
@@ -100,8 +100,8 @@ class Lessons:
 
     def _resets(self, name: str, before: str, now: str) -> bool:
         names, lessons = self._parameters[name].lessons, self._parameters[name].curriculum or ()
-        ended = [one.completion_criteria for one in lessons[names.index(before) : names.index(now)]]
-        return any(one is not None and one.require_reset for one in ended)
+        ended = [lesson.completion_criteria for lesson in lessons[names.index(before) : names.index(now)]]
+        return any(criteria is not None and criteria.require_reset for criteria in ended)
 
 
 class StatusLine:

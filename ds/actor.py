@@ -73,11 +73,11 @@ def act(options: DistributedOptions) -> int:
 
 
 def _load(options: DistributedOptions, *, seed: int) -> LoadedConfig:
-    own = options.train
+    train = options.train
     return load_config(
-        own.env,
-        own.config,
-        own.overrides,
+        train.env,
+        train.config,
+        train.overrides,
         options.flags,
         seed,
         defaults=DISTRIBUTED_DEFAULTS,
@@ -164,7 +164,7 @@ class _Work:
     ) -> None:
         """Act with the configuration as it is for the spaces of the environments."""
         base = self.loaded.config.base_config
-        carries = {name: one.policy.stored_carry_shape for name, one in acting.items()}
+        carries = {name: actor.policy.stored_carry_shape for name, actor in acting.items()}
         most = rows_of_messages(self.loaded, env.specs, carries, synchronous=self.welcome.synchronous)
         writer = StepWriter(most, max_length=base.max_episode_length)
         ahead = min(base.episode_sender_process_num, base.n_envs)
@@ -178,7 +178,7 @@ class _Work:
             env.renew_parameters(lessons.now)  # before the first reset
         rollout = LocalCollector(
             env,
-            {name: one.policy for name, one in acting.items()},
+            {name: actor.policy for name, actor in acting.items()},
             {name: writer.recorder(name) for name in env.specs},
             num_envs=base.n_envs,
             length_limit=base.max_step_each_iter,
@@ -209,8 +209,8 @@ class _Work:
         base, link = self.loaded.config.base_config, self.link
         synchronous, iteration = self.welcome.synchronous, Iteration(rollout)
         while not (self.stop or link.finished):
-            for name, one in acting.items():
-                one.policy.warming_up = link.warming_up[name]
+            for name, actor in acting.items():
+                actor.policy.warming_up = link.warming_up[name]
             try:
                 episodes = rollout.step()
             except EditorStoppedError as end:
@@ -218,11 +218,10 @@ class _Work:
                 return
             so_far = (faults.env_restarts, faults.non_finite)
             link.report(steps=rollout.steps, version=writer.version, faults=so_far)
-            hold = send_queue.sent.waiting > 0
             for message in writer.flush(
-                agents=rollout.present, episodes=episodes, whole=synchronous, hold=hold
+                agents=rollout.present, episodes=episodes, whole=synchronous, hold=send_queue.sent.waiting > 0
             ):
-                (send_queue.hand_over if synchronous else send_queue.put)(message)
+                send_queue.put(message, until_taken=synchronous)
             lessons.follow(rollout)
             if iteration.ends(episodes) and base.reset_on_iteration:
                 rollout.truncate()
@@ -251,7 +250,7 @@ class _Work:
     @staticmethod
     def _load_weights(acting: Mapping[str, Acting], writer: StepWriter, chunks: Sequence[bytes]) -> None:
         try:
-            writer.version = load(chunks, {name: one.parts for name, one in acting.items()})
+            writer.version = load(chunks, {name: actor.parts for name, actor in acting.items()})
         except ValueError as error:
             raise LearnerRefused(
                 "the learner's weights cannot be used",

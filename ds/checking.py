@@ -21,9 +21,8 @@ from algorithm.env.outputs import fits_float32
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
 from ds.net.protocol import BadMessage, Beat, Episodes, Hello, StepMessage
 
-MAX_AGENT = 2**31 - 1
-MAX_COUNT = 2**31 - 1
-"""Maximum of each count within a message; counts over a run may be larger."""
+MAX_AGENT = MAX_COUNT = 2**31 - 1
+"""Maximum of an agent, and of each count within a message; counts over a run may be larger."""
 
 MAX_ENVIRONMENTS = 2**16
 """Maximum number of environments of one actor."""
@@ -45,7 +44,7 @@ _MAX_REWARD = float(np.finfo(np.float32).max)
 Shape = tuple[int, ...]
 
 _INT, _FLOAT, _DOUBLE, _BOOL = map(np.dtype, ("int64", "float32", "float64", "bool"))
-_AGENT, _COUNT = np.uint64(MAX_AGENT), np.uint64(MAX_COUNT)
+_LARGEST = np.uint64(MAX_COUNT)
 
 
 class MessageColumn(NamedTuple):
@@ -70,7 +69,7 @@ def _columns(spec: AgentSpec, carry: Shape) -> Sequence[MessageColumn]:
     """Return all columns; those with a row for each transition first. ``carry``: shape of a stored carry."""
     action, obs = spec.action, spec.obs
     columns = [
-        MessageColumn("streams", (), _INT, limit=_AGENT, why="no agent"),
+        MessageColumn("streams", (), _INT, limit=_LARGEST, why="no agent"),
         MessageColumn("start_steps", (), _INT, limit=np.uint64(MAX_STEP - 2), why="there is no such step"),
         MessageColumn("action", (action.size,), _FLOAT),
         MessageColumn("z", (action.continuous,), _FLOAT),
@@ -96,14 +95,13 @@ def _last_choices(counts: Sequence[int], shape: Shape, dtype: np.dtype[Any]) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptanceRules:
-    """Requirements for an actor.
+    """Requirements that an actor and its messages meet.
 
     agreed:       see :func:`ds.compatibility.agreed`
     specs, carry_shapes: by behaviour; of one stored carry, (0,) where none is stored
     most:         by behaviour; transitions in a message
-    max_message:  bytes of the largest message
     synchronous:  a message is answered only when it has been learned from
-    room_timeout: seconds that a message waits for room before its actor is asked to send it again
+    room_timeout: seconds that a message waits for room before its actor has to send it again
     room:         by behaviour; rows of its replay, more than one agent may send at once
     """
 
@@ -111,10 +109,17 @@ class AcceptanceRules:
     specs: Mapping[str, AgentSpec]
     carry_shapes: Mapping[str, Shape]
     most: Mapping[str, int]
-    max_message: int
     synchronous: bool
     room_timeout: float
     room: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def max_message(self) -> int:
+        """Bytes of the largest message that a learner reads."""
+        carries, most = self.carry_shapes, self.most
+        return STRUCTURE + sum(
+            most[name] * _row_bytes(spec, carries[name]) for name, spec in self.specs.items()
+        )
 
     @cached_property
     def columns(self) -> Mapping[str, Sequence[MessageColumn]]:
@@ -123,7 +128,7 @@ class AcceptanceRules:
 
 
 def check_hello(hello: Hello) -> None:
-    """Raise BadMessage for who has no name, or an endless one: names are remembered, and saved."""
+    """Raise BadMessage for an empty or endless name, which would be kept and saved, or a wrong pid."""
     _within("length of the actor's name", len(hello.actor), 1, MAX_NAME)
     _within("pid", hello.pid, 0, MAX_PID)
 
@@ -179,7 +184,7 @@ def _within(what: str, value: int, low: int, high: int) -> None:
 
 def _check_agents(where: str, agents: Int) -> None:
     _check_kind(where, agents, (agents.size,), _INT)
-    _refuse(where, agents, _outside(agents, _AGENT), f"an agent is 0 … {MAX_AGENT}")
+    _refuse(where, agents, _outside(agents, _LARGEST), f"an agent is 0 … {MAX_AGENT}")
 
 
 def _check_episodes(where: str, episodes: Episodes) -> None:
@@ -188,7 +193,7 @@ def _check_episodes(where: str, episodes: Episodes) -> None:
     _within(f"{where}: number", len(agents), 0, MAX_ENVIRONMENTS)
     _check_kind(where, lengths, agents.shape, _INT, "lengths")
     _check_kind(where, returns, agents.shape, _DOUBLE, "returns")
-    _refuse(where, lengths, _outside(lengths - 1, _COUNT - 1), f"it is 1 … {MAX_COUNT}", "lengths")
+    _refuse(where, lengths, _outside(lengths - 1, _LARGEST - 1), f"it is 1 … {MAX_COUNT}", "lengths")
     sums = np.abs(returns) <= lengths * _MAX_REWARD  # nor is NaN
     _refuse(where, returns, ~sums, "it is not the sum of so many rewards", "returns")
 
@@ -287,18 +292,6 @@ def most_rows(spec: AgentSpec, carry: Shape, max_length: int, limit: int | None)
     max_length: ``base_config.max_episode_length``; limit: of the family, None without any
     """
     return max_length + LEAST // _row_bytes(spec, carry) if limit is None else min(max_length, limit)
-
-
-def message_limit(
-    specs: Mapping[str, AgentSpec], carries: Mapping[str, Shape], most: Mapping[str, int]
-) -> int:
-    """Return the bytes of the largest message that a learner reads.
-
-    specs:   observations and actions of each behaviour.
-    carries: shape of each one's stored carry, ``(0,)`` without memory.
-    most:    transitions of each one in a message.
-    """
-    return STRUCTURE + sum(most[name] * _row_bytes(spec, carries[name]) for name, spec in specs.items())
 
 
 def _row_bytes(spec: AgentSpec, carry: Shape) -> int:

@@ -90,9 +90,11 @@ class RemoteCollector:
 
     @property
     def agents(self) -> frozenset[Stream]:
-        """(behaviour, stream) of all agents that act now, as far as messages say."""
+        """(behaviour, stream) of all agents that act now, according to the last messages."""
         if self._agents is None:
-            self._agents = frozenset(stream for one in self._sources.values() for stream in one.streams())
+            self._agents = frozenset(
+                stream for source in self._sources.values() for stream in source.streams()
+            )
         return self._agents
 
     def step(self) -> list[Episode]:
@@ -110,9 +112,9 @@ class RemoteCollector:
         """Do nothing: actors end their episodes themselves."""
 
     def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> bool:
-        """Let the actors do so, by their next answers; they know themselves what ends with a reset.
+        """Announce lessons with the next answers; return whether a reset has ended all episodes.
 
-        Unless they are in step, episodes that ended before it are still on the way.
+        That holds for an actor in step alone: of others, episodes that ended before are still on the way.
         """
         self._parameters.lessons = dict(lessons)
         return reset and self._whole
@@ -122,7 +124,7 @@ class RemoteCollector:
         saved = _Saved(
             steps=self.behaviour_steps,
             unreleased=self._unreleased,
-            sources=[one.state() for one in self._sources.values()],
+            sources=[source.state() for source in self._sources.values()],
             actors=self._actors.state(),
             version=self._parameters.newest,
         )
@@ -138,12 +140,14 @@ class RemoteCollector:
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
         self._unreleased = saved.unreleased
-        self._sources = {one.number: _Source(one.number, one.stored, one.agents) for one in saved.sources}
+        self._sources = {
+            source.number: _Source(source.number, source.stored, source.agents) for source in saved.sources
+        }
         self._agents = None
         self._actors.load_state(saved.actors)
         self._parameters.resume(saved.version)
         for number in sorted(self._sources.keys() - self._actors.awaited):
-            self._queue.left(number)  # the word that it has left waited where the messages did
+            self._queue.left(number)  # the mark that it has left was lost with the queue
         self.behaviour_steps = {name: saved.steps.get(name, 0) for name in self._recorders}
         if not saved.actors.living:
             return []
@@ -224,7 +228,9 @@ class _Source:
 
     def streams(self) -> Iterator[Stream]:
         """Yield (behaviour, stream) of each agent."""
-        return ((name, self.first + one) for name, agents in self._agents.items() for one in agents.tolist())
+        return (
+            (name, self.first + agent) for name, agents in self._agents.items() for agent in agents.tolist()
+        )
 
     def close(self, agents: Mapping[str, Int], recorders: Mapping[str, Recorder]) -> None:
         """End open episodes of ``agents``, by behaviour."""
@@ -247,13 +253,13 @@ class _Source:
 
     def episodes(self, message: StepMessage) -> Iterator[Episode]:
         """Yield the episodes that ended with a message."""
-        for behaviour, one in message.episodes.items():
-            columns = ((one.agents + self.first).tolist(), one.returns.tolist(), one.lengths.tolist())
+        for behaviour, ended in message.episodes.items():
+            columns = ((ended.agents + self.first).tolist(), ended.returns.tolist(), ended.lengths.tolist())
             for stream, total, length in zip(*columns, strict=True):
                 yield Episode(behaviour, stream, total, length)
 
     def state(self) -> SavedSource:
-        """Return what another one is made of."""
+        """Return the record from which a later learner makes the source again."""
         return SavedSource(
             self._number, self.stored, {name: agents.tolist() for name, agents in self._agents.items()}
         )

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def perform(options: DistributedOptions) -> int:
-    """Do what the options ask for; return the exit code."""
+    """Carry out parsed options; return the exit code."""
     with guarded(debug=options.train.debug) as code:
         command = _command(options)
         code.value = command()
@@ -56,7 +56,7 @@ def _command(options: DistributedOptions) -> Command:
 
 
 def run() -> NoReturn:
-    """Run the program, or say how a command line may go on."""
+    """Run the program, or print completions of a command line, and end the process."""
     complete(distributed_parser, {"name": run_names, "init_from": run_names})
     prepare_process()
     exit_process(perform(parse_distributed()))

@@ -51,20 +51,20 @@ def agreed(
     nn_files: the task's networks of each behaviour, of which the content counts; None for the defaults
     Raises OSError for a file that cannot be read.
     """
-    found = settings(config.config)
+    values = settings(config.config)
     for name in sorted(config.behaviours):
         for dotted, path in _shared():
             if path[0] in BEHAVIOUR_KEYS:
-                found[f"ma_config.{name}.{dotted}"] = _plain(value_at(config.behaviours[name], path))
+                values[f"ma_config.{name}.{dotted}"] = _plain(value_at(config.behaviours[name], path))
     for name, spec in specs.items():
         action = spec.action
-        found |= {f"obs_spec.{name}.{key}": _plain(value) for key, value in asdict(spec.obs).items()}
-        found[f"action_spec.{name}.branches"] = list(action.branches)
-        found[f"action_spec.{name}.continuous"] = action.continuous
+        values |= {f"obs_spec.{name}.{key}": _plain(value) for key, value in asdict(spec.obs).items()}
+        values[f"action_spec.{name}.branches"] = list(action.branches)
+        values[f"action_spec.{name}.continuous"] = action.continuous
     for name, file in nn_files.items():
         content = None if file is None else nn_place(file).read_bytes()
-        found[f"nn_file.{name}"] = None if content is None else hashlib.sha256(content).hexdigest()
-    return found
+        values[f"nn_file.{name}"] = None if content is None else hashlib.sha256(content).hexdigest()
+    return values
 
 
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, ...]:
@@ -120,9 +120,9 @@ def actor_command(
     """
     section = _section(loaded)
     flags = [*section, *_where(loaded.config.net_config, port)]
-    given = list(loaded.overrides)
-    given += _changed(loaded, specs, argument, section[1] if section else None, given)
-    flags += [word for text in given for word in ("-o", text)]
+    overrides = list(loaded.overrides)
+    overrides += _changed(loaded, specs, argument, section[1] if section else None, overrides)
+    flags += [word for text in overrides for word in ("-o", text)]
     words = [*program("main_ds.py"), argument, "actor", *directory_flags(models)]
     return shlex.join([*words, *flags])
 
@@ -152,26 +152,26 @@ def _changed(
     specs: Mapping[str, AgentSpec],
     argument: str,
     section: str | None,
-    given: Sequence[str],
+    overrides: Sequence[str],
 ) -> list[str]:
     """Return overrides for agreed values that an actor of the task would otherwise have differently.
 
     The fewest that do it. A run of another version's sections needs all of its values, and none below them.
     """
-    ours, laid = settings(loaded.config), {path for one in loaded.laid for path in one.taken}
-    own = {key: value for key, value in ours.items() if not any(path.startswith(key) for path in laid)}
+    ours, laid = settings(loaded.config), {path for layer in loaded.laid for path in layer.taken}
+    unlaid = {key: value for key, value in ours.items() if not any(path.startswith(key) for path in laid)}
     words: list[str] = []
     try:
-        for wanted, more in (({}, []), (own, []), (ours, [f"base_config.preset={PLAIN}"])):
-            others = settings(_load(argument, section, [*given, *more]).config)
+        for wanted, more in (({}, []), (unlaid, []), (ours, [f"base_config.preset={PLAIN}"])):
+            others = settings(_load(argument, section, [*overrides, *more]).config)
             changed = (key for key, value in wanted.items() if value != others[key])
             words = [*more, *(f"{key}={json.dumps(ours[key])}" for key in changed)]
-            if settings(fitted(_load(argument, section, [*given, *words]), specs).config) == ours:
+            if settings(fitted(_load(argument, section, [*overrides, *words]), specs).config) == ours:
                 break
-    except (ConfigError, UserError):  # the task has been changed since, and an actor's own start says it
+    except (ConfigError, UserError):  # the task has been changed since, which an actor's own start reports
         return []
     return words
 
 
-def _load(argument: str, section: str | None, given: Sequence[str]) -> LoadedConfig:
-    return load_config(argument, section, given, seed=0, defaults=DISTRIBUTED_DEFAULTS)
+def _load(argument: str, section: str | None, overrides: Sequence[str]) -> LoadedConfig:
+    return load_config(argument, section, overrides, seed=0, defaults=DISTRIBUTED_DEFAULTS)

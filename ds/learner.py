@@ -29,7 +29,7 @@ from algorithm.run.training_context import TrainingContext
 from algorithm.run.user_code import nn_file
 from algorithm.store.files import write_json
 from ds.acting import rows_of_messages
-from ds.checking import AcceptanceRules, message_limit
+from ds.checking import AcceptanceRules
 from ds.collector import RemoteCollector
 from ds.compatibility import actor_command, agreed
 from ds.net.ingest import IngestQueue
@@ -52,24 +52,26 @@ _GRACE_S = 2.0
 
 def learn(options: DistributedOptions) -> int:
     """Train with actors, or play with a trained agent; return the exit code."""
-    own, folder = options.train, find_env(options.train.env)
-    if own.agents is not None and not own.plays:
+    train_options, folder = options.train, find_env(options.train.env)
+    if train_options.agents is not None and not train_options.plays:
         notice = "--agents has no effect on a learner: it sets the number of environments of an actor"
-        own = replace(own, notices=(*own.notices, notice))
-    if own.plays:
-        return play(own, folder)
-    if own.resume:
-        return resume(own, folder, runtime=RemoteRuntime, flags=options.flags, defaults=DISTRIBUTED_DEFAULTS)
+        train_options = replace(train_options, notices=(*train_options.notices, notice))
+    if train_options.plays:
+        return play(train_options, folder)
+    if train_options.resume:
+        return resume(
+            train_options, folder, runtime=RemoteRuntime, flags=options.flags, defaults=DISTRIBUTED_DEFAULTS
+        )
     loaded = load_config(
-        own.env,
-        own.config,
-        own.overrides,
+        train_options.env,
+        train_options.config,
+        train_options.overrides,
         options.flags,
-        own.seed,
+        train_options.seed,
         defaults=DISTRIBUTED_DEFAULTS,
         require_runnable=True,
     )
-    return train(own, loaded, runtime=RemoteRuntime)
+    return train(train_options, loaded, runtime=RemoteRuntime)
 
 
 class RemoteRuntime(Runtime):
@@ -132,8 +134,8 @@ class RemoteRuntime(Runtime):
 
     def _max_lag(self, behaviour: str) -> int | None:
         """Return the limit of the configuration or the family, the lower one; None without any."""
-        own, config = self._net.max_lag, self._loaded.for_behaviour(behaviour)
-        limits = [own if own >= 0 else None, family(config).remote_limits(config).max_lag]
+        configured, config = self._net.max_lag, self._loaded.for_behaviour(behaviour)
+        limits = [configured if configured >= 0 else None, family(config).remote_limits(config).max_lag]
         return min((limit for limit in limits if limit is not None), default=None)
 
     @override
@@ -207,7 +209,6 @@ class RemoteRuntime(Runtime):
             specs=specs,
             carry_shapes=carries,
             most=most,
-            max_message=message_limit(specs, carries, most),
             synchronous=self._net.synchronous,
             room_timeout=self._net.heartbeat,
             room={

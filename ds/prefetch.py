@@ -57,9 +57,7 @@ class PrefetchedReplay(ReplayBuffer):
 
     def _await_reads(self) -> None:
         """Wait until no window is being read; costs next to nothing where all have been."""
-        for batch in self._queue:
-            if not batch.done():
-                wait((batch,))
+        wait([batch for batch in self._queue if not batch.done()])
 
     @override
     def add(self, segment: Segment) -> Int:

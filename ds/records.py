@@ -75,13 +75,14 @@ class Visit:
 class ActorRecord(SavedActor, kw_only=True):
     """Record of an actor, kept after it has left.
 
-    came, came_steps: the last message that has come; environment steps in all of them
-    busy:             a message is being taken right now
-    became:           what became of the last message that has come
+    received:       number of the last message that has arrived
+    received_steps: environment steps in all that have
+    busy:           a message is being taken right now
+    became:         what became of the last message that has arrived
     """
 
-    came: int = 0
-    came_steps: int = 0
+    received: int = 0
+    received_steps: int = 0
     busy: bool = False
     became: ReceiptState = "taken"
     visit: Visit = msgspec.field(default_factory=Visit)
@@ -93,25 +94,25 @@ class ActorRecord(SavedActor, kw_only=True):
 
     @classmethod
     def of_state(cls, saved: SavedActor) -> ActorRecord:
-        """Return the record of a state; messages under way are not part of it."""
-        own = {name: getattr(saved, name) for name in SavedActor.__struct_fields__}
-        return cls(**own, came=saved.stored, came_steps=saved.stored_steps)
+        """Return the record of a saved actor, as if nothing but stored messages had arrived."""
+        fields = {name: getattr(saved, name) for name in SavedActor.__struct_fields__}
+        return cls(**fields, received=saved.stored, received_steps=saved.stored_steps)
 
     def state(self) -> SavedActor:
-        """Return what outlives the learner."""
+        """Return the part of the record that a checkpoint keeps."""
         return SavedActor(**{name: getattr(self, name) for name in SavedActor.__struct_fields__})
 
     def go_on_from(self, join: Join) -> int:
-        """Advance to the later of the actor's number and the one that came here.
+        """Advance to the later of the actor's number and the one received here.
 
         Returns how many of its steps never came here; from now on they count as if they had. Raises
         BadMessage, and changes nothing, for counts that cannot be.
         """
-        check_follows("the number of the last message", join.number, self.came)
-        check_follows("taken_steps", join.taken_steps, self.came_steps)
-        self.joined, self.came = True, max(self.came, join.number)
-        lost = max(0, join.taken_steps - self.came_steps)
-        self.came_steps += lost
+        check_follows("the number of the last message", join.number, self.received)
+        check_follows("taken_steps", join.taken_steps, self.received_steps)
+        self.joined, self.received = True, max(self.received, join.number)
+        lost = max(0, join.taken_steps - self.received_steps)
+        self.received_steps += lost
         self.stored_steps += lost
         return lost
 
@@ -120,22 +121,22 @@ class ActorRecord(SavedActor, kw_only=True):
 
         Raises BadMessage for counts that cannot be.
         """
-        check_follows("number", message.number, self.came, least=1)
+        check_follows("number", message.number, self.received, least=1)
         check_follows("dropped", message.dropped, self.dropped)
         if self.busy:
             return "again"
-        if message.number <= self.came:
-            return self.became if message.number == self.came else "taken"
+        if message.number <= self.received:
+            return self.became if message.number == self.received else "taken"
         self.busy = True
         return None
 
     def advance(self, message: StepMessage, became: ReceiptState) -> int:
         """Advance past this message; return the numbers that never came."""
         self.became = became
-        gaps = max(0, message.number - self.came - 1)
-        self.came = max(self.came, message.number)
+        gaps = max(0, message.number - self.received - 1)
+        self.received = max(self.received, message.number)
         if became == "taken":
-            self.came_steps += message.num_steps
+            self.received_steps += message.num_steps
         return gaps
 
     def give_up(self, dropped: int) -> int:
@@ -163,7 +164,7 @@ class ActorRecord(SavedActor, kw_only=True):
 
 def shown(text: str) -> str:
     """Return an actor's text, fit for a log: short and printable."""
-    return "".join(one if one.isprintable() else "?" for one in text[:200])
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:200])
 
 
 def check_follows(what: str, count: int, known: int, *, least: int = 0) -> None:

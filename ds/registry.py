@@ -59,7 +59,7 @@ class ActorRegistry:
         self._heartbeat, self._left, self._clock = heartbeat, left, clock
         self._lock = threading.RLock()
         self._living: dict[str, ActorRecord] = {}
-        self._departed: dict[str, ActorRecord] = {}  # who left first is the first
+        self._departed: dict[str, ActorRecord] = {}  # the one that left first is the first
         self._awaited: dict[str, float] = {}  # lived when the state was taken -> since when it may return
         self._next_number, self._skipped = 0, 0
         self._counts = dict.fromkeys(COUNTED, 0)
@@ -141,7 +141,7 @@ class ActorRegistry:
         """Count bytes that are no message, or a refused connection; logged now and then."""
         with self._lock:
             self._counts["rejected"] += 1
-        self._log.say(kind, f"{kind}: {shown(what)}")
+        self._log.show(kind, f"{kind}: {shown(what)}")
 
     def stored(self, message: StepMessage, *, outdated: int = 0) -> None:
         """Note that the agents have a message: from here on it is in the state.
@@ -189,7 +189,7 @@ class ActorRegistry:
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Numbers of actors that lived when the state was taken and may still return."""
+        """Numbers of actors that were here when the state was taken and may still return."""
         with self._lock:
             return frozenset(self._departed[name].number for name in self._awaited)
 
@@ -202,32 +202,32 @@ class ActorRegistry:
         """Return a panel's lines, one per living actor, by slot."""
         with self._lock:
             now = self._clock()
-            return [actor.row(now) for actor in sorted(self._living.values(), key=lambda one: one.slot)]
+            return [actor.row(now) for actor in sorted(self._living.values(), key=lambda actor: actor.slot)]
 
     def metrics(self) -> dict[str, float]:
         """Return values to log: living actors, lag of the last messages, and :data:`COUNTED`."""
         with self._lock:
             lags = [lag for actor in self._living.values() for lag in actor.visit.lags]
-            found = {"ds/actors": float(len(self._living))}
+            metrics = {"ds/actors": float(len(self._living))}
             if lags:
-                found["ds/lag"] = sum(lags) / len(lags)
-            return found | {f"ds/{name}": float(n) for name, n in self._counts.items()}
+                metrics["ds/lag"] = sum(lags) / len(lags)
+            return metrics | {f"ds/{name}": float(n) for name, n in self._counts.items()}
 
     def news(self) -> list[str]:
         """Return log lines on arrivals, departures and refusals since the last call, at most the last 100."""
-        found = []
+        lines = []
         while self._news:
-            found.append(self._news.popleft())
-        return found
+            lines.append(self._news.popleft())
+        return lines
 
     def take_faults(self) -> tuple[int, int]:
         """Return the faults of actors since the last call, in the order of a beat."""
         with self._lock:
-            found, self._new_faults = self._new_faults, (0, 0)
-            return found
+            faults, self._new_faults = self._new_faults, (0, 0)
+            return faults
 
     def state(self) -> SavedRegistry:
-        """Return what has been stored, never what waits."""
+        """Return actors and counts as of the last stored message; messages that wait are not in it."""
         with self._lock:
             actors = [*self._departed.values(), *self._living.values()]
             return SavedRegistry(
@@ -238,7 +238,7 @@ class ActorRegistry:
             )
 
     def load_state(self, state: SavedRegistry) -> None:
-        """Restore; actors that lived are awaited for three heartbeats. Raises KeyError for another state."""
+        """Restore; await actors that were here for three heartbeats. Raises KeyError for another state."""
         with self._lock:
             self._living = {}
             self._departed = {saved.actor: ActorRecord.of_state(saved) for saved in state.members}
@@ -255,7 +255,7 @@ class ActorRegistry:
             number = self._next_number + self._skipped
             self._next_number, self._skipped = number + 1, 0
             actor = ActorRecord(actor=hello.actor, number=number, slot=-1)
-        taken = {one.slot for one in self._living.values()}
+        taken = {other.slot for other in self._living.values()}
         if actor.slot < 0 or actor.slot in taken:
             actor.slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
         actor.visit = Visit(host=shown(hello.host), pid=hello.pid, seen=self._clock())
@@ -286,4 +286,4 @@ class ActorRegistry:
         self._left(actor.number)
 
     def _tell(self, line: str) -> None:
-        self._log.say("actors", line, most=BURST)
+        self._log.show("actors", line, most=BURST)

@@ -177,18 +177,18 @@ class Service:
         return self._parameters.weights(wanted.newer_than)
 
     async def _mismatch(self, join: Join) -> Refused | None:
-        """Return why settings do not fit. Raises BadMessage for what no actor can say."""
+        """Return the refusal of other settings. Raises BadMessage for values that no actor can have."""
         max_version = self._parameters.max_version
         if not 0 <= join.version <= max_version:
             what = f"it has weights of version {join.version}"
             raise BadMessage(f"{what}, and there can be none above {max_version}")
-        found = await asyncio.to_thread(_differences, join.agreed, self.rules.agreed)
-        if not found:
+        lines = await asyncio.to_thread(_differences, join.agreed, self.rules.agreed)
+        if not lines:
             return None
         return Refused(
             why="differs",
             reason="the actor has other settings than the learner",
-            differences=tuple(shown(line) for line in found[:MAX_DIFFERENCES]),
+            differences=tuple(shown(line) for line in lines[:MAX_DIFFERENCES]),
             fix="start the actor with the learner's configuration, networks and versions",
         )
 
@@ -205,13 +205,13 @@ class Service:
         except Exception as error:  # of a form that the check has not foreseen: the actor is not kept waiting
             return self._reject(message, BadMessage(f"it cannot be checked: {described(error)}"))
         number = self._actors.number(message.actor)
-        came = number is not None and await self._queue.put(number, message, timeout=rules.room_timeout)
-        if not came:
+        arrival = number is not None and await self._queue.put(number, message, timeout=rules.room_timeout)
+        if not arrival:
             self._actors.settled(message, "again")
             return self._receipt("finished" if self._parameters.finished else "again")
         self._actors.settled(message, "taken", lag=lag)
         if rules.synchronous:
-            await came.learned.wait()
+            await arrival.learned.wait()
         return self._receipt("taken")
 
     def _reject(self, message: StepMessage, error: BadMessage) -> Receipt:
@@ -229,9 +229,9 @@ class Service:
 def _differences(theirs: str, ours: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a line for each value that is not the same. Raises BadMessage for what is no JSON object."""
     try:
-        found = json.loads(theirs)
-        if isinstance(found, dict):
-            return differences(found, ours)
+        settings = json.loads(theirs)
+        if isinstance(settings, dict):
+            return differences(settings, ours)
     except (ValueError, RecursionError):
         pass
     raise BadMessage("the actor's agreement is not a JSON object")

@@ -14,7 +14,7 @@ from ds.net.protocol import Episodes, StepMessage
 if TYPE_CHECKING:  # an actor's messages are gathered and sent without torch
     from algorithm.core.data import Episode
 
-_OWN = ("obs", "action_mask", "carry")
+_HEADS = ("obs", "action_mask", "carry")
 """Columns of rows that follow none; see :class:`~algorithm.core.data.StepBatch`."""
 
 
@@ -81,14 +81,16 @@ class StepWriter:
         self._due, self._long = True, self._long or is_long
 
     def make_room(self) -> None:
-        """Complete the message before a step that has no room; who acts for the first time is there."""
-        acting = {name: one.acting for name, one in self._recorders.items()}
+        """Complete the message before a step that has no room; agents that act for the first time count."""
+        acting = {name: recorder.acting for name, recorder in self._recorders.items()}
         known = {name: self._agents.get(name, ids[:0]) for name, ids in acting.items()}
         self._end_message({name: np.union1d(known[name], ids) for name, ids in acting.items()})
 
     def _end_message(self, agents: Mapping[str, Int]) -> None:
-        steps = {name: one.take() for name, one in self._recorders.items() if one.rows}
-        closed = {name: one.take_closed() for name, one in self._recorders.items() if one.closed}
+        steps = {name: recorder.take() for name, recorder in self._recorders.items() if recorder.rows}
+        closed = {
+            name: recorder.take_closed() for name, recorder in self._recorders.items() if recorder.closed
+        }
         message = StepMessage(
             actor="",
             number=0,
@@ -106,15 +108,15 @@ class StepWriter:
 
 def _by_behaviour(episodes: Iterable[Episode]) -> dict[str, Episodes]:
     ended: dict[str, list[Episode]] = {}
-    for one in episodes:
-        ended.setdefault(one.behaviour, []).append(one)
+    for episode in episodes:
+        ended.setdefault(episode.behaviour, []).append(episode)
     return {
         name: Episodes(
-            agents=np.array([one.agent for one in of_one], np.int64),
-            returns=np.array([one.total for one in of_one], np.float64),
-            lengths=np.array([one.length for one in of_one], np.int64),
+            agents=np.array([episode.agent for episode in group], np.int64),
+            returns=np.array([episode.total for episode in group], np.float64),
+            lengths=np.array([episode.length for episode in group], np.int64),
         )
-        for name, of_one in ended.items()
+        for name, group in ended.items()
     }
 
 
@@ -130,7 +132,7 @@ class BehaviourRecorder:
         self._open = OpenStreams(np.int64)  # next step, and number of the last row over all messages
         self._before = 0  # rows of all messages before this one
         self._columns: dict[str, Array] = {}
-        self._own = 0  # rows that follow none
+        self._num_heads = 0  # rows that follow none
         self.rows = 0
         self.closed: list[int] = []  # agents whose episode ends where an earlier message ended
 
@@ -183,11 +185,11 @@ class BehaviourRecorder:
     def take(self) -> StepBatch:
         """Return the rows so far, at least one, and begin anew."""
         rows = {
-            name: column[: self._own if _is_own(name) else self.rows]
+            name: column[: self._num_heads if _is_of_heads(name) else self.rows]
             for name, column in self._columns.items()
         }
         self._before += self.rows
-        self._columns, self._own, self.rows = {}, 0, 0
+        self._columns, self._num_heads, self.rows = {}, 0, 0
         return StepBatch.of_columns(rows)
 
     def take_closed(self) -> Int:
@@ -195,20 +197,20 @@ class BehaviourRecorder:
         closed, self.closed = np.array(self.closed, np.int64), []
         return closed
 
-    def _write(self, steps: StepBatch, own: Bool) -> None:
-        """Write rows; ``own`` [n]: those that follow none in this message."""
-        columns, rows, num_own = steps.columns(), slice(self.rows, self.rows + len(own)), self._own
+    def _write(self, steps: StepBatch, heads: Bool) -> None:
+        """Write rows; ``heads`` [n]: those that follow none in this message."""
+        columns, rows, first_head = steps.columns(), slice(self.rows, self.rows + len(heads)), self._num_heads
         if not self._columns:  # memory that is touched only where it is written
             self._columns = {
                 name: np.empty((self._most, *value.shape[1:]), value.dtype) for name, value in columns.items()
             }
-        self._own += int(np.count_nonzero(own))
+        self._num_heads += int(np.count_nonzero(heads))
         for name, value in columns.items():
-            if _is_own(name):
-                self._columns[name][num_own : self._own] = value[own]
+            if _is_of_heads(name):
+                self._columns[name][first_head : self._num_heads] = value[heads]
             else:
                 self._columns[name][rows] = value
 
 
-def _is_own(name: str) -> bool:
-    return name.partition("/")[0] in _OWN
+def _is_of_heads(name: str) -> bool:
+    return name.partition("/")[0] in _HEADS

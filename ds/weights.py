@@ -44,9 +44,11 @@ def unpack(payload: bytes, behaviours: Mapping[str, Parts]) -> None:
 
 
 def _load(module: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
-    own = {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
+    state = {
+        name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)
+    }
     try:
-        module.load_state_dict(own)
+        module.load_state_dict(state)
     except RuntimeError as error:
         raise ValueError(f"weights do not fit {prefix[:-1]}: {error}") from error
 

@@ -47,11 +47,6 @@ class Segment(Sized):
         """L, the number of transitions."""
         return len(self.reward)
 
-    def new_obs(self, names: Sequence[str]) -> dict[str, Array]:
-        """Return the observations that the stream has not had: the first one only at an episode's start."""
-        new = slice(0 if self.start_step == 0 else 1, None)
-        return {name: self.obs[name][new] for name in names}
-
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
         """Yield once: the stream, its first step, its rewards, and whether its episode ended with them."""
         yield (
@@ -97,9 +92,6 @@ class StepBatch(Sized):
     @cached_property
     def again(self) -> tuple[Int, Int]:
         """Rows [k] whose stream has a later row in the batch, and that next row of each [k]."""
-        if self.one_chain:
-            rows = np.arange(len(self))
-            return rows[:-1], rows[1:]
         if len(set(self.streams.tolist())) == len(self):
             return _NONE, _NONE
         order = np.argsort(self.streams, kind="stable")
@@ -128,8 +120,6 @@ class StepBatch(Sized):
     @cached_property
     def num_heads(self) -> int:
         """M, the number of rows that follow none."""
-        if self.one_chain:
-            return 1
         return len(self) if self.follows is None else int(np.count_nonzero(self.follows < 0))
 
     @property
@@ -170,17 +160,17 @@ class StepBatch(Sized):
         vars(other).update(vars(self), streams=self.streams + first, lag=lag)
         return other
 
-    def acted_on(self, own_values: NDArray[Scalar], after: NDArray[Scalar]) -> NDArray[Scalar]:
+    def acted_on(self, heads: NDArray[Scalar], after: NDArray[Scalar]) -> NDArray[Scalar]:
         """Return the value before each row's action [N, ...], such as the observation that it acted on.
 
-        own_values: [M, ...] of the rows that follow none; after: [N, ...] the values after each row
+        heads: [M, ...] of the rows that follow none; after: [N, ...] the values after each row
         """
         if self.follows is None:
-            return own_values
+            return heads
         if self.one_chain:
-            return np.concatenate((own_values, after[:-1]))
-        whole, first = np.empty((len(self), *own_values.shape[1:]), own_values.dtype), self.follows < 0
-        whole[first] = own_values
+            return np.concatenate((heads, after[:-1]))
+        whole, first = np.empty((len(self), *heads.shape[1:]), heads.dtype), self.follows < 0
+        whole[first] = heads
         whole[~first] = after[self.follows[~first]]
         return whole
 
@@ -212,8 +202,8 @@ class StepBatch(Sized):
         begins = np.flatnonzero(self.start_steps == 0)
         if not len(begins):
             return {name: self.next_obs[name] for name in names}
-        initial = begins if self.follows is None else self.start_steps[self.follows < 0] == 0
-        return {name: np.insert(self.next_obs[name], begins, self.obs[name][initial], 0) for name in names}
+        heads = begins if self.follows is None else self.start_steps[self.follows < 0] == 0
+        return {name: np.insert(self.next_obs[name], begins, self.obs[name][heads], 0) for name in names}
 
     def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
         """Yield each stream, its step, its reward, and whether its episode ended."""

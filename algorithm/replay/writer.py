@@ -264,20 +264,19 @@ class Writer:
         self._check_squashed(segment.z, segment.action)
 
     def _check_steps(self, steps: StepBatch) -> None:
-        n = len(steps)
+        n, heads = len(steps), steps.num_heads
         if n == 0:
             raise ValueError("steps: there are none")
-        obs_rows = n if steps.follows is None else int(np.count_nonzero(steps.follows < 0))
         low, high = int(steps.start_steps.min()), int(steps.start_steps.max())
         if low < 0 or high >= MAX_STEP - 1:
             raise ValueError(f"steps: start_steps {low} … {high} are out of range")
-        for prefix, rows in (("", obs_rows), ("next_", n)):
+        for prefix, rows in (("", heads), ("next_", n)):
             for name, tail, dtype in self._observations:
                 obs = getattr(steps, f"{prefix}obs")
                 where = f"steps, {prefix}obs {name!r}"
                 self._check_observation(where, obs.get(name), (rows, *tail), dtype)
         for name, extra, tail in self._columns:
-            columns = ((name, obs_rows), (f"next_{name}", n)) if extra else ((name, n),)
+            columns = ((name, heads), (f"next_{name}", n)) if extra else ((name, n),)
             for column, rows in columns:
                 shape = getattr(steps, column).shape
                 if shape != (rows, *tail):

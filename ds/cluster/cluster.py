@@ -23,8 +23,8 @@ _SINGLE = 20
 class Cluster:
     """Training according to ``plan``, until its learner has ended.
 
-    ray: the module, connected.
-    say: prints a line.
+    ray:   the module, connected.
+    log:   prints a line.
     Raises UsageError if another command trains that run on this cluster.
     """
 
@@ -33,14 +33,14 @@ class Cluster:
         ray: ModuleType,
         plan: ClusterPlan,
         *,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         rule: RestartRule,
     ) -> None:
         self._plan = plan
-        self._say = say
+        self._log = log
         self._number = plan.actors
         try:
-            self._crew = Crew(ray, plan.actors, board_name(plan.label, plan.name), say=say, rule=rule)
+            self._crew = Crew(ray, plan.actors, board_name(plan.label, plan.name), log=log, rule=rule)
         except ValueError as error:
             raise UsageError(
                 f"{plan.label} is already being trained under the name {plan.name!r} on this cluster",
@@ -57,9 +57,9 @@ class Cluster:
             code = self._tick()
             time.sleep(TICK_S)
         if code is None:
-            self._say(stop.text)
+            self._log(stop.text)
             save_and_end(self._crew, [self._group])
-            self._say("everything has stopped")
+            self._log("everything has stopped")
             code = stop.exit_code
         else:
             end(self._crew, [self._group], wait=code == 0)
@@ -70,21 +70,21 @@ class Cluster:
         group = self._group
         target = self._crew.step(self._number)
         if target != self._number:
-            self._say(f"{target} actors from now on, {self._number} before")
+            self._log(f"{target} actors from now on, {self._number} before")
             self._number = target
         group.step(self._number)
         self._crew.show(lambda: rows(group.learner, group.actors, group.endpoint, self._number))
         if group.error is not None:
-            self._say(f"error: {group.error}")
+            self._log(f"error: {group.error}")
             return group.error.exit_code
         ended = group.over()
         if ended is None:
             return None
         assert ended.code is not None
         if ended.code == 0:
-            self._say(f"the training is over; its run is {self._plan.run} on {ended.node}")
+            self._log(f"the training is over; its run is {self._plan.run} on {ended.node}")
         else:
-            self._say(f"error: {group.explain_end(ended)}")
+            self._log(f"error: {group.explain_end(ended)}")
         return ended.code
 
 
@@ -108,8 +108,8 @@ def rows(
 def _together(node: str, actors: Sequence[ManagedProcess]) -> tuple[str, str, str, str]:
     here = [actor for actor in actors if actor.node == node]
     states = Counter(actor.state for actor in here)
-    said = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    return node or "-", f"{len(here)} actors", said, str(sum(actor.restarts for actor in here))
+    counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    return node or "-", f"{len(here)} actors", counts, str(sum(actor.restarts for actor in here))
 
 
 def board_name(label: str, name: str) -> str:

@@ -61,14 +61,14 @@ def train_on_cluster(plan: ClusterPlan, address: str | None, *, rule: RestartRul
         at = str(ray.get_runtime_context().gcs_address)
         words = [*program("main_ds.py"), plan.argument or plan.label, "cluster", "-n", plan.name]
         words += ["--scale", "M", "--ray", at]
-        say(f"Ray is at {at}; to change to M actors:\n{shlex.join(words)}")
-        return Cluster(ray, plan, say=say, rule=rule or RestartRule()).run(stop)
+        log(f"Ray is at {at}; to change to M actors:\n{shlex.join(words)}")
+        return Cluster(ray, plan, log=log, rule=rule or RestartRule()).run(stop)
 
 
 @contextmanager
 def connected(address: str | None) -> Iterator[tuple[ModuleType, StopRequest]]:
     """Start or join Ray for the block, with the request to stop; see :func:`train_on_cluster`."""
-    say("starting Ray on this machine" if address is None else f"joining the Ray cluster at {address}")
+    log("starting Ray on this machine" if address is None else f"joining the Ray cluster at {address}")
     ray = start_ray() if address is None else join_ray(address)
     try:
         with StopRequest() as stop:  # after Ray, which has a handler of its own
@@ -110,7 +110,7 @@ def _no_such(ray: object, label: str, name: str, address: str | None) -> UsageEr
     )
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Print lines with the time of day."""
     stamp = datetime.now().strftime("%H:%M:%S")
     for line in text.splitlines():
@@ -126,11 +126,11 @@ class ClusterAway(UserError):  # noqa: N818 - what happened
 def start_ray() -> ModuleType:
     """Start a Ray of this machine only, which ends with this process. Raises UsageError without the package.
 
-    It counts one CPU, since Ray starts a process for each of them in advance: ask it for none.
+    It counts one CPU, since Ray starts a process for each of them in advance: its actors must need none.
     """
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's only switch to stay on the loopback
     ray = _import_ray()
-    # "local": whatever else runs on this machine, or RAY_ADDRESS says.
+    # "local": whatever else runs on this machine, and whatever RAY_ADDRESS is.
     ray.init("local", num_cpus=1, include_dashboard=False, **_options(ray))
     return ray
 

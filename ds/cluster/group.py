@@ -25,20 +25,20 @@ _GOODBYE_S = 15.0
 """Seconds for actors to end before they are killed."""
 
 _GRAVE = ("warning:", "error:")
-_EXPECTED = "resumed, not bit-exact"  # said by every member of a new generation
+_EXPECTED = "resumed, not bit-exact"  # a notice of every member of a new generation
 
 
 class LearnerGroup:
     """A learner and its actors among the processes of a ``crew``, kept running according to ``plan``.
 
-    A run that has a checkpoint is resumed; one without is set aside and begun anew. The former port is asked
-    for where the learner stays, so that actors find it again by themselves.
+    A run that has a checkpoint is resumed; one without is set aside and begun anew. Where the learner
+    stays it gets its former port if it can, so that actors find it again by themselves.
     """
 
     def __init__(self, crew: Crew, plan: ClusterPlan) -> None:
         self._crew = crew
         self._plan = plan
-        self._again = plan.found
+        self._again = plan.adopt
         self._saved = False
         self._former: Endpoint | None = None  # of the learner; None if it could not have that again
         self._took_former_port = False
@@ -93,7 +93,7 @@ class LearnerGroup:
                 actor.leave()
             if actor.left_at and (actor.over or time.monotonic() >= actor.left_at + _GOODBYE_S):
                 self._crew.drop(actor)
-                self._crew.say(f"{actor.name}: has left")
+                self._crew.log(f"{actor.name}: has left")
                 del self._actors[number]
 
     def over(self) -> ManagedProcess | None:
@@ -132,7 +132,7 @@ class LearnerGroup:
     def _relay(self, line: str) -> None:
         """Print what the learner has printed; one of several only its warnings and errors."""
         if self._plan.learners == 1 or (line.startswith(_GRAVE) and _EXPECTED not in line):
-            self._crew.say(f"{self.learner.name} │ {line}")
+            self._crew.log(f"{self.learner.name} │ {line}")
 
     def learner_order(self, report: ProcessReport) -> Order | None:
         """Return the order for a learner that is ready on some node; None: not yet, or see :attr:`error`."""
@@ -178,7 +178,7 @@ class LearnerGroup:
             self._saved = self._saved or report.step >= 0
             self._former = endpoint or self._former
         if endpoint is not None and endpoint != self.endpoint:
-            self._crew.say(f"{self.learner.name}: listens on {endpoint[0]}:{endpoint[1]}")
+            self._crew.log(f"{self.learner.name}: listens on {endpoint[0]}:{endpoint[1]}")
         self.endpoint = endpoint
         for number, actor in self._actors.items():
             if endpoint and actor.runs and not actor.left_at and self._dialled[number] != endpoint:

@@ -34,11 +34,11 @@ _LINES, _LINE_LENGTH = 200, 2000
 class Order:
     """Work of one life of a process.
 
-    life:    which one; others do not follow it.
-    module:  its ``perform`` does what ``options`` ask for, and returns an exit code.
+    life:    its mark; others do not follow it.
+    module:  its ``perform`` carries out ``options``, and returns an exit code.
     secrets: files by name, held in memory where only this user can read them; empty for none.
-    aside:   give a run's folder without a checkpoint another name first, since its name is wanted.
-    unlock:  remove the run's lock first; it is that of a node which is gone.
+    aside:   give a run's folder without a checkpoint another name first, since its name is needed.
+    unlock:  remove the run's lock first; its node is gone.
     signal:  that the process is sent, once; 0 for none.
     """
 
@@ -87,7 +87,7 @@ class Board:
         self._reports: list[tuple[str, ProcessReport]] = []
 
     def scale(self, number: int) -> int:
-        """Ask for a number of actors; return the one before."""
+        """Set the number of actors that there shall be; return the one before."""
         before = self._number if self._asked is None else self._asked
         self._asked = number
         return before
@@ -100,9 +100,9 @@ class Board:
     def exchange(
         self, orders: Mapping[str, Order], number: int
     ) -> tuple[int, list[tuple[str, ProcessReport]]]:
-        """Replace all orders; return the reports since the last time, and the number of actors asked for.
+        """Replace all orders; return the number of actors that there shall be, and new reports.
 
-        number: of actors that the command has now, which counts where nobody asked for another
+        number: of actors that the command has now, which stays where no other one was set
         """
         self._orders = orders
         self._number, self._asked = number if self._asked is None else self._asked, None
@@ -152,7 +152,7 @@ class Life:
         threading.Event().wait()
 
     def report(self, **news: Any) -> Order | None:  # noqa: ANN401
-        """ProcessReport to the command, with ``news``; return the order for this life, if there is one."""
+        """Report to the command, with ``news``; return the order for this life, if there is one."""
         with self._lock:
             holder = holder_of(self._run / "run.lock")
             news |= {"exists": self._run.is_dir(), "step": _newest(self._run)}
@@ -199,7 +199,7 @@ class Life:
         self.report(code=code)
 
     def _obey(self) -> None:
-        """ProcessReport twice a second, and send this process the signal that the command orders."""
+        """Report twice a second, and send this process the signal that the command orders."""
         sent = 0
         while True:
             time.sleep(REPORT_S)
@@ -209,7 +209,7 @@ class Life:
                 send_signal(os.getpid(), sent)
 
     def _new_lines(self) -> tuple[str, ...]:
-        """Return what was printed since the last time."""
+        """Return the lines that were printed since the last time."""
         try:
             with self._output.open("rb") as file:
                 file.seek(self._read)

@@ -24,7 +24,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 class Roles(Protocol):
     """Maker of the options of a learner and its actors.
 
-    module: its ``perform`` does what the options ask for, and returns an exit code.
+    module: its ``perform`` carries out the options, and returns an exit code.
     """
 
     module: str
@@ -107,7 +107,7 @@ class ClusterPlan:
     actors:  how many at first.
     port:    of the learner; 0: a free one.
     resume:  the first learner goes on with the run.
-    found:   the run may be there already, from a command that has ended; then its state decides.
+    adopt:   the run may be there already, from a command that has ended; then its state decides.
     secrets: None where the user has seen to them; nothing is made on the loopback.
     fence:   seconds until the run of a learner whose node is lost may be taken over by another machine.
     prefix:  of the names of its processes, where there are other learners.
@@ -123,7 +123,7 @@ class ClusterPlan:
     actor_cpus: float = 1.0
     port: int = 0
     resume: bool = False
-    found: bool = False
+    adopt: bool = False
     argument: str = ""
     models: Path = MODELS
     secrets: MakeSecrets | None = field(default=make_secrets)

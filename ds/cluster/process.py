@@ -86,7 +86,7 @@ class ManagedProcess:
         self._on_line = on_line
         self._failures = 0  # in a row
         self._heard = self._since = self._until = 0.0
-        self.left_at: float | None = None  # it was told to leave
+        self.left_at: float | None = None  # it was ordered to leave
         self.ref: Any = None
         self._call_new_actor()
 
@@ -97,7 +97,7 @@ class ManagedProcess:
 
     @property
     def runs(self) -> bool:
-        """True if it works at its order, as far as anybody knows."""
+        """True if it works at its order, according to a report that is not old."""
         return self.order is not None and time.monotonic() < self._heard + _SILENT_S
 
     @property
@@ -113,7 +113,7 @@ class ManagedProcess:
         return "waiting for the learner" if now < self._heard + _SILENT_S else "waiting for a free node"
 
     def hear(self, report: ProcessReport) -> None:
-        """Learn from a report; give an order to a life that is ready."""
+        """Process a report; give an order to a life that is ready."""
         former, self.node, self._heard = self.node, report.address, time.monotonic()
         lines, last = report.lines, self.output[-1] if self.output else ""
         if not report.pid and last in lines:  # left by a life that was killed; some of them are known
@@ -128,7 +128,7 @@ class ManagedProcess:
             self._crew.ray.kill(self.actor, no_restart=False)  # Ray starts another one
             self._ended(report.code, ending(report.code))
         elif self.order is not None and report.pid and self.report is None:
-            self._crew.say(f"{self.name}: process {report.pid} on {self.node}")
+            self._crew.log(f"{self.name}: process {report.pid} on {self.node}")
         self.report = report if self.order is not None and report.pid else None
         is_ready = not report.pid and not self.over and self._heard >= self._until
         if self.order is None and is_ready:
@@ -198,13 +198,13 @@ class ManagedProcess:
             self._failures = 0
         if self._failures == rule.budget:
             self.code, self.why = 1, f"{reason}; {self.restarts} restarts did not help"
-            self._crew.say(f"{self.name}: {reason}; given up after {self.restarts} restarts")
+            self._crew.log(f"{self.name}: {reason}; given up after {self.restarts} restarts")
             return
         pause = min(rule.first * 2**self._failures, rule.longest)
         self._failures += 1
         self.restarts += 1
         self._wait(pause)
-        self._crew.say(f"{self.name}: {reason}; restarts in {pause:g} s")
+        self._crew.log(f"{self.name}: {reason}; restarts in {pause:g} s")
 
     def _wait(self, seconds: float) -> None:
         self.order = self.code = self.left_at = None
@@ -213,11 +213,11 @@ class ManagedProcess:
 
 
 class Crew:
-    """The processes of a command, and the board over which it hears from them.
+    """The processes of a command, and the board over which they report to it.
 
     number: of actors at first.
-    name:   of the board, where other commands ask for it.
-    say:    prints a line.
+    name:   of the board, by which other commands find it.
+    log:    prints a line.
     Raises ValueError if Ray has such a board.
     """
 
@@ -227,11 +227,11 @@ class Crew:
         number: int = 0,
         name: str | None = None,
         *,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         rule: RestartRule,
     ) -> None:
         self.ray = ray
-        self.say = say
+        self.log = log
         self.rule = rule
         node = ray.get_runtime_context().get_node_id()
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
@@ -250,7 +250,7 @@ class Crew:
         self._show_at = now + _SHOWN_EVERY_S
         former, self._shown = self._shown, lines()
         if self._shown != former:
-            self.say("\n".join(self._shown))
+            self.log("\n".join(self._shown))
         return True
 
     def add(
@@ -272,7 +272,7 @@ class Crew:
         return self._processes[key]
 
     def step(self, number: int = 0) -> int:
-        """Hear from all; return the number of actors asked for. number: of actors now."""
+        """Process all reports; return the number of actors that there shall be. number: of actors now."""
         orders = {key: process.order for key, process in self._processes.items() if process.order}
         number, reports = self.ray.get(self.board.exchange.remote(orders, number))
         for key, report in reports:

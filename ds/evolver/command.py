@@ -14,7 +14,7 @@ from algorithm.config.yaml_io import write_yaml
 from algorithm.core.errors import COMMON_BLOCK
 from algorithm.store.follow_up_commands import PAST_SUCCESS
 from algorithm.store.lock import RunLock
-from ds.cluster.command import connected, say
+from ds.cluster.command import connected, log
 from ds.cluster.plan import ClusterPlan, CommandRoles, make_secrets
 from ds.cluster.process import Crew, RestartRule
 from ds.evolver.evolver import Evolver
@@ -32,20 +32,20 @@ def evolve(options: DistributedOptions) -> int:
     folder = find_env(options.train.env)
     plan = resumed_plan(options, folder) if options.train.resume else new_plan(options, folder)
     if not plan.genes.distributions:
-        say("warning: random_params names no key: only the networks evolve")
+        log("warning: random_params names no key: only the networks evolve")
     if isinstance(plan.loaded.config.base_config.stop_at_return, float):
-        say("warning: base_config.stop_at_return has no effect: members end with their generations")
+        log("warning: base_config.stop_at_return has no effect: members end with their generations")
     if cluster.ray is None:
         _check_memory(plan, options.train.device)
     with ExitStack() as stack:
         made = PopulationDir.open(plan.run.path) if plan.resumed else _make(plan, cluster.num_actors or 0)
-        stack.enter_context(RunLock(made.lock, notice=say))
+        stack.enter_context(RunLock(made.lock, notice=log))
         if plan.resumed:
             made.go_on(write_yaml(dict(plan.loaded.raw)), plan.generation.number)
         ray, stop = stack.enter_context(connected(cluster.ray))
-        crew = Crew(ray, say=say, rule=RestartRule())
+        crew = Crew(ray, log=log, rule=RestartRule())
         members = [_member(crew, plan, options, number) for number in plan.generation.starts]
-        return Evolver(crew, members, made, plan, LineageLog(plan.run, say)).run(stop)
+        return Evolver(crew, members, made, plan, LineageLog(plan.run, log)).run(stop)
 
 
 def _check_memory(plan: PopulationPlan, device: str) -> None:
@@ -104,7 +104,7 @@ def _member(crew: Crew, plan: PopulationPlan, options: DistributedOptions, numbe
         actors=cluster.num_actors or 0,
         learner_cpus=0.0 if local else cluster.learner_cpus,
         actor_cpus=0.0 if local else cluster.actor_cpus,
-        found=True,
+        adopt=True,
         secrets=None if own_secrets else make_secrets,
         prefix=f"{name} ",
         learners=len(plan.generation.starts),

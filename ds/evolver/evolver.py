@@ -32,9 +32,9 @@ from ds.evolver.population import (
 class Evolver:
     """Population of ``members``, from the generation of ``plan`` on.
 
-    crew:   has their processes
-    folder: of the population
-    log:    tells of the generations that have ended
+    crew:    has their processes
+    folder:  of the population
+    lineage: of the generations that have ended
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Evolver:
         members: Sequence[MemberRun],
         folder: PopulationDir,
         plan: PopulationPlan,
-        log: LineageLog,
+        lineage: LineageLog,
     ) -> None:
         self._crew = crew
         self._members = members
@@ -51,8 +51,8 @@ class Evolver:
         self._plan = plan
         self._base = plan.loaded.config.base_config
         self._generation = plan.generation
-        self._log = log
-        self._say = crew.say
+        self._lineage = lineage
+        self._log = crew.log
         self._begun = time.monotonic()
 
     def run(self, stop: StopRequest) -> int:
@@ -62,7 +62,7 @@ class Evolver:
         the members have saved and ended then.
         """
         groups = [member.group for member in self._members]
-        self._log.update()
+        self._lineage.update()
         self._announce()
         try:
             while not stop:
@@ -70,16 +70,16 @@ class Evolver:
                     code = self._next()
                     if code is not None:
                         end(self._crew, groups)
-                        self._log.write_page()
+                        self._lineage.write_page()
                         return code
                 time.sleep(TICK_S)
         except (StorageError, NumericalError):
             save_and_end(self._crew, groups)
             raise
-        self._say(stop.text)
+        self._log(stop.text)
         save_and_end(self._crew, groups)
-        self._log.write_page()
-        self._say("everything has stopped; --resume continues this generation")
+        self._lineage.write_page()
+        self._log("everything has stopped; --resume continues this generation")
         return stop.exit_code
 
     def _tick(self) -> bool:
@@ -107,9 +107,9 @@ class Evolver:
         """End the generation and begin the next one; return an exit code if there is none."""
         failed = [member for member in self._members if member.end == "given up"]
         for member in failed:
-            self._say(f"error: {member.why}")
+            self._log(f"error: {member.why}")
         if len(failed) == len(self._members):
-            self._say("every member was given up; --resume starts this generation again")
+            self._log("every member was given up; --resume starts this generation again")
             return failed[0].group.learner.code or 1
         self._write_next()
         if any(self._has_ended(member) for member in self._members):
@@ -142,9 +142,9 @@ class Evolver:
         )
         self._folder.write(generation, lambda draft: self._write_networks(draft, following))
         self._generation = generation
-        self._log.update()
+        self._lineage.update()
         shown = ", ".join(f"{self._members[n - 1].name} {_shown(scored[n])}" for n in ranking(scored))
-        self._say(f"generation {generation.number - 1} has ended: {shown}")
+        self._log(f"generation {generation.number - 1} has ended: {shown}")
 
     def _write_networks(self, draft: Path, population: Population) -> None:
         """Write what each member begins with into ``draft``; an elite that goes on has nothing there."""
@@ -166,10 +166,10 @@ class Evolver:
 
     def _checkpoint(self, member: MemberRun) -> Path:
         """Return a member's newest checkpoint that is intact. Raises StorageError without one."""
-        found = intact_checkpoints(
-            member.run / "checkpoints", warn=lambda text: self._say(f"warning: {text}")
+        checkpoints = intact_checkpoints(
+            member.run / "checkpoints", warn=lambda text: self._log(f"warning: {text}")
         )
-        return next(found).path
+        return next(checkpoints).path
 
     def _has_ended(self, member: MemberRun) -> bool:
         """Return whether the member's run has come to its limit."""
@@ -182,17 +182,17 @@ class Evolver:
         """Name the best member of the last generation, with the commands for its run."""
         best = min(self._generation.lineage, key=lambda record: int(record["rank"]))
         winner = self._members[int(best["member"]) - 1]
-        self._say(f"the training is over; the best is {winner.name}, score {gene_text(best['score'])}")
+        self._log(f"the training is over; the best is {winner.name}, score {gene_text(best['score'])}")
         for what, words in self._plan.commands(winner.name).items():
-            self._say(f"  {what:9} {words}")
+            self._log(f"  {what:9} {words}")
 
     def _announce(self) -> None:
         number, base = self._generation.number, self._base
-        self._say(f"generation {number}: {base.evolver_cem_length} evaluations of every member")
+        self._log(f"generation {number}: {base.evolver_cem_length} evaluations of every member")
         for member in self._generation.population.members:
             genes = ", ".join(f"{path.rpartition('.')[2]} {gene_text(v)}" for path, v in member.genes.items())
             of = f" of {', '.join(map(str, member.parents))}" if member.parents else ""
-            self._say(f"  {self._members[member.number - 1].name}: {member.origin}{of}  {genes}".rstrip())
+            self._log(f"  {self._members[member.number - 1].name}: {member.origin}{of}  {genes}".rstrip())
 
     def _rows(self) -> list[str]:
         """Return node, state and evaluations of every member, a line each."""

@@ -90,7 +90,7 @@ class PopulationDir:
     def create(cls, path: Path, config: str, facts: Mapping[str, object]) -> PopulationDir:
         """Make the folder of a new population. Raises StorageError.
 
-        config: text of the configuration before any draw; facts: what its command line said
+        config: text of the configuration before any draw; facts: values of its command line
         """
         folder = cls(path)
         try:
@@ -122,7 +122,7 @@ class PopulationDir:
         self.write_lineage(generation)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the command line said at the start. Raises StorageError."""
+        """Return the facts with which the folder was made. Raises StorageError."""
         return read_json(self.path / _FACTS)
 
     def networks(self, generation: int, member: int) -> Path | None:
@@ -174,9 +174,9 @@ class PopulationDir:
     def write_lineage(self, number: int) -> None:
         """Write the lineage of all generations before ``number``. Raises StorageError."""
         records = []
-        for one in sorted(self._numbers()):
-            if one <= number:
-                records += read_json(self._generations / _name(one) / _GENERATION)["lineage"]
+        for before in sorted(self._numbers()):
+            if before <= number:
+                records += read_json(self._generations / _name(before) / _GENERATION)["lineage"]
         lines = (json.dumps(record, allow_nan=False, ensure_ascii=False) for record in records)
         write_text(self.lineage, "".join(f"{line}\n" for line in lines))
 
@@ -189,7 +189,9 @@ class PopulationDir:
         """Read a generation, ``dropped``: without its networks. Raises DamagedError."""
         folder = self._generations / _name(number)
         try:
-            listed = {name: Entry.read(one) for name, one in read_json(folder / _MANIFEST)["files"].items()}
+            listed = {
+                name: Entry.read(entry) for name, entry in read_json(folder / _MANIFEST)["files"].items()
+            }
             for name, entry in listed.items():
                 if not dropped or name == _GENERATION:
                     check_listed(folder, name, entry)
@@ -200,9 +202,9 @@ class PopulationDir:
             raise DamagedError("a generation is damaged", where=folder, why=str(error)) from error
 
     def _drop_networks(self, number: int) -> None:
-        for one in self._numbers():
-            if one <= number - _KEPT:
-                for folder in (self._generations / _name(one)).glob("member_*"):
+        for before in self._numbers():
+            if before <= number - _KEPT:
+                for folder in (self._generations / _name(before)).glob("member_*"):
                     with contextlib.suppress(OSError):
                         shutil.rmtree(folder)
 

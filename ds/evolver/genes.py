@@ -68,7 +68,7 @@ class Genes:
         )
 
     def overrides(self, values: Mapping[str, Any]) -> list[str]:
-        """Return what gives a member these genes, each for an ``-o`` of its own; it draws none itself."""
+        """Return overrides that set a member's genes, an ``-o`` each; with them it draws none itself."""
         drawing = {(place.behaviour, place.block) for place in map(_place, self.distributions)}
         words = [_override((*pair, "random_params"), None) for pair in sorted(drawing)]
         return words + [_override(_place(path), value) for path, value in values.items()]
@@ -106,7 +106,7 @@ def _place(path: str) -> _Place:
 
 
 def _examples(distribution: Distribution) -> Iterator[Any]:
-    """Yield values that are drawn; their pairs tell whether it may change."""
+    """Yield some values of a distribution; a key is a gene if it may change from each to each."""
     if distribution.kind == "choice":
         yield from distribution.choices[:_EXAMPLES]
     else:

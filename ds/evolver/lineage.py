@@ -32,27 +32,27 @@ def make_records(
     return [
         {
             "generation": population.generation,
-            "member": one.number,
+            "member": entry.number,
             "name": member.name,
-            "origin": one.origin,
-            "parents": list(one.parents),
-            "genes": dict(one.genes),
-            "evaluations": [_finite(value) for value in evaluations[one.number]],
-            "score": _finite(scored[one.number]),
-            "rank": order.index(one.number) + 1,
-            "elite": one.number in chosen,
+            "origin": entry.origin,
+            "parents": list(entry.parents),
+            "genes": dict(entry.genes),
+            "evaluations": [_finite(value) for value in evaluations[entry.number]],
+            "score": _finite(scored[entry.number]),
+            "rank": order.index(entry.number) + 1,
+            "elite": entry.number in chosen,
             "end": member.end,
             "why": member.why,
             "step": newest_step(member.run),
         }
-        for one, member in zip(population.members, members, strict=True)
+        for entry, member in zip(population.members, members, strict=True)
     ]
 
 
 def summarise(outcomes: Sequence[MemberOutcome]) -> dict[str, float]:
     """Return the metrics of a generation: scores, and the mean and std, or the shares, of each gene."""
-    scores = [one.score for one in outcomes if one.score is not None]
-    row = {"evo/given_up": float(sum(one.end == GIVEN_UP for one in outcomes))}
+    scores = [outcome.score for outcome in outcomes if outcome.score is not None]
+    row = {"evo/given_up": float(sum(outcome.end == GIVEN_UP for outcome in outcomes))}
     if scores:
         row |= {
             "evo/score_best": max(scores),
@@ -60,7 +60,7 @@ def summarise(outcomes: Sequence[MemberOutcome]) -> dict[str, float]:
             "evo/score_worst": min(scores),
         }
     for path in outcomes[0].genes:
-        values = [one.genes[path] for one in outcomes]
+        values = [outcome.genes[path] for outcome in outcomes]
         if all(type(value) in (int, float) for value in values):
             row[f"evo/{path}/mean"] = statistics.fmean(values)
             row[f"evo/{path}/std"] = statistics.pstdev(values)
@@ -77,35 +77,35 @@ class LineageLog:
     an earlier command are written anew.
 
     run: folder of the population
-    say: prints a line
+    log: prints a line
     """
 
-    def __init__(self, run: RunDir, say: Callable[[str], None]) -> None:
+    def __init__(self, run: RunDir, log: Callable[[str], None]) -> None:
         self._run = run
-        self._say = say
+        self._log = log
         self._events = event_file(self._run.log, purge=0)
         self._written = 0
 
     def update(self) -> None:
-        """Write the generations that the lineage has more."""
+        """Write the generations that have been added to the lineage since the last call."""
         try:
             generations = list(by_generation(read_lineage(PopulationDir(self._run.path).lineage)[0]).values())
         except StorageError as error:
-            self._say(f"warning: {error.line}")
+            self._log(f"warning: {error.line}")
             return
         for outcomes in generations[self._written :]:
-            step = statistics.median(one.step for one in outcomes)
+            step = statistics.median(outcome.step for outcome in outcomes)
             self._events.write(event_of(max(int(step), 0), summarise(outcomes)))
         self._written = len(generations)
         if self._events.error is not None:
-            self._say(f"warning: {self._events.error.line} · its rows wait for the next generation")
+            self._log(f"warning: {self._events.error.line} · its rows wait for the next generation")
 
     def write_page(self) -> None:
         """Write ``report.html``."""
         try:
-            self._say(f"report: {extra('write_population')(self._run)}")  # matplotlib takes a second
+            self._log(f"report: {extra('write_population')(self._run)}")  # matplotlib takes a second
         except StorageError as error:
-            self._say(f"warning: {error.line}")
+            self._log(f"warning: {error.line}")
 
 
 def _finite(value: float) -> float | None:

@@ -162,7 +162,7 @@ def newest_state(run: Path) -> dict[str, Any]:
 
 
 def unwritten_evaluations(run: Path, metrics: Mapping[str, Any]) -> list[float]:
-    """Return what the open row of a checkpoint has, unless ``metrics.jsonl`` has that row by now, and whole.
+    """Return the mean return in a checkpoint's open row, unless ``metrics.jsonl`` has the whole row by now.
 
     A kill between the last checkpoint of a generation and that row leaves it in the checkpoint alone.
     """

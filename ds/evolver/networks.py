@@ -93,14 +93,14 @@ def write_start(
         elif replay is not None and place.name == f"optim{TENSORS}":
             shutil.copyfile(parents[0] / place, folder / place)
             files[name] = manifest.files[name]
-    own = Manifest(step=manifest.step, files=files, replay=None, segments={})
+    start = Manifest(step=manifest.step, files=files, replay=None, segments={})
     if replay is not None and manifest.replay is not None:
         for name in manifest.segments:
             (folder / REPLAY / name).parent.mkdir(parents=True, exist_ok=True)
             _link(replay / name, folder / REPLAY / name)
         shutil.copyfile(parents[0] / INDEX, folder / INDEX)
-        own = replace(own, replay=manifest.replay, segments=manifest.segments)
-    write_durably(folder / MANIFEST, own.text.encode())
+        start = replace(start, replay=manifest.replay, segments=manifest.segments)
+    write_durably(folder / MANIFEST, start.text.encode())
 
 
 def _link(source: Path, target: Path) -> None:
@@ -130,7 +130,7 @@ def _read(path: Path) -> _Networks:
             if missing := trained.difference(names):
                 raise ValueError(f"there is no {min(missing)}")
             tensors = {name: file.get_tensor(name) for name in names}
-        if foreign := [one.dtype for one in tensors.values() if one.dtype.isbuiltin != 1]:
+        if foreign := [tensor.dtype for tensor in tensors.values() if tensor.dtype.isbuiltin != 1]:
             # Another package, such as onnx's ml_dtypes, has taught numpy the type.
             raise TypeError(f"data type '{foreign[0]}' is not a numpy type")
     except KeyError as error:
@@ -159,9 +159,9 @@ def _drawn(files: Sequence[_Networks], name: str, rng: np.random.Generator) -> _
 def _check_alike(first: _Networks, other: _Networks) -> None:
     """Raise StorageError unless both train the same tensors, in shape and type."""
     for name in sorted(first.trained | other.trained):
-        one, two = (
+        expected, actual = (
             (str(file.tensors[name].dtype), file.tensors[name].shape) if name in file.trained else None
             for file in (first, other)
         )
-        if one != two:
-            raise damaged(other.path, f"its {name} is {two}, and that of {first.path} is {one}")
+        if expected != actual:
+            raise damaged(other.path, f"its {name} is {actual}, and that of {first.path} is {expected}")

@@ -17,7 +17,7 @@ from algorithm.core.wording import listed
 from algorithm.store.logs.upload import require_upload
 from algorithm.store.names import POPULATION, directory_flags, expand_name
 from algorithm.store.rundir import RunDir
-from ds.cluster.command import say
+from ds.cluster.command import log
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes
 from ds.evolver.members import GenerationPart
@@ -46,7 +46,7 @@ class PopulationPlan:
         return Selection(base.evolver_mode, base.evolver_cem_best, base.evolver_remove_worst)
 
     def part(self, generation: Generation, number: int) -> GenerationPart:
-        """Return what a member does in ``generation``."""
+        """Return the part of member ``number`` in ``generation``."""
         genes = generation.population.members[number - 1].genes
         start = generation.starts[number]
         return GenerationPart(
@@ -57,7 +57,7 @@ class PopulationPlan:
         )
 
     def commands(self, name: str) -> dict[str, str]:
-        """Return what a user may do with a member's run, as command lines."""
+        """Return command lines for a member's run by their purpose."""
         run = RunDir(self.run.env, name, self.run.path.parent / name, self.run.argument)
         return {
             "evaluate": run.command("-n", name, "--eval=10"),
@@ -112,7 +112,7 @@ def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPl
         made.config, train.overrides, _flags(options, cluster), seed, env=folder, require_runnable=True
     )
     _check(loaded)
-    generation = made.newest(say)
+    generation = made.newest(log)
     if generation is None:
         raise StorageError(
             "there is nothing to resume from", where=made.path, why="it has no intact generation"
@@ -167,7 +167,7 @@ def _check_unchanged(
 
 def _refuse_if_done(generation: Generation, loaded: LoadedConfig, run: RunDir) -> None:
     """Raise UsageError if members have come to the limit of their steps, with which a population ends."""
-    limit, steps = loaded.config.base_config.max_step, [one.step for one in generation.starts.values()]
+    limit, steps = loaded.config.base_config.max_step, [start.step for start in generation.starts.values()]
     if 0 < limit <= max(steps):
         words = ["-n", run.name, f"--num_learners={len(steps)}", "--resume", f"--max_step={2 * limit}"]
         longer = run.command(*words, role="evolver")

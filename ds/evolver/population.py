@@ -116,7 +116,7 @@ def elites(scored: Mapping[int, float], best: float) -> list[int]:
 
 
 def fitted(first: Distribution, values: Sequence[Any]) -> Distribution:
-    """Return what the next values of a gene are drawn from.
+    """Return the distribution of a gene's next values.
 
     Of numbers: a normal with the mean and the standard deviation of the elites, at least ``FLOOR`` of that of
     the first distribution, with its bounds. Of choices: the mean of a Dirichlet distribution whose counts are
@@ -150,7 +150,8 @@ def next_generation(
         return _begun_again(members, generation, seed, genes)
     of_elites = [members[number - 1].genes for number in best]
     fits = {
-        path: fitted(first, [own[path] for own in of_elites]) for path, first in genes.distributions.items()
+        path: fitted(first, [values[path] for values in of_elites])
+        for path, first in genes.distributions.items()
     }
     replaced = _never_chosen(members, selection.remove_worst)
 
@@ -162,11 +163,11 @@ def next_generation(
         if selection.mode == "copy":
             parents = (Random(stream_seed(seed, "parent", generation, number)).choice(best),)
         if number in replaced:
-            own = _first_draw(genes, seed, generation, number)
-            return replace(member, genes=own, origin="replaced", parents=parents, since=generation)
+            drawn = _first_draw(genes, seed, generation, number)
+            return replace(member, genes=drawn, origin="replaced", parents=parents, since=generation)
         origin: Origin = "copied" if selection.mode == "copy" else "drawn"
-        own = _draw(genes, fits, of_elites[0], seed, generation, number)
-        return replace(member, genes=own, origin=origin, parents=parents)
+        drawn = _draw(genes, fits, of_elites[0], seed, generation, number)
+        return replace(member, genes=drawn, origin=origin, parents=parents)
 
     return Population(generation, tuple(follow(member) for member in members))
 
@@ -211,7 +212,7 @@ def generation_end(
 
 
 def _never_chosen(members: Sequence[Member], times: int) -> set[int]:
-    """Return who was no elite since its first draw, while another was ``times`` times since then."""
+    """Return members that were no elite since their first draw, while another was ``times`` times."""
 
     def chosen(member: Member, since: int) -> int:
         return sum(generation >= since for generation in member.elite_in)

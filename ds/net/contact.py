@@ -15,7 +15,7 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 INTERVAL_S = 60.0
 LOOK_S = 0.2
-"""Seconds between two checks of a waiting thread whether the user wants to end."""
+"""Seconds between two checks of a waiting thread whether the user has stopped the actor."""
 
 ShowLine = Callable[[str], None]
 """Output of one line for a person; called from any thread."""
@@ -55,7 +55,7 @@ class Backoff:
 
 
 class RateLimitedLog:
-    """Log of few lines a minute of each kind; a later one says how many were left out. Thread-safe.
+    """Log of few lines a minute of each kind; a later one counts those left out. Thread-safe.
 
     now: seconds, never going back
     """
@@ -65,7 +65,7 @@ class RateLimitedLog:
         self._lock = threading.Lock()
         self._kinds: dict[str, tuple[float, int, int]] = {}  # begin of the minute, lines in it, left out
 
-    def say(self, kind: str, text: str, *, most: int = 1) -> None:
+    def show(self, kind: str, text: str, *, most: int = 1) -> None:
         """Show a line, unless ``most`` of its kind have been shown within a minute."""
         with self._lock:
             now = self._now()

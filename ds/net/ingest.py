@@ -22,7 +22,7 @@ class ActorLeft:
 class Arrival:
     """Message of actor ``number``; made in a running loop, to whose coroutines its events belong.
 
-    settled: whether there is room for it has been decided; ``came_in``, under the queue's lock, says how
+    settled: ``came_in``, read under the queue's lock, has been decided: whether there is room for it
     learned: what the learner does with it is done
     """
 
@@ -61,7 +61,7 @@ class IngestQueue:
     async def put(self, number: int, message: StepMessage, *, timeout: float) -> Arrival | None:
         """Add a message of actor ``number``; None if there was no room within ``timeout`` seconds.
 
-        At once where the line is full: those who wait in it take memory.
+        None at once where the line is full: messages that wait in it take memory.
         Also None once it is closed, or when the actor has left meanwhile.
         """
         arrival = Arrival(number, message)

@@ -41,7 +41,7 @@ class Link:
     where:    address of the learner, for a person
     patience: seconds to wait for a learner that does not answer, at the start and later; −1 for ever
     show:     shows a line; called from any thread, one at a time
-    stopped:  whether the user wants to end; called while the main thread waits
+    stopped:  whether the user has stopped the actor; called while the main thread waits
 
     ``halted`` is set when no thread may send any more. The main thread calls ``start``, ``join``, then
     ``report`` and ``weights`` or ``wait_newer`` as it goes, and ``close``. All but the last raise what ends

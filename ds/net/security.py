@@ -59,7 +59,7 @@ def is_loopback(host: str) -> bool:
 def learner_security(net: NetConfig, host: str) -> LearnerSecurity:
     """Return the secrets of a learner that listens at ``host``.
 
-    Beyond this machine it makes a token if there is none yet; here it asks for the one that there is.
+    Beyond this machine it makes a token if there is none yet; here it requires the one that there is, if any.
     Raises UsageError with what to do where a file is missing or open to everybody, StorageError where the
     token cannot be written.
     """
@@ -164,11 +164,11 @@ def _time_left(path: Path, folder: Path) -> timedelta:
 
     renew = _renew(folder)
     try:
-        found = x509.load_pem_x509_certificate(path.read_bytes())
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
         raise UsageError("a certificate cannot be read", where=path, why=str(error), fix=renew) from error
     now = datetime.now(timezone.utc)
-    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not begin <= now < end:
         which = "has expired" if now >= end else "is not valid yet"
         raise UsageError(

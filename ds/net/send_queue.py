@@ -20,7 +20,7 @@ class SendQueue:
 
     As long as the learner answers, the actor waits until there are no more, so that it cannot run ahead of a
     slower learner. While the learner is away, a full queue gives up the oldest message that is not
-    being sent. The numbers tell the learner that it never came.
+    being sent. A gap in the numbers shows the learner that it never came.
     """
 
     def __init__(self, link: Link, *, size: int, ahead: int = 1) -> None:
@@ -36,30 +36,23 @@ class SendQueue:
         """Start the sending thread."""
         self._link.start_thread("sender", self._run)
 
-    def put(self, message: StepMessage) -> None:
+    def put(self, message: StepMessage, *, until_taken: bool = False) -> None:
         """Add a message; wait, or give up older ones, until there is room.
 
+        until_taken: wait until the learner has it instead, however long that takes
         Returns at once if the actor is to end. Raises what :meth:`~ds.net.link.Link.check` does.
         """
         with self._changed:
             self._append(message)
             while not self._is_over():
-                if not self._link.away:
-                    if self.sent.waiting <= self._ahead:
+                if until_taken or not self._link.away:
+                    if self.sent.waiting <= (0 if until_taken else self._ahead):
                         break
                     self._changed.wait(LOOK_S)
                 elif self.sent.waiting <= self._size:
                     break
                 else:
                     self._give_up_oldest()  # there is one: only one is being sent
-        self._link.check()
-
-    def hand_over(self, message: StepMessage) -> None:
-        """Add a message and wait until the learner has it, however long that takes. Else as :meth:`put`."""
-        with self._changed:
-            self._append(message)
-            while self.sent.waiting and not self._is_over():
-                self._changed.wait(LOOK_S)
         self._link.check()
 
     def finish(self, seconds: float) -> None:
@@ -114,7 +107,7 @@ class SendQueue:
             try:
                 receipt = self._link.deliver(message)
             except Unreachable:
-                with self._changed:  # who waits for room may give messages up now
+                with self._changed:  # a caller that waits for room may give messages up now
                     self._changed.notify_all()
             else:
                 if receipt.state in ("taken", "rejected"):
@@ -134,4 +127,4 @@ class SendQueue:
                 self.sent.taken_steps += message.num_steps
             self._changed.notify_all()
         if receipt.state != "taken":
-            self._log.say("rejected", f"{message.num_steps:,} steps were rejected ({receipt.reason})")
+            self._log.show("rejected", f"{message.num_steps:,} steps were rejected ({receipt.reason})")

@@ -64,7 +64,7 @@ class Server:
     """gRPC server in a thread of its own, from :meth:`start` to :meth:`close`.
 
     host, port:  where; port 0 takes one that is free.
-    on_fault:    called in the loop with a kind (malformed, unauthenticated, incomplete), and who did what.
+    on_fault:    called in the loop with a kind (malformed, unauthenticated, incomplete), and peer and cause.
     handshake_s: a connection that does not come about in this time is closed; one without a call for
     idle_s:      too.
     """
@@ -219,9 +219,9 @@ class Server:
     def _has_token(self, context: CallContext) -> bool:
         if self._security.token is None:
             return True
-        given = [str(value) for key, value in context.invocation_metadata() or () if key == TOKEN_HEADER]
+        tokens = [str(value) for key, value in context.invocation_metadata() or () if key == TOKEN_HEADER]
         expected = f"Bearer {self._security.token}".encode()
-        return len(given) == 1 and hmac.compare_digest(given[0].encode("utf-8", "replace"), expected)
+        return len(tokens) == 1 and hmac.compare_digest(tokens[0].encode("utf-8", "replace"), expected)
 
 
 def most_at_a_time(largest: int) -> int:

@@ -28,7 +28,6 @@ EXTENSION = 1
 DTYPES = tuple(
     np.dtype(name) for name in ("bool", "<i1", "<i2", "<i4", "<i8", "<u1", "<u2", "<u4", "<u8", "<f4", "<f8")
 )
-_BOOL, _BYTE = DTYPES[0], np.dtype("u1")
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 MAX_ARRAYS = 4096
 """Maximum number of arrays in a message: each costs more than its bytes."""
@@ -72,10 +71,9 @@ def decode(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a type or a union, 
     end = _HEAD + int.from_bytes(data[:_HEAD], "little")
     if not _HEAD < end <= len(data):
         raise WireError(f"its length is wrong: {end} of {len(data)} bytes")
-    decoder, arrays = _readers.of(kind)
-    arrays.data, arrays.at, arrays.count = data, end, 0
+    arrays = _reading.arrays = _Arrays(data, end)
     try:
-        message = decoder.decode(memoryview(data)[_HEAD:end])
+        message = _decoder(kind).decode(memoryview(data)[_HEAD:end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(" ".join(str(error).split())[:300] or type(error).__name__) from None
     if arrays.at != len(data):
@@ -83,50 +81,39 @@ def decode(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a type or a union, 
     return message
 
 
+@lru_cache(maxsize=32)
+def _decoder(kind: Any) -> Decoder[Any]:  # noqa: ANN401
+    """Return the decoder of a type; it costs as much to make as to read a few arrays."""
+    return Decoder(kind, ext_hook=lambda *ext: _reading.arrays.next(*ext), dec_hook=_checked)
+
+
 class _Arrays:
-    """Arrays behind a message's structure, read in their order.
+    """The arrays behind a message's structure, in their order."""
 
-    data: of the whole message; at: where the next array begins; count: arrays that have been read
-    """
-
-    data: bytes
-    at: int
-    count: int
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self.at, self._count = data, at, 0
 
     def next(self, code: int, head: memoryview) -> Array:
         """Return the next array, which has this description."""
         if code != EXTENSION:
             raise WireError(f"extension {code} is not known")
-        self.count += 1
-        if self.count > MAX_ARRAYS:
+        self._count += 1
+        if self._count > MAX_ARRAYS:
             raise WireError(f"more than {MAX_ARRAYS} arrays")
-        at = self.at + -self.at % _ALIGNED
+        self.at += -self.at % _ALIGNED
         try:
             dtype, shape = _described(bytes(head))
-            array: Array = np.ndarray(shape, dtype, self.data, at)
+            array: Array = np.ndarray(shape, dtype, self._data, self.at)
         except (IndexError, OverflowError, TypeError, ValueError, struct.error) as error:
             raise WireError(f"an array cannot be read: {error}") from None
-        if dtype is _BOOL and np.count_nonzero(array.view(_BYTE) > 1):
+        if dtype.kind == "b" and np.count_nonzero(array.view(np.uint8) > 1):
             raise WireError("a bool is neither 0 nor 1")
-        self.at = at + array.nbytes
+        self.at += array.nbytes
         return array
 
 
-class _Readers(threading.local):
-    """Decoders of this thread by type of message; one costs as much to make as to read a few arrays."""
-
-    def __init__(self) -> None:
-        self._made: dict[Any, tuple[Decoder[Any], _Arrays]] = {}
-
-    def of(self, kind: Any) -> tuple[Decoder[Any], _Arrays]:  # noqa: ANN401
-        """Return the decoder of a type, and the arrays that it reads."""
-        if kind not in self._made:
-            arrays = _Arrays()
-            self._made[kind] = Decoder(kind, ext_hook=arrays.next, dec_hook=_checked), arrays
-        return self._made[kind]
-
-
-_readers = _Readers()
+_reading = threading.local()
+"""Its ``arrays`` are those of the message that this thread decodes."""
 
 
 @lru_cache(maxsize=1024)  # an actor's messages repeat a few

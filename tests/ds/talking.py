@@ -44,7 +44,7 @@ class Notes:
     release: asyncio.Event = field(default_factory=asyncio.Event)
     error: Exception | None = None
 
-    terms: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(max_message=MAX_MESSAGE))
+    rules: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(max_message=MAX_MESSAGE))
 
     async def hello(self, hello: Hello) -> Welcome | Refused:
         self.seen.append(hello)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from hypothesis import example, given, settings
@@ -292,10 +293,10 @@ def test_what_is_not_taken_is_sent_again_and_takes_turns_with_pauses(answers, sl
     learner.answers += answers
     with sending(learner) as (send_queue, actor):
         learner.on_deliver = lambda: setattr(actor.clock, "time", actor.clock.time + slow)
-        send_queue.hand_over(gathered())
+        send_queue.put(gathered(), until_taken=True)
         assert send_queue.sent.waiting == 0, "the learner has it"
         assert actor.clock.waits == pytest.approx(waits)
-        send_queue.hand_over(gathered())
+        send_queue.put(gathered(), until_taken=True)
     assert numbers(learner.came) == [1] * (len(answers) + 1) + [2] and numbers(learner.stored) == [1, 2]
 
 
@@ -305,8 +306,8 @@ def test_what_the_learner_does_not_want_is_counted_and_told_once_a_minute():
     with sending(learner) as (send_queue, actor):
         for minute in (0, 0, 0, 0, 1):
             actor.clock.time += 60 * minute
-            send_queue.hand_over(gathered(steps=9))
-        send_queue.hand_over(gathered(steps=1))
+            send_queue.put(gathered(steps=9), until_taken=True)
+        send_queue.put(gathered(steps=1), until_taken=True)
         until(lambda: len(actor.lines) == 2)
     assert all(line.startswith("9 steps were ") for line in actor.lines)
     assert actor.lines[1] == f"{actor.lines[0]} (3 more like this before)"
@@ -400,7 +401,7 @@ def test_what_ends_the_sender_is_raised_where_the_actor_puts(error):
     learner = FakeLearner()
     learner.answers += [error]
     with sending(learner) as (send_queue, _):
-        for put in (send_queue.hand_over, send_queue.put):
+        for put in (partial(send_queue.put, until_taken=True), send_queue.put):
             with pytest.raises(type(error), match=str(error)):
                 put(gathered())
 

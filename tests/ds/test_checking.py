@@ -12,7 +12,7 @@ from algorithm.core.data import StepBatch
 from algorithm.core.spec import Z_LIMIT
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import UniformSampler
-from ds.checking import MAX_ENVIRONMENTS, STRUCTURE, check_steps, message_limit, most_rows
+from ds.checking import MAX_ENVIRONMENTS, STRUCTURE, check_steps, most_rows
 from ds.net.protocol import BadMessage, Episodes
 from ds.net.wire import encode
 from tests.ds.inside import rules
@@ -292,5 +292,5 @@ def test_the_limit_is_that_of_the_largest_message_and_not_much_more(behaviour, l
     )
     check(largest, most)
     size = len(encode(largest))
-    top = message_limit({behaviour: spec}, {behaviour: carry}, {behaviour: most})
+    top = rules(specs={behaviour: spec}, carry_shapes={behaviour: carry}, most={behaviour: most}).max_message
     assert size <= top <= size + STRUCTURE

@@ -43,7 +43,7 @@ class Life:
             label="task", name="one", folder=folder, roles=StandIns("one"), actors=actors, secrets=None
         )
         rule = RestartRule(first=0.01, longest=0.05, budget=3)
-        self._cluster = Cluster(self.ray, plan, say=self.said.append, rule=rule)  # type: ignore[arg-type]
+        self._cluster = Cluster(self.ray, plan, log=self.said.append, rule=rule)  # type: ignore[arg-type]
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

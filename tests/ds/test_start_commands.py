@@ -44,7 +44,7 @@ def plan(*, resume: bool = False, secrets: MakeSecrets | None = None) -> Cluster
 def group_of(*, resume: bool = False) -> LearnerGroup:
     """A group whose learner has not been placed."""
     learner = SimpleNamespace(report=None, name="learner", code=None)
-    crew: Any = SimpleNamespace(ray=FakeRay(), say=print, add=lambda *arguments: learner)
+    crew: Any = SimpleNamespace(ray=FakeRay(), log=print, add=lambda *arguments: learner)
     return LearnerGroup(crew, plan(resume=resume))
 
 
@@ -155,7 +155,7 @@ class Crew:
 
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.say = self.said.append
+        self.log = self.said.append
         self.ray, self.board = FakeRay(), None
 
 
