@@ -83,6 +83,8 @@ def receive(case: str, *, secure: bool, actors: list[int], seconds: float) -> An
     with Receiver(case, replay, secure=secure) as receiver:
         for number in actors if sample.lanes == 1 else [1]:
             receiver.grow(case, number)
+            while not receiver.collector.steps:  # the first message takes a while where cores are shared
+                receiver.collector.step()
             run_for(receiver.collector.step, seconds / 3)
             before = receiver.usage()
             run_for(receiver.collector.step, seconds)

@@ -69,16 +69,15 @@ class Writer:
     def add_steps(self, steps: StepBatch) -> tuple[Int, Int] | None:
         """Append N transitions; raise ValueError, and change nothing, as :meth:`add`.
 
-        The rows are those of N calls of :meth:`add`: one for each transition, two where a chain begins.
+                The rows are those of N calls of :meth:`add`: one for each transition, two where a chain begins.
 
-        Returns ids [N] of the transitions, and of the newest rows, which are none. Returns None, and writes
+                Returns ids [N] of the transitions, and of the newest rows, which are none. Returns None, and writes
         nothing, where an episode breaks off among them, or they may need more rows than the ring has.
         """
         self._check_steps(steps)
         if steps.torn or 2 * len(steps) > self._storage.capacity:
             return None
-        follows = steps.follows
-        is_open, at, heads = self.heads.of(steps.streams)
+        follows, (is_open, at, heads) = steps.follows, self.heads.of(steps.streams)
         if follows is not None:
             is_open[steps.again[1]] = False
         continues = self._outlive(is_open & (at == steps.start_steps), heads, follows)
@@ -91,8 +90,7 @@ class Writer:
             return taken, newest
         last, none_follows = np.ones((2, len(steps)), np.bool_)
         last[steps.again[0]], none_follows[follows[follows >= 0]] = False, False
-        steps_after = steps.start_steps[last] + 1
-        self.heads.renew(steps.streams[last], steps_after, newest[last], steps.ended[last])
+        self.heads.renew(steps.streams[last], steps.start_steps[last] + 1, newest[last], steps.ended[last])
         return taken, newest[none_follows]
 
     def segment(
