@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 
 import asac
 from algorithm.agents.registry import FAMILIES
-from algorithm.app.given import AlgorithmName
+from algorithm.app.env_arguments import AlgorithmName
 from algorithm.config.validation import schema_of
 from algorithm.store.logs.metrics import read_metrics
 
