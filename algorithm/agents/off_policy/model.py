@@ -1,7 +1,8 @@
-"""All networks of one agent, online and target, and the encoding of batches."""
+"""All networks of one agent, online and target, the encoding of batches, and critics by horizon."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -10,8 +11,10 @@ from torch import nn
 from typing_extensions import Unpack
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
+from algorithm.agents.off_policy.returns import HorizonCritics, Return, make_return
 from algorithm.agents.off_policy.rules import SMALLEST_BATCH
 from algorithm.core.errors import ModelError
+from algorithm.extensions.base import Extension, Horizon, by_horizon
 from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.dry_run import check_policy, check_q
 from algorithm.nn.encoding import make_encoding
@@ -21,8 +24,11 @@ from algorithm.nn.learning.flat import FlatParameters, NoTarget, Target
 from algorithm.nn.learning.gradients import TrainingMode
 from algorithm.nn.loader import Network, Networks
 from algorithm.nn.models import defaults
+from algorithm.nn.norm_pass import NormPass
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.protocols import Rep
+from algorithm.nn.return_scale import NoReturnScale, ReturnScale
+from algorithm.nn.value_range import ValueRange
 
 NETWORKS = {
     "ModelQ": Network("q", check_q, defaults.ModelQ),
@@ -127,3 +133,44 @@ def check_norms(model: Model, config: OffPolicyConfig) -> None:
             why=f"{config.batch_size * config.learn_step} rows are too few for a mean and a variance",
             fix=f"set it to {SMALLEST_BATCH} or more, or norm to layer",
         )
+
+
+def make_horizons(
+    model: Model, keys: OffPolicyConfig, extensions: Sequence[Extension], scale: ReturnScale | NoReturnScale
+) -> tuple[HorizonCritics, ...]:
+    """Return the critics of each horizon, those of the environment's reward first.
+
+    Bounds of values are added to ``model.bounds`` for every horizon, so that the names in a checkpoint do
+    not depend on the keys. They are applied only without target networks, and if γ is below 1.
+    """
+    environment = Horizon(keys.gamma)
+    groups = by_horizon(extensions, environment).items()
+    made = []
+    for q, target_q, (horizon, rewarding) in zip(model.critics, model.target_critics, groups, strict=True):
+        returns = make_return(keys, horizon.gamma)
+        bounds = ValueRange(horizon.gamma, scale if horizon == environment else NoReturnScale())
+        model.bounds.append(bounds.to(next(model.parameters()).device))
+        binds = not keys.use_target_network and horizon.gamma < 1.0
+        made.append(
+            HorizonCritics(
+                q,
+                target_q,
+                make_norm_pass(q, target_q, keys, returns),
+                returns,
+                horizon,
+                rewarding,
+                main=horizon == environment,
+                bounds=bounds if binds else None,
+            )
+        )
+    return tuple(made)
+
+
+def make_norm_pass(
+    q: Ensemble, target_q: Ensemble, keys: OffPolicyConfig, returns: Return
+) -> NormPass | None:
+    """Return the joint pass of critics with a batch norm; None for critics without."""
+    if not has_batch_norm(q.members[0]):
+        return None
+    alike = keys.seq_encoder is None and not returns.needs_padding
+    return NormPass(q, target_q, own_target=keys.use_target_network, all_rows_exist=alike)

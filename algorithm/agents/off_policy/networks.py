@@ -16,9 +16,8 @@ from algorithm.agents.imitation.cloning import Cloning, Constraint
 from algorithm.agents.learner import Learner
 from algorithm.agents.networks import policy_in_windows
 from algorithm.agents.off_policy.config import OffPolicyConfig
-from algorithm.agents.off_policy.model import Model, check_norms
+from algorithm.agents.off_policy.model import Model, check_norms, make_horizons
 from algorithm.agents.off_policy.objective import Objective
-from algorithm.agents.off_policy.returns import make_horizons
 from algorithm.agents.off_policy.values import choose_reduce, make_values
 from algorithm.core.data import SequenceBatch, StepBatch
 from algorithm.core.spec import AgentSpec

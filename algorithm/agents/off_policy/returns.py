@@ -12,12 +12,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
-from algorithm.agents.off_policy.model import Model
-from algorithm.extensions.base import Context, Extension, Horizon, by_horizon
+from algorithm.extensions.base import Context, Extension, Horizon
 from algorithm.nn.ensemble import Ensemble
-from algorithm.nn.layers.norm import has_batch_norm
 from algorithm.nn.norm_pass import NormPass
-from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 from algorithm.nn.value_range import ValueRange
 from algorithm.ops.returns import last_used, n_step_discount, soft_n_step, soft_vtrace, used_steps
 from algorithm.ops.shapes import masked_mean
@@ -257,44 +254,3 @@ class HorizonCritics:
             return ctx.batch.reward
         environment = ctx.batch.reward if self.main else torch.zeros_like(ctx.batch.reward)
         return environment + sum(extension.reward_bonus(ctx) for extension in self.extensions)
-
-
-def make_horizons(
-    model: Model, keys: OffPolicyConfig, extensions: Sequence[Extension], scale: ReturnScale | NoReturnScale
-) -> tuple[HorizonCritics, ...]:
-    """Return the critics of each horizon, those of the environment's reward first.
-
-    Bounds of values are added to ``model.bounds`` for every horizon, so that the names in a checkpoint do
-    not depend on the keys. They are applied only without target networks, and if γ is below 1.
-    """
-    environment = Horizon(keys.gamma)
-    groups = by_horizon(extensions, environment).items()
-    made = []
-    for q, target_q, (horizon, rewarding) in zip(model.critics, model.target_critics, groups, strict=True):
-        returns = make_return(keys, horizon.gamma)
-        bounds = ValueRange(horizon.gamma, scale if horizon == environment else NoReturnScale())
-        model.bounds.append(bounds.to(next(model.parameters()).device))
-        binds = not keys.use_target_network and horizon.gamma < 1.0
-        made.append(
-            HorizonCritics(
-                q,
-                target_q,
-                make_norm_pass(q, target_q, keys, returns),
-                returns,
-                horizon,
-                rewarding,
-                main=horizon == environment,
-                bounds=bounds if binds else None,
-            )
-        )
-    return tuple(made)
-
-
-def make_norm_pass(
-    q: Ensemble, target_q: Ensemble, keys: OffPolicyConfig, returns: Return
-) -> NormPass | None:
-    """Return the joint pass of critics with a batch norm; None for critics without."""
-    if not has_batch_norm(q.members[0]):
-        return None
-    alike = keys.seq_encoder is None and not returns.needs_padding
-    return NormPass(q, target_q, own_target=keys.use_target_network, all_rows_exist=alike)
