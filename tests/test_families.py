@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from safetensors.numpy import load_file
 
 import asac
 from algorithm.agents.registry import FAMILIES
-from algorithm.app.env_arguments import AlgorithmName
 from algorithm.config.validation import schema_of
 from algorithm.store.logs.metrics import read_metrics
 
@@ -73,8 +71,7 @@ def wait_for(process: subprocess.Popen[str], found) -> None:
         time.sleep(0.02)
 
 
-def test_python_s_own_interface_lists_each_family():
-    assert {*get_args(AlgorithmName)} == FAMILIES.keys()
+def test_python_s_own_interface_describes_each_family():
     for interface in asac.train, asac.Agent:
         assert [name for name in FAMILIES if f'"{name}"' not in interface.__doc__] == []
 
