@@ -21,8 +21,7 @@ SQUASH_TOLERANCE = 1e-5  # libraries differ in the last bits of tanh; more than 
 class Writer:
     """Writer of rows, which links each to the next one of its stream.
 
-    heads: step and id of the newest row of every stream with an open episode; that row has an observation
-           and no action yet
+    heads: step and id of each open episode's newest row, which has an observation and no action yet
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -48,7 +47,7 @@ class Writer:
         It continues the stream's head row if that has the step ``start_step`` and the same observation, and
         is not overwritten by this write. Otherwise the open chain ends as truncated, and a new one begins.
 
-        Returns ids [L+1]: those of the transitions, then that of the newest row, which is no transition yet.
+        Returns ids [L+1]: those of the transitions, then that of the newest row.
         """
         self._check(segment)
         head = self.heads.get(segment.stream)
@@ -69,10 +68,9 @@ class Writer:
     def add_steps(self, steps: StepBatch) -> tuple[Int, Int] | None:
         """Append N transitions; raise ValueError, and change nothing, as :meth:`add`.
 
-                The rows are those of N calls of :meth:`add`: one for each transition, two where a chain begins.
-
-                Returns ids [N] of the transitions, and of the newest rows, which are none. Returns None, and writes
-        nothing, where an episode breaks off among them, or they may need more rows than the ring has.
+        The rows are those of N calls of :meth:`add`: one for each transition, two where a chain begins.
+        Returns ids [N] of the transitions, and of the newest rows. Returns None, and writes nothing, where
+        an episode breaks off among them, or they may need more rows than the ring has.
         """
         self._check_steps(steps)
         if steps.torn or 2 * len(steps) > self._storage.capacity:
@@ -106,9 +104,7 @@ class Writer:
         flat, action_spec = np.array(action, np.float32), spec.action
         if flat.shape != (action_spec.size,) or not (np.abs(flat) <= 1.0).all():
             raise ValueError(f"action: expected {action_spec.size} numbers from -1 to 1, got {action!r}")
-        tokens = [
-            token if isinstance(token, Mapping) else {spec.obs.names[0]: token} for token in (obs, next_obs)
-        ]
+        tokens = [x if isinstance(x, Mapping) else {spec.obs.names[0]: x} for x in (obs, next_obs)]
         z = action_spec.unsquashed(flat[None, action_spec.discrete :])
         flat[action_spec.discrete :] = action_spec.squashed(z)
         kinds = {name: kind for name, _, kind in spec.obs.items()}
