@@ -77,7 +77,7 @@ def box_spec() -> AgentSpec:
 @pytest.fixture
 def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the runs of a small task, ``task/`` in the folder to start from."""
-    from tests.app.sessions import TASK
+    from tests.lib.sessions import TASK
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "task").mkdir()

@@ -25,9 +25,9 @@ from algorithm.env.request import EnvRequest
 from algorithm.keys.signals import NnConfig
 from algorithm.replay.budget import MemoryBudget
 from algorithm.run.experience.collector import LocalCollector
-from tests.app.sessions import run
-from tests.batches import random_batch, sac_agent, weights
-from tests.on_policy.agents import train
+from tests.lib.batches import random_batch, sac_agent, weights
+from tests.lib.on_policy import train
+from tests.lib.sessions import run
 
 pytestmark = pytest.mark.fault("F11")
 
@@ -172,7 +172,7 @@ def agent_and_rollout(
     env_args: dict, *, n: int = 3, td_error_max: float = 1.0, **options: object
 ) -> tuple[OffPolicyAgent, LocalCollector]:
     env = make_vec_env(
-        EnvRequest("GYM", "tests.toys_numbers:Numbers-v0", env_args=env_args, n=n, seed_of=SEEDS)
+        EnvRequest("GYM", "tests.lib.toys_numbers:Numbers-v0", env_args=env_args, n=n, seed_of=SEEDS)
     )
     config = Config(
         base_config=BaseConfig(max_step=200),
@@ -279,7 +279,7 @@ def test_new_transitions_without_a_finite_td_error_keep_the_largest_priority():
 
 def test_a_whole_run_goes_back_to_its_checkpoint_three_times_and_ends_with_code_5(task, capsys):
     code = run(
-        *("-c=endless", "-n=a", "--seed=3", "-o", "base_config.env_name=tests.toys_numbers:Numbers-v0"),
+        *("-c=endless", "-n=a", "--seed=3", "-o", "base_config.env_name=tests.lib.toys_numbers:Numbers-v0"),
         *("-o", "base_config.env_args={always: '1e30'}", "-o", "sac_config.start_step=60"),
         *("-o", "sac_config.save_model_per_step=50", "-o", "sac_config.replay_ratio=1", "--max_step=600"),
     )

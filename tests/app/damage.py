@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.store.malice import sign
+from tests.lib.malice import sign
 
 NUMBERS = (
     "NaN",

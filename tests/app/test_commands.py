@@ -16,7 +16,7 @@ from algorithm.core.errors import EnvError, visible
 from algorithm.store.follow_up_commands import playing_commands
 from algorithm.store.rundir import RunDir
 from main import main
-from tests.console.test_console import Terminal, plain
+from tests.app.test_console import Terminal, plain
 from tests.house.test_presets import LABELS
 
 TASK = """\

@@ -26,7 +26,7 @@ from algorithm.store.logs.rows import cut_back
 from algorithm.store.names import run_names
 from algorithm.store.rundir import RunDir
 from tests.app.damage import fresh, hurt
-from tests.app.sessions import TASK, run
+from tests.lib.sessions import TASK, run
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "60"))
 """Of the long test."""

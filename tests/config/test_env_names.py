@@ -7,8 +7,8 @@ import pytest
 from algorithm.config import ConfigError, find_env, load_config
 from algorithm.config.locate import nearest
 from algorithm.extras.dmc import suite
-from tests import own_env
 from tests.config.conftest import PENDULUM
+from tests.lib import own_env
 
 FILE = """\
 default:
@@ -33,7 +33,7 @@ def here(tmp_path, monkeypatch):
     [
         ("CartPole-v1", "CartPole-v1"),
         ("own_env:Own-v0", "own_env/Own-v0"),
-        ("tests.toys:Counting-v0", "tests.toys/Counting-v0"),
+        ("tests.lib.toys:Counting-v0", "tests.lib.toys/Counting-v0"),
         ("ale_py:ALE/Pong-v5", "ale_py/ALE/Pong-v5"),
         ("own_env.py:Own-v0", "own_env/Own-v0"),
         ("sub/own_env.py:Own", "sub/own_env/Own"),

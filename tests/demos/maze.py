@@ -21,7 +21,7 @@ from algorithm.env.toys.exploration import MAZE, SPEED
 from algorithm.ops.densities import tanh_normal_logp
 from algorithm.run.evaluation.evaluate import evaluate
 from algorithm.run.evaluation.recording import Recording
-from tests.demos.episodes import Scripted
+from tests.lib.episodes import Scripted
 
 CORNERS = ((4.5, 0.5), (4.5, 2.5), (0.5, 2.5), (0.5, 4.5), (4.5, 4.5))
 """Middle of the cells where the way turns, in cells from the bottom left, and of the goal."""

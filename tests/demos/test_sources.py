@@ -20,8 +20,8 @@ from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, renam
 from algorithm.demos.sources import READERS, Renaming, find_sources, load_demonstrations
 from algorithm.keys.demonstrations import ENDINGS, DemoConfig
 from algorithm.run.evaluation.recording import WRITERS
-from tests.demos.episodes import record
 from tests.demos.maze import write
+from tests.lib.episodes import record
 
 ROOT = Path(__file__).parents[2]
 HYBRID = "algorithm.env.toys:ToyHybrid-v0"

@@ -19,7 +19,7 @@ from ds.cluster.member import Board, ProcessActor
 
 # A server that has imported everything makes a new process in a moment.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.app.preloaded", "tests.ds.preloaded"])
+_CONTEXT.set_forkserver_preload(["tests.lib.preloaded", "tests.ds.preloaded"])
 
 
 class TaskError(Exception):

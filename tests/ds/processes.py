@@ -28,7 +28,7 @@ LIMIT = 120.0  # seconds until something is wrong
 
 # A server that has imported everything makes a new process in a moment, and is itself in no test's state.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.app.preloaded", "tests.ds.preloaded"])
+_CONTEXT.set_forkserver_preload(["tests.lib.preloaded", "tests.ds.preloaded"])
 
 
 def begin(folder: Path, name: str, role: str, *flags: str, task: str = "./task") -> BaseProcess:

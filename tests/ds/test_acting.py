@@ -15,7 +15,7 @@ from algorithm.config.schema import BaseConfig, Config
 from algorithm.env.parameters.config import read_parameters
 from ds.acting import Lessons, actor_seed, with_noise
 from ds.weights import packed, unpack
-from tests.grid import agents as grid
+from tests.lib import grid
 
 CPU = torch.device("cpu")
 

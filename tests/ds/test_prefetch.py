@@ -13,8 +13,8 @@ import torch
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
 from ds.prefetch import PrefetchedReplay, Prefetching
-from tests.oracles_replay import VECTOR, digest, make_segment, taken
-from tests.replay.buffers import batches_equal, result
+from tests.lib.buffers import batches_equal, result
+from tests.lib.oracles_replay import VECTOR, digest, make_segment, taken
 from tests.replay.test_hindsight import GOALS, Told, hindsight
 
 SIZES = {"capacity": 100, "batch_size": 8, "seed": 1}

@@ -29,12 +29,12 @@ from ds.compatibility import agreed
 from ds.net.client import Client
 from ds.net.protocol import PROTOCOL, Hello, Join, LearnerRefused, StepMessage
 from ds.net.security import actor_security, is_loopback
-from tests.app.agreement import what_must_agree
-from tests.demos.episodes import record
 from tests.ds import processes
 from tests.ds.processes import Line, Scene, finish, missing
 from tests.ds.samples import step_message, steps
-from tests.scenarios.processes import Program
+from tests.lib.agreement import what_must_agree
+from tests.lib.episodes import record
+from tests.lib.processes import Program
 from tests.scenarios.test_kills import TASK as ONE_PROCESS
 
 LENGTH = 20

@@ -17,8 +17,8 @@ from ds.net.protocol import StepMessage
 from ds.net.wire import decode, encode
 from ds.step_writer import StepWriter
 from tests.ds.samples import same
-from tests.oracles_replay import VECTOR, make_segment, step_batch
-from tests.toys_agents import SPEC, Attentive, Both, Guests, random_script
+from tests.lib.oracles_replay import VECTOR, make_segment, step_batch
+from tests.lib.toys_agents import SPEC, Attentive, Both, Guests, random_script
 
 K, T, N = 2, 2, 2  # burn-in, learned and bootstrapped steps of the windows
 

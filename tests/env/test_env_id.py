@@ -14,8 +14,8 @@ from algorithm.core.errors import EnvError
 from algorithm.env.env_id import register_env, resolve_env_id, source_file
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
-from tests import own_env
 from tests.env.test_gym import SEEDS
+from tests.lib import own_env
 
 
 @pytest.fixture
@@ -27,7 +27,9 @@ def folder(tmp_path, monkeypatch):
         yield tmp_path / "task"
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "tests.toys:Counting-v0", "absent:X-v0", "pkg.own_env:Own"])
+@pytest.mark.parametrize(
+    "name", ["CartPole-v1", "tests.lib.toys:Counting-v0", "absent:X-v0", "pkg.own_env:Own"]
+)
 def test_what_is_no_file_stays_as_it_is(folder, name):
     assert resolve_env_id(name, folder) == name
     assert source_file(name) is None

@@ -48,7 +48,7 @@ def test_seeds_differ_between_purposes_copies_episodes_and_runs():
 
 
 def test_options_of_a_reset_reach_the_environment():
-    made = GymRecipe(env_id="tests.toys:Counting-v0", env_args={}, options={"mass": 3.0})(0)
+    made = GymRecipe(env_id="tests.lib.toys:Counting-v0", env_args={}, options={"mass": 3.0})(0)
     made.reset(seed=1)
     assert made._env.unwrapped.options == {"mass": 3.0}
 
@@ -57,7 +57,7 @@ def test_options_of_a_reset_reach_the_environment():
 @pytest.mark.parametrize(("name", "kind", "what"), [
     ("NoSuchTask-v0", "GYM", "base_config.env_name"),
     ("no.such.module:Task-v0", "GYM", "env_name"),
-    ("tests.toys_objects:Several", "GYM", "several agents"),
+    ("tests.lib.toys_objects:Several", "GYM", "several agents"),
     ("x", "OTHER", "built in: UNITY, GYM, DM_CONTROL, TENSOR, ENVPOOL, PLAYGROUND, BRAX, OBJECT"),
 ])  # fmt: skip
 def test_what_does_not_exist_says_what_to_check(name, kind, what):
@@ -118,9 +118,11 @@ def test_what_counts_as_solved_is_what_the_registry_says():
 def test_an_environments_own_vector_class_is_used_for_several_in_this_process(
     monkeypatch, name, options, own
 ):
-    importlib.import_module("tests.toys")
-    monkeypatch.setattr(gym.registry["Counting-v0"], "vector_entry_point", "tests.toys_vector:DiaryVector")
-    with closing(make(f"tests.{name}", **options)) as env:
+    importlib.import_module("tests.lib.toys")
+    monkeypatch.setattr(
+        gym.registry["Counting-v0"], "vector_entry_point", "tests.lib.toys_vector:DiaryVector"
+    )
+    with closing(make(f"tests.lib.{name}", **options)) as env:
         assert ("DiaryVector" in env.arrangement) == own
 
 
@@ -166,9 +168,9 @@ PAINTED = "tests.env.test_gym:Painted-v0"
 @pytest.mark.filterwarnings("ignore:.*render_mode")
 @pytest.mark.parametrize(("name", "options", "why"), [
     (PAINTED, {"render": True}, "RuntimeError: no video device"),
-    ("tests.toys:Counting-v0", {"render": True}, "unexpected keyword argument 'render_mode'"),
+    ("tests.lib.toys:Counting-v0", {"render": True}, "unexpected keyword argument 'render_mode'"),
     ("pybullet_envs_gymnasium:HopperBulletEnv-v0", {"render": True}, "DISPLAY is not set"),
-    ("tests.toys:Endless-v0", {"video": True}, "unexpected keyword argument 'render_mode'"),
+    ("tests.lib.toys:Endless-v0", {"video": True}, "unexpected keyword argument 'render_mode'"),
 ])  # fmt: skip
 def test_what_cannot_be_shown_or_filmed_says_so_before_anything_runs(monkeypatch, name, options, why):
     """Without a display PyBullet would end the process, with what it prints silenced."""

@@ -24,8 +24,8 @@ from algorithm.env.objects import source_of
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
-from tests.env.strategies import spaces
-from tests.toys_spaces import Grants, branch_sizes, structured
+from tests.lib.strategies import spaces
+from tests.lib.toys_spaces import Grants, branch_sizes, structured
 
 HYBRID = Dict(move=Discrete(3), keys=MultiDiscrete([2, 3]), force=Box(-2.0, 2.0, (2,)), bits=MultiBinary(1))
 
@@ -124,7 +124,7 @@ def granted(masks: list[Any], workers: int = 0) -> Any:
     args, pool = {"masks": masks}, {"workers": workers}
     seed_of = lambda index, episode: 0  # noqa: E731
     return make_vec_env(
-        EnvRequest("GYM", "tests.toys:Grants-v0", env_args=args, n=2, seed_of=seed_of, **pool)
+        EnvRequest("GYM", "tests.lib.toys:Grants-v0", env_args=args, n=2, seed_of=seed_of, **pool)
     )
 
 

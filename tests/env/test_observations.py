@@ -14,8 +14,8 @@ from algorithm.core.spec import ObsSpec
 from algorithm.env.gym import GymRecipe
 from algorithm.env.observations import Bounds, Observations
 from algorithm.env.outputs import SpaceMismatchError
-from tests.env.strategies import spaces
-from tests.oracles_env import plain_observation
+from tests.lib.oracles_env import plain_observation
+from tests.lib.strategies import spaces
 
 
 @given(space=spaces(), seed=st.integers(0, 999), n=st.integers(1, 3))
@@ -141,7 +141,7 @@ CLIP = {"ClipReward": {"max_reward": 1.0}}
 ])  # fmt: skip
 def test_stacks_are_recognised_where_a_replay_can_rebuild_them(args, wrappers, stacks):
     """Those that are not are stored as they are; a stack of stacks is one whose frames are stacks."""
-    env = GymRecipe(env_id="tests.toys:Film-v0", env_args=args, wrappers=tuple(wrappers))(0)
+    env = GymRecipe(env_id="tests.lib.toys:Film-v0", env_args=args, wrappers=tuple(wrappers))(0)
     assert env.spec.obs.stacks[0] == stacks
 
 

@@ -21,8 +21,8 @@ from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import LocalCollector
-from tests.oracles_env import Witness, plain_transitions
-from tests.toys_vector import Diary, DiaryVector, diary_seed, lost
+from tests.lib.oracles_env import Witness, plain_transitions
+from tests.lib.toys_vector import Diary, DiaryVector, diary_seed, lost
 
 N = 4
 SEEDS = episode_seeds(3, "train")
@@ -37,7 +37,7 @@ def failing(workers: int, on_fault: OnFault) -> VecEnv:
     return make_vec_env(
         EnvRequest(
             "GYM",
-            "tests.toys_vector:Diary-v0",
+            "tests.lib.toys_vector:Diary-v0",
             env_args={"fails": "sometimes"},
             n=N,
             seed_of=diary_seed,
@@ -62,7 +62,7 @@ def gathered(
 def diaries(arrangement: str) -> VecEnv:
     """``2 workers``, or a vector class and its autoreset mode."""
     if arrangement.endswith("workers"):
-        name, workers = "tests.toys_vector:Diary-v0", int(arrangement[0])
+        name, workers = "tests.lib.toys_vector:Diary-v0", int(arrangement[0])
         return pooled(name, seed_of=diary_seed, workers=workers, reuse=True)
     kind, mode = arrangement.split()
     vectors = {"Sync": SyncVectorEnv, "Async": AsyncVectorEnv}
@@ -162,16 +162,16 @@ def test_a_bullet_environment_brings_the_same_numbers_in_every_process(workers):
 def test_the_replay_rebuilds_a_stack_of_frames_as_the_wrapper_made_it():
     """``witness`` compares what was handed out with what the replay holds, which is one frame a row."""
     wrapper = {"FrameStackObservation": {"stack_size": 4}}
-    env = make_vec_env(EnvRequest("GYM", "tests.toys:Film-v0", n=2, seed_of=SEEDS, wrappers=[wrapper]))
+    env = make_vec_env(EnvRequest("GYM", "tests.lib.toys:Film-v0", n=2, seed_of=SEEDS, wrappers=[wrapper]))
     assert env.specs[DEFAULT_BEHAVIOUR].obs.stacks == (4,)
     with closing(env):
         found, _ = witness(env, 20)
-    plain = gym.wrappers.FrameStackObservation(gym.make("tests.toys:Film-v0"), 4)
+    plain = gym.wrappers.FrameStackObservation(gym.make("tests.lib.toys:Film-v0"), 4)
     for copy, seen in found.seen.items():
         assert seen == plain_transitions(plain, partial(SEEDS, copy), 20)
 
 
-NESTED = "tests.toys:Nested-v0"
+NESTED = "tests.lib.toys:Nested-v0"
 
 
 @pytest.mark.parametrize("arrangement", ["0 workers", "2 workers", *(f"Sync {mode.value}" for mode in MODES)])

@@ -23,12 +23,12 @@ from algorithm.env.gym import GymRecipe
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.env.wrappers import KeepElements, PressFire
-from tests import own_env
+from tests.lib import own_env
 
 KEEP = "algorithm.env.wrappers:KeepElements"
 
 
-def wrapped(*wrappers: dict[str, Any], name: str = "tests.toys:Endless-v0", **options: Any) -> VecEnv:
+def wrapped(*wrappers: dict[str, Any], name: str = "tests.lib.toys:Endless-v0", **options: Any) -> VecEnv:
     seed_of = lambda index, episode: 10 * index  # noqa: E731
     return make_vec_env(EnvRequest("GYM", name, n=2, wrappers=wrappers, seed_of=seed_of, **options))
 
@@ -43,7 +43,7 @@ class Doubling(gym.RewardWrapper):
 def test_wrappers_are_put_on_in_their_order_with_their_arguments():
     """Two repeats, then twice the reward: −0.5 each for u = 0, so −2 for a step."""
     entries = ({"RepeatAction": {"num_repeats": 2}}, {"tests.env.test_wrappers:Doubling": None})
-    env = GymRecipe(env_id="tests.toys:Endless-v0", env_args={}, wrappers=entries)(0)
+    env = GymRecipe(env_id="tests.lib.toys:Endless-v0", env_args={}, wrappers=entries)(0)
     layers = [type(env._env).__name__, type(env._env.env).__name__]
     assert layers == ["Doubling", "RepeatAction"]
     env.reset(1)
@@ -104,7 +104,7 @@ def test_a_wrapper_may_lie_beside_the_task(beside, name, workers):
     ({"ClipRewards": None}, "did you mean ClipReward?"),
     ({"Zzz": None}, "not a subclass of gymnasium.Wrapper in gymnasium.wrappers"),
     ({"no.such:Thing": None}, "No module named 'no'"),
-    ({"tests.toys:Endless": None}, "no wrapper 'tests.toys:Endless'"),
+    ({"tests.lib.toys:Endless": None}, "no wrapper 'tests.lib.toys:Endless'"),
     ({}, "has 0 names"),
     ({"ClipReward": None, "TimeLimit": None}, "its own entry"),
     ({"own_warp.py:Clipped": None}, "task/own_warp.py"),
@@ -130,7 +130,7 @@ class Blind(gym.Wrapper):
 
 def test_kept_elements_are_a_copy_of_the_same_type_in_the_order_of_the_list():
     """Of one float64 array, changed in place."""
-    env = KeepElements(gym.make("tests.toys:Counting-v0", disable_env_checker=True), [1, 0])
+    env = KeepElements(gym.make("tests.lib.toys:Counting-v0", disable_env_checker=True), [1, 0])
     first, _ = env.reset(seed=5)
     env.step(np.zeros(1, np.float32))
     assert first.tolist() == [0.0, 5.0] and env.observation_space.dtype == first.dtype == np.float64

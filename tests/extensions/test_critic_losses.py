@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from algorithm.extensions.base import Context, Extension
-from tests.batches import SMALL, context, small_sac, small_windows
+from tests.lib.batches import SMALL, context, small_sac, small_windows
 
 SAMPLES, WEIGHT = 4, 5.0
 

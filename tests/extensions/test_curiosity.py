@@ -11,8 +11,8 @@ from algorithm.agents.sac.config import SacConfig
 from algorithm.extensions.base import Extension
 from algorithm.extensions.curiosity import RND, Curiosity, RunningDeviation, forward_error, inverse_error
 from algorithm.nn.distributions import TanhNormal
-from tests.batches import CPU, SMALL, SPECS, context, random_batch, small_sac
-from tests.batches import sac_actor as new_actor
+from tests.lib.batches import CPU, SMALL, SPECS, context, random_batch, small_sac
+from tests.lib.batches import sac_actor as new_actor
 
 KINDS = ["FORWARD", "INVERSE"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from algorithm.core.errors import ModelError
 from algorithm.keys.signals import GailSignal, RewardSignals
-from tests.batches import only_extension, small_sac, small_windows
+from tests.lib.batches import only_extension, small_sac, small_windows
 
 GAIL = {"signals": RewardSignals(gail=GailSignal(strength=1.0))}
 ATC, BYOL = {"siamese": "ATC"}, {"siamese": "BYOL"}

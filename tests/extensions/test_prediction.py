@@ -17,7 +17,7 @@ from algorithm.extensions.base import Context
 from algorithm.extensions.prediction import Prediction
 from algorithm.nn.layers.images import UNIT, image_layouts, to_planes
 from algorithm.nn.models.world import ImageDecoder
-from tests.batches import random_batch, small_sac, small_windows
+from tests.lib.batches import random_batch, small_sac, small_windows
 
 MIXED = AgentSpec(
     ObsSpec(

@@ -13,8 +13,8 @@ from torch import nn
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions import siamese as module
 from algorithm.extensions.siamese import pairs
-from tests.batches import SMALL, Sac, context, random_batch, small_sac
-from tests.oracles import window_mean
+from tests.lib.batches import SMALL, Sac, context, random_batch, small_sac
+from tests.lib.oracles import window_mean
 
 SPEC = AgentSpec(SMALL.obs, ActionSpec((2, 3), 2))
 

@@ -14,7 +14,7 @@ from algorithm.extensions.curiosity import RND, RndBonus
 from algorithm.extensions.gail import Gail
 from algorithm.keys.signals import ExtrinsicSignal, GailSignal, RewardSignals, RndSignal
 from algorithm.ops.imitation import airl_reward, gail_reward
-from tests.batches import SMALL, Sac, context, random_batch, saved, small_sac, small_windows
+from tests.lib.batches import SMALL, Sac, context, random_batch, saved, small_sac, small_windows
 
 make_agent = partial(small_sac, rep_depth=1, n_step=2)
 

@@ -285,7 +285,7 @@ def test_what_answers_at_once_starts_without_torch() -> None:
         ("algorithm.app.play", "algorithm.app.preview.dry_run", "stands right of"),
         ("algorithm.app.preview.dry_run", "main", "stands right of"),
         ("algorithm.run.trainer", "ds.net.wire", "never the other way round"),
-        ("algorithm.run.trainer", "tests.oracles", "not for"),
+        ("algorithm.run.trainer", "tests.lib.oracles", "not for"),
         ("algorithm.utils", "algorithm.core.spec", "no place"),
         ("algorithm.agents.sac.config", "torch", "fragment"),
         ("algorithm.agents.sac.config", "algorithm.agents.sac.learner", "fragment"),
@@ -303,7 +303,7 @@ def test_what_answers_at_once_starts_without_torch() -> None:
         ("algorithm.extras.a3c.runtime", "algorithm.extras.unity.vec", "BUILT_ON"),
         ("algorithm.extras.a3c.runtime", "asac", "stands right of"),
         ("algorithm.extras.a3c.runtime", "ds.net.wire", "never the other way round"),
-        ("algorithm.extras.a3c.runtime", "tests.oracles", "not for"),
+        ("algorithm.extras.a3c.runtime", "tests.lib.oracles", "not for"),
         ("envs.gym.pendulum.nn", "algorithm.agents.sac.heads", "algorithm.nn and nothing else"),
     ],
 )

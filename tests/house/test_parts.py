@@ -25,7 +25,7 @@ from algorithm.nn import HybridAction, TanhNormal
 from algorithm.replay import FifoSampler, PrioritizedSampler, ReplayBuffer, Sampler
 from algorithm.run.callbacks import Training
 from main import main
-from tests.batches import random_batch, small_sac
+from tests.lib.batches import random_batch, small_sac
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -139,7 +139,7 @@ SHOWN = {
         Path("models/a"), Config(), {}, SimpleNamespace(step=1200, episodes=6), None
     ),
 }
-"""Text of a thing, and the thing; those of ``asac`` are in tests/test_api.py."""
+"""Text of a thing, and the thing; those of ``asac`` are in tests/app/test_api.py."""
 
 EMPTY = np.zeros((2, 0), np.float32)
 

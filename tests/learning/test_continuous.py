@@ -12,7 +12,8 @@ from main import main
 TARGET = """\
 default:
   base_config:
-    {preset: plain, env_type: GYM, env_name: "tests.toys:Endless-v0", max_step_each_iter: 20, max_step: 700}
+    {preset: plain, env_type: GYM, env_name: "tests.lib.toys:Endless-v0", max_step_each_iter: 20,
+      max_step: 700}
   nn_config: {q: {dense_n: 32}, policy: {dense_n: 32}}
   replay_config: {capacity: 2000}
   sac_config: {batch_size: 64, start_step: 200, learning_rate: 0.003, gamma: 0.5, clip_epsilon: -1}

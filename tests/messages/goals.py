@@ -4,17 +4,122 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
 
 from algorithm.config import load_config
 from algorithm.core.errors import UserError
 from algorithm.env.gym import GymEnv
 from algorithm.env.registry import find_recipe
 from algorithm.env.request import EnvRequest
+from algorithm.env.toys.exploration import ToyBits
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import UniformSampler
 from algorithm.run.experience.goals import make_relabel
-from tests.oracles_replay import make_segment
-from tests.toys_goals import TOYS
+from tests.lib.oracles_replay import make_segment
+
+
+class Saying(ToyBits):
+    """Says something else of goals than it steps."""
+
+    def _act(self, action: np.int64) -> tuple[float, bool]:
+        self._now[action] ^= 1
+        return -1.0, False
+
+
+class Bare(Saying):
+    """Without a reward for other goals."""
+
+    @property
+    def compute_reward(self) -> Any:
+        raise AttributeError("compute_reward")
+
+
+class Wide(ToyBits):
+    """The goal is shown as numbers, what is achieved as bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        parts = {**self.observation_space.spaces, "desired_goal": gym.spaces.Box(0, 1, (12,), np.float32)}
+        self.observation_space = gym.spaces.Dict(parts)
+
+
+class Long(Saying):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return -(achieved_goal != desired_goal).astype(float)
+
+
+class Text(Saying):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return "good"
+
+
+class Nan(Saying):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return np.full(len(achieved_goal) if achieved_goal.ndim > 1 else (), np.nan)
+
+
+class Informed(Saying):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return -1.0 if info["step"] else 0.0
+
+
+class Costly(ToyBits):
+    """A step costs more than its goal says."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *rest = super().step(action)
+        return (obs, reward - 0.5, *rest)
+
+
+class Single(ToyBits):
+    """One goal at a time."""
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return -float((achieved_goal != desired_goal).any())
+
+
+class Undecided(Saying):
+    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return True if achieved_goal.ndim > 1 else None
+
+
+class Later(ToyBits):
+    """Sound at first, and then no more; one of many."""
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        found = super().compute_reward(achieved_goal, desired_goal, info)
+        return np.where(np.arange(found.size) == 5, np.inf, found) if found.size > 5 else found
+
+
+class Fewer(ToyBits):
+    """Later on, fewer rewards than goals."""
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        found = super().compute_reward(achieved_goal, desired_goal, info)
+        return found[:5] if found.size > 5 else found
+
+
+class More(ToyBits):
+    """Something else than a goal is seen as well, and what is usually seen has parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        seen = gym.spaces.Dict(bits=self.observation_space["observation"])
+        parts = {**self.observation_space.spaces, "observation": seen, "wind": gym.spaces.Box(0, 1, (2,))}
+        self.observation_space = gym.spaces.Dict(parts)
+
+    def _observe(self) -> dict[str, Any]:
+        seen = super()._observe()
+        return {**seen, "observation": {"bits": seen["observation"]}, "wind": np.ones(2, np.float32)}
+
+
+TOYS = (Bare, Wide, Long, Text, Nan, Informed, Costly, Single, Undecided, Later, Fewer, More)
+
+for _toy in TOYS:
+    gym.register(f"{_toy.__name__}-v0", f"{__name__}:{_toy.__name__}", max_episode_steps=12)
 
 BITS = "algorithm.env.toys:ToyBits-v0"
 CASES = (
@@ -25,9 +130,9 @@ CASES = (
     ("CartPole-v1", ()),
     ("CartPole-v1", ("replay_config.her_goal=final",)),
     ("CartPole-v1", ("replay_config.her_ratio=0.8",)),
-    *((f"tests.toys_goals:{toy.__name__}-v0", ()) for toy in TOYS),
-    ("tests.toys_goals:Bare-v0", ("replay_config.her_ratio=1",)),
-    ("tests.toys_goals:Wide-v0", ("replay_config.her_ratio=1",)),
+    *((f"tests.messages.goals:{toy.__name__}-v0", ()) for toy in TOYS),
+    ("tests.messages.goals:Bare-v0", ("replay_config.her_ratio=1",)),
+    ("tests.messages.goals:Wide-v0", ("replay_config.her_ratio=1",)),
 )
 """Environments and overrides."""
 

@@ -30,7 +30,7 @@ from algorithm.run.signals import StopRequest
 from algorithm.store.follow_up_commands import playing_commands, resume_command
 from algorithm.store.rundir import RunDir
 from tests.extras.onnx.policies import agent_of
-from tests.toys_objects import Handle, Several, Shared, Walk
+from tests.lib.toys_objects import Handle, Several, Shared, Walk
 
 
 def refusals() -> dict[str, Callable[[], object]]:

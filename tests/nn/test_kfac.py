@@ -12,7 +12,7 @@ from torch import nn
 
 from algorithm.core.errors import ModelError
 from algorithm.nn.learning.kfac import EVERY_IMAGE, FlatKfac
-from tests.oracles import PlainKfac
+from tests.lib.oracles import PlainKfac
 
 UNLIMITED = {"kl_clip": 1e30, "damping": 0.1, "stat_decay": 0.99, "momentum": 0.0, "inverse_every": 1}
 

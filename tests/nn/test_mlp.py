@@ -14,7 +14,7 @@ from algorithm.nn.layers.noisy import NoisyLinear
 from algorithm.nn.layers.norm import EPSILON, BatchNorm, BatchStatistics
 from algorithm.nn.models.defaults import AttentionRep, ModelPolicy, ModelQ, ModelRep, RecurrentRep
 from algorithm.nn.models.tanh import TanhPolicy, TanhValue
-from tests.oracles import PlainNet
+from tests.lib.oracles import PlainNet
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(branches=(2,), continuous=2))
 LINEAR, RELU = nn.Linear, nn.ReLU

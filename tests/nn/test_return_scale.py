@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from algorithm.core.data import Segment
 from algorithm.nn.return_scale import FirstReturnScale, ReturnScale
-from tests.batches import small_sac
+from tests.lib.batches import small_sac
 
 
 def transitions(rewards, *, stream=0, start=0, terminated=False, truncated=False):

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from torch.distributions import Categorical, Normal, kl_divergence
 
 from algorithm.ops import on_policy as acer
-from tests.oracles import retrace_returns
+from tests.lib.oracles import retrace_returns
 
 
 def test_retrace_is_its_recursion(rng):

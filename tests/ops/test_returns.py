@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from algorithm.agents.off_policy.returns import OneStep
 from algorithm.ops.returns import last_used, soft_n_step, soft_vtrace, used_steps
-from tests import oracles
+from tests.lib import oracles
 
 
 def row(*values: float) -> torch.Tensor:

@@ -19,7 +19,7 @@ from algorithm.ops.sac import (
     temperature_loss,
 )
 from algorithm.ops.shapes import masked_mean, window_mean
-from tests.oracles import window_mean as plain_window_mean
+from tests.lib.oracles import window_mean as plain_window_mean
 
 ALL, FIRST = torch.ones(1, 2, dtype=torch.bool), torch.tensor([[True, False]])
 

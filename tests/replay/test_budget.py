@@ -17,7 +17,7 @@ from algorithm.replay.budget import MemoryBudget, largest_capacity, replay_bytes
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import PrioritizedSampler, UniformSampler
 from algorithm.replay.storage import MAX_CAPACITY
-from tests.oracles_replay import DISCRETE, KINDS, MIXED, STACKED, VECTOR
+from tests.lib.oracles_replay import DISCRETE, KINDS, MIXED, STACKED, VECTOR
 
 GB = 2**30
 PIXELS = AgentSpec(ObsSpec(("obs",), ((84, 84, 3),), ("uint8",)), ActionSpec((), 6))

@@ -7,8 +7,16 @@ import pytest
 import torch
 
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
-from tests.oracles_replay import MIXED, VECTOR, NaiveReplay, assert_batch_equals, digest, make_segment, stored
-from tests.replay.buffers import Script, filled, result
+from tests.lib.buffers import Script, filled, result
+from tests.lib.oracles_replay import (
+    MIXED,
+    VECTOR,
+    NaiveReplay,
+    assert_batch_equals,
+    digest,
+    make_segment,
+    stored,
+)
 
 BOTH = pytest.mark.parametrize("sampler", [PrioritizedSampler, UniformSampler])
 

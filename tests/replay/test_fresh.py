@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.layout import ArrayChunks
 from algorithm.replay.samplers import MAX_YOUNG, FifoSampler, UniformSampler
-from tests.oracles_replay import VECTOR, NaiveReplay, make_segment
-from tests.replay.buffers import OPERATION, Script, filled
+from tests.lib.buffers import OPERATION, Script, filled
+from tests.lib.oracles_replay import VECTOR, NaiveReplay, make_segment
 
 
 def draw(buffer: ReplayBuffer) -> list[int] | None:

@@ -12,8 +12,8 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.relabel import Hindsight, Relabels
 from algorithm.replay.samplers import PrioritizedSampler, UniformSampler
-from tests.oracles_replay import NaiveReplay, make_segment, step_batch, taken
-from tests.replay.buffers import OPERATIONS, Script, batches_equal
+from tests.lib.buffers import OPERATIONS, Script, batches_equal
+from tests.lib.oracles_replay import NaiveReplay, make_segment, step_batch, taken
 
 
 class Told:

@@ -15,8 +15,8 @@ from algorithm.replay import layout
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.layout import SegmentFile
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
-from tests.oracles_replay import DISCRETE, MIXED, VECTOR, digest, make_segment, stored, taken, whole
-from tests.replay.buffers import OPERATION, OPERATIONS, Script, batches_equal, filled, result
+from tests.lib.buffers import OPERATION, OPERATIONS, Script, batches_equal, filled, result
+from tests.lib.oracles_replay import DISCRETE, MIXED, VECTOR, digest, make_segment, stored, taken, whole
 
 SAMPLERS = [PrioritizedSampler, UniformSampler, FifoSampler]
 

@@ -12,7 +12,7 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay.storage import Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Writer
-from tests.oracles_replay import STACKED, make_segment
+from tests.lib.oracles_replay import STACKED, make_segment
 
 FRAMES = AgentSpec(ObsSpec(("obs",), ((3, 2, 2),), ("uint8",), stacks=(3,)), ActionSpec((), 1))
 

@@ -13,7 +13,7 @@ from algorithm.core.data import Segment, StepBatch
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
 from algorithm.replay.writer import Writer
-from tests.oracles_replay import DISCRETE, MIXED, STACKED, VECTOR, digest, make_segment, step_batch, whole
+from tests.lib.oracles_replay import DISCRETE, MIXED, STACKED, VECTOR, digest, make_segment, step_batch, whole
 
 SAMPLERS = [PrioritizedSampler, UniformSampler, FifoSampler]
 

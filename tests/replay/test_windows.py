@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from algorithm.replay.storage import NEXT, TERMINATED, TRUNCATED, Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Writer
-from tests.oracles_replay import (
+from tests.lib.buffers import OPERATIONS, Script
+from tests.lib.oracles_replay import (
     DISCRETE,
     KINDS,
     MIXED,
@@ -23,7 +24,6 @@ from tests.oracles_replay import (
     assert_batch_equals,
     make_segment,
 )
-from tests.replay.buffers import OPERATIONS, Script
 
 
 def check_all_windows(storage: Storage, reader: WindowReader, naive: NaiveReplay) -> None:

@@ -26,7 +26,7 @@ from algorithm.run.runtime import check_together, is_offline
 from algorithm.store.checkpoints.checkpoint import load_checkpoint
 from algorithm.store.logs.metrics import read_metrics
 from main import main
-from tests.app.agreement import what_must_agree
+from tests.lib.agreement import what_must_agree
 
 CONFIG = """\
 default:

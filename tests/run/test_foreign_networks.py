@@ -14,9 +14,9 @@ from algorithm.app.cli.parsing import parse_args
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.storage import NEXT, PREV, TRUNCATED
 from algorithm.store.checkpoints.checkpoint import load_checkpoint
-from tests.app.agreement import what_must_agree
-from tests.app.sessions import result, run, trained
-from tests.store.malice import flip_a_byte
+from tests.lib.agreement import what_must_agree
+from tests.lib.malice import flip_a_byte
+from tests.lib.sessions import result, run, trained
 
 SHORT = ("--max_step=120", "-o", "eval_config={per_step: 50, episodes: 1}")
 

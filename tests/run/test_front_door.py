@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from main import main
-from tests import own_env
 from tests.ds import processes
+from tests.lib import own_env
 
 SMALL = [
     *("base_config.max_step=70", "nn_config.q={dense_n: 8}", "nn_config.policy={dense_n: 8}"),

@@ -12,8 +12,8 @@ from algorithm.config.loader import load_config
 from algorithm.run.inputs import set_up
 from algorithm.run.runtime import LocalRuntime
 from algorithm.store.logs.metrics import read_metrics
-from tests.app.sessions import run
-from tests.demos.episodes import record
+from tests.lib.episodes import record
+from tests.lib.sessions import run
 
 SECTION = """\
 imitation:

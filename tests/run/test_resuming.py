@@ -26,9 +26,9 @@ from algorithm.run.trainer import Trainer
 from algorithm.store import provenance
 from algorithm.store.checkpoints.manager import CheckpointManager
 from algorithm.store.logs.metrics import read_metrics
-from tests.app.agreement import what_must_agree
-from tests.app.sessions import result, run, trained
-from tests.store.malice import flip_a_byte, sign
+from tests.lib.agreement import what_must_agree
+from tests.lib.malice import flip_a_byte, sign
+from tests.lib.sessions import result, run, trained
 
 QUIET = ("-n", "a", "--quiet")
 
@@ -61,7 +61,7 @@ ON_POLICY = ("-o", "algorithm=PPO", "-o", "ppo_config.rollout_step=30", "-o", "p
     [
         pytest.param((), "", 200, 260, id="replay"),
         pytest.param(
-            EVALUATED, "from tests.forwards import Branch as ModelRep\n", 100, 120, id="acts by torch"
+            EVALUATED, "from tests.lib.forwards import Branch as ModelRep\n", 100, 120, id="acts by torch"
         ),
         pytest.param(
             (*EVALUATED, *ON_POLICY, "-o", "checkpoint_config.replay=never"),
@@ -271,7 +271,12 @@ def test_changes_that_do_not_fit_are_refused_all_at_once(stopped, capsys):
             id="environments and replay",
         ),
         pytest.param(
-            ("-o", "base_config.env_name=tests.toys:Restless-v0", "-o", "base_config.max_step_each_iter=30"),
+            (
+                "-o",
+                "base_config.env_name=tests.lib.toys:Restless-v0",
+                "-o",
+                "base_config.max_step_each_iter=30",
+            ),
             (),
             "ends as truncated",
             id="nothing of the environment repeats",

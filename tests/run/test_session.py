@@ -24,8 +24,8 @@ from algorithm.run.experience.collector import LocalCollector
 from algorithm.store import names
 from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.rundir import RunDir
-from tests.app.agreement import timeless, what_must_agree
-from tests.app.sessions import result, run
+from tests.lib.agreement import timeless, what_must_agree
+from tests.lib.sessions import result, run
 
 PROMISED = (
     "config.yaml",

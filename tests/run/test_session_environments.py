@@ -9,7 +9,7 @@ import pytest
 from algorithm.core.errors import EnvError
 from algorithm.run.context import RunContext
 from algorithm.store.logs.metrics import read_metrics
-from tests.app.sessions import result, run, weights_hash
+from tests.lib.sessions import result, run, weights_hash
 
 
 def test_wrappers_count_in_training_and_evaluation(task):
@@ -21,7 +21,7 @@ def test_wrappers_count_in_training_and_evaluation(task):
 
 FLAKY = """\
 import gymnasium as gym
-from tests.toys import Endless
+from tests.lib.toys import Endless
 
 class Flaky(Endless):
     steps = 0  # of all copies together
@@ -84,7 +84,7 @@ def test_an_environment_that_does_not_close_ends_neither_its_run_nor_the_next(
     monkeypatch.setattr("algorithm.env.pool.watchdog.CLOSE_TIMEOUT", 0.5)
     monkeypatch.setattr("algorithm.env.pool.executor.CLOSE_TIMEOUT", 0.5)
     args = f"base_config.env_args={{fault: hang, where: close, mark: {tmp_path / 'mark'}}}"
-    toy = ("-o", "base_config.env_name=tests.toys_faults:Faulty-v0", "-o", args)
+    toy = ("-o", "base_config.env_name=tests.lib.toys_faults:Faulty-v0", "-o", args)
     assert run("-n", "a", "--repeat=2", "--max_step=20", "-o", f"base_config.workers={workers}", *toy) == 0
     assert "Faulty-v0 hangs in close" in capsys.readouterr().out
     assert [result(task / name)["steps"] for name in ("a", "a_2")] == [20, 20]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.app.agreement import what_must_agree
-from tests.demos.episodes import record
-from tests.scenarios.processes import Program
+from tests.lib.agreement import what_must_agree
+from tests.lib.episodes import record
+from tests.lib.processes import Program
 
 TASK = """\
 default: # prioritised, three steps, two environments; the ring is overwritten twice
@@ -37,7 +37,7 @@ by_spaces: # the section continuous
 workers:
   base_config: {workers: 2}
 own_td_error: # the queue of fresh data, normalised observations, noisy exploration
-  base_config: {env_name: "tests.toys:Nested-v0", n_envs: 3, max_step: 900}
+  base_config: {env_name: "tests.lib.toys:Nested-v0", n_envs: 3, max_step: 900}
   sac_config: {use_add_with_td: true, use_normalization: true, action_noise: [0.1, 0.3]}
 rnn:
   base_config: {wrappers: ["algorithm.env.wrappers:KeepElements": {indices: [0, 1]}], max_step: 560}
@@ -81,7 +81,7 @@ flash: # windows with padding, priorities, choices beside continuous actions
 fresh: # every transition once
   sac_config: {use_replay_buffer: false, use_priority: false}
 lessons: # killed in the middle of one, whose measure is smoothed and whose values are drawn
-  base_config: {env_name: "tests.env.parameters.toys:Weighed-v0", max_step: 560}
+  base_config: {env_name: "tests.lib.weighed:Weighed-v0", max_step: 560}
   environment_parameters:
     mass:
       curriculum:

@@ -19,9 +19,9 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.app.agreement import what_must_agree
-from tests.app.sessions import TASK, result, run, trained
-from tests.scenarios.processes import LIMIT, Program
+from tests.lib.agreement import what_must_agree
+from tests.lib.processes import LIMIT, Program
+from tests.lib.sessions import TASK, result, run, trained
 from tests.scenarios.struck import PLAN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ struck: # steps 1 to 260 are those of the training, and what follows is its eval
   sac_config: {save_model_per_step: 100}
 slow: # a step takes 20 ms
   base_config:
-    {env_name: "tests.toys_processes:Slow-v0", max_step: 60, max_step_each_iter: 10, env_timeout: 1}
+    {env_name: "tests.lib.toys_processes:Slow-v0", max_step: 60, max_step_each_iter: 10, env_timeout: 1}
   eval_config: {per_step: -1, episodes: 1}
   sac_config: {start_step: 20}
 """

@@ -11,8 +11,8 @@ import torch
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import PrioritizedSampler, Sampler
 from algorithm.store.checkpoints.checkpoint import Snapshot, save_checkpoint
-from tests.oracles_replay import VECTOR, make_segment
-from tests.replay.buffers import result
+from tests.lib.buffers import result
+from tests.lib.oracles_replay import VECTOR, make_segment
 
 
 def content(value: float = 1.0) -> dict[str, dict[str, torch.Tensor]]:

@@ -18,7 +18,7 @@ from algorithm.core.errors import StorageError
 from algorithm.store.checkpoints.checkpoint import Snapshot, load_checkpoint, save_checkpoint
 from algorithm.store.checkpoints.folders import checkpoint_steps, set_aside
 from algorithm.store.checkpoints.manager import find_checkpoint
-from tests.store.malice import Trap, flip_a_byte, pickled, sign
+from tests.lib.malice import Trap, flip_a_byte, pickled, sign
 from tests.store.snapshots import files_of, grow, make_replay, never, save
 
 

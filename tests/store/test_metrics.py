@@ -20,7 +20,7 @@ from algorithm.core.errors import StorageError
 from algorithm.store.logs.events import LoggedPicture, event_file, event_of
 from algorithm.store.logs.metrics import MetricsLogger, Rate, read_metrics
 from algorithm.store.logs.registry import METRICS
-from tests.store.small_disk import files_no_larger_than
+from tests.lib.small_disk import files_no_larger_than
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -25,9 +25,9 @@ from algorithm.store.checkpoints.checkpoint import (
 )
 from algorithm.store.checkpoints.manager import find_checkpoint
 from algorithm.store.checkpoints.manifest import DamagedError, Entry, read_manifest
-from tests.oracles_replay import digest
-from tests.replay.buffers import result
-from tests.store.malice import Trap, pickled, sign
+from tests.lib.buffers import result
+from tests.lib.malice import Trap, pickled, sign
+from tests.lib.oracles_replay import digest
 from tests.store.snapshots import files_of, grow, make_replay, never, save
 
 

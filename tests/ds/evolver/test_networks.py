@@ -19,8 +19,8 @@ from algorithm.core.errors import ModelError, NumericalError, StorageError
 from algorithm.core.seeding import stream
 from algorithm.store.checkpoints.checkpoint import Snapshot, load_checkpoint, save_checkpoint
 from ds.evolver.networks import FLOOR, LARGEST_STD, draw_networks
-from tests.batches import small_sac
-from tests.oracles import drawn_network
+from tests.lib.batches import small_sac
+from tests.lib.oracles import drawn_network
 
 
 def noise(name: str) -> np.random.Generator:

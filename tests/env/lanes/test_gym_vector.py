@@ -15,7 +15,7 @@ from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault
 from algorithm.env.lanes.gym_vector import GymVectorEnv
-from tests.toys_vector import Diary, DiaryVector, diary_seed
+from tests.lib.toys_vector import Diary, DiaryVector, diary_seed
 
 NEXT, SAME, OFF = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 

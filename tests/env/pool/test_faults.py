@@ -38,7 +38,7 @@ class Faulty:
         self.env = make_vec_env(
             EnvRequest(
                 "GYM",
-                "tests.toys_faults:Faulty-v0",
+                "tests.lib.toys_faults:Faulty-v0",
                 env_args={"fault": fault, "mark": str(self.mark), **own},
                 n=n,
                 seed_of=SEEDS,
@@ -220,7 +220,13 @@ from algorithm.env.request import EnvRequest
 def script(tmp_path: Path, *, stderr: Any = subprocess.PIPE, **values: Any) -> subprocess.Popen[str]:
     """Start a program with two environments; ``values`` of :data:`SCRIPT`."""
     file = tmp_path / "script.py"
-    plain = {"name": "tests.toys_faults:Faulty-v0", "args": None, "timeout": -1, "guard": GUARD, "end": ""}
+    plain = {
+        "name": "tests.lib.toys_faults:Faulty-v0",
+        "args": None,
+        "timeout": -1,
+        "guard": GUARD,
+        "end": "",
+    }
     file.write_text(SCRIPT.format(**plain | values))
     path = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
     command = [sys.executable, str(file)]
@@ -247,7 +253,7 @@ def running(pids: list[int]) -> Iterator[int]:
 
 
 def test_a_script_that_works_when_it_is_imported_is_told_once(tmp_path):
-    main = script(tmp_path, name="tests.toys:Counting-v0", workers=2, guard="if True:")
+    main = script(tmp_path, name="tests.lib.toys:Counting-v0", workers=2, guard="if True:")
     _, said = main.communicate()
     assert main.returncode == 1 and said.count("Traceback") == 1, said
     assert "UsageError" in said and GUARD in said
@@ -298,7 +304,7 @@ def test_a_hang_in_the_main_process_ends_it_with_the_stack(tmp_path, fault, wher
 
 @pytest.mark.fault("F34")
 def test_the_monitor_does_not_count_time_in_which_the_process_is_stopped(tmp_path):
-    args, name = {"naps": 10}, "tests.toys_processes:Slow-v0"
+    args, name = {"naps": 10}, "tests.lib.toys_processes:Slow-v0"
     main = script(tmp_path, name=name, args=args, workers=0, timeout=0.5, end="env.close()")
     main.stdout.readline()
     main.send_signal(signal.SIGSTOP)
@@ -311,7 +317,7 @@ def test_the_monitor_does_not_count_time_in_which_the_process_is_stopped(tmp_pat
 @pytest.mark.fault("F34")
 def test_a_hang_ends_the_process_where_nobody_can_be_told(tmp_path):
     with Path("/dev/full").open("w") as full:
-        args, name = {"hangs": 1, "mark": str(tmp_path / "mark")}, "tests.toys_processes:Slow-v0"
+        args, name = {"hangs": 1, "mark": str(tmp_path / "mark")}, "tests.lib.toys_processes:Slow-v0"
         main = script(tmp_path, name=name, args=args, workers=0, timeout=1.0, end="", stderr=full)
         assert main.wait(60) == 4
 
@@ -339,7 +345,7 @@ def untrue(how: str, at: int, **options: Any) -> VecEnv:
     return make_vec_env(
         EnvRequest(
             "GYM",
-            "tests.toys_faults:Untrue-v0",
+            "tests.lib.toys_faults:Untrue-v0",
             env_args={"how": how, "at": at},
             n=2,
             seed_of=SEEDS,

@@ -35,7 +35,7 @@ def make(name: str, *, n: int = 1, env_args: Any = None, **pool: Any) -> VecEnv:
     """Environments of a toy of ``tests``, with options of the pool."""
     seed_of = lambda index, episode: 0  # noqa: E731
     return make_vec_env(
-        EnvRequest("GYM", f"tests.{name}", env_args=env_args or {}, n=n, seed_of=seed_of, **pool)
+        EnvRequest("GYM", f"tests.lib.{name}", env_args=env_args or {}, n=n, seed_of=seed_of, **pool)
     )
 
 
@@ -99,7 +99,7 @@ def test_simulators_of_a_worker_end_with_it(tmp_path, ends):
 @pytest.mark.parametrize("kernel", [True, False])
 def test_simulators_of_a_worker_end_with_the_main_process(tmp_path, kernel):
     """The kernel ends those of a worker that holds the GIL; elsewhere a thread ends those of any other."""
-    args, name = {"pids": str(tmp_path / "pids"), "seizes": kernel}, "tests.toys_processes:Housed-v0"
+    args, name = {"pids": str(tmp_path / "pids"), "seizes": kernel}, "tests.lib.toys_processes:Housed-v0"
     if not kernel:
         (tmp_path / "sitecustomize.py").write_text("import os\nos.O_ASYNC = 0\n")
     with script(tmp_path, name=name, args=args, workers=1, end="time.sleep(600)") as main:

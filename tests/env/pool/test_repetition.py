@@ -15,7 +15,7 @@ from algorithm.env.pool import repetition as history
 from algorithm.env.pool.repetition import ActionHistory
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
-from tests.toys_vector import diary_seed
+from tests.lib.toys_vector import diary_seed
 
 SEEDS = episode_seeds(5, "train")
 
@@ -51,7 +51,7 @@ def test_a_history_is_a_list_for_each_environment(events):
 def test_an_episode_that_ended_with_the_last_step_is_the_one_that_is_meant():
     """Environment 0 has episodes of 1, 6 and 5 steps; environment 1 of 4, 3 and 2."""
     with closing(
-        make_vec_env(EnvRequest("GYM", "tests.toys_vector:Diary-v0", n=2, seed_of=diary_seed))
+        make_vec_env(EnvRequest("GYM", "tests.lib.toys_vector:Diary-v0", n=2, seed_of=diary_seed))
     ) as env:
         env.reset()
         for t in range(9):

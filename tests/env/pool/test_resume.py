@@ -20,10 +20,10 @@ from algorithm.env.base import Fault, VecEnv
 from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
-from tests.toys_vector import DiaryVector, diary_seed
+from tests.lib.toys_vector import DiaryVector, diary_seed
 
 SEEDS = episode_seeds(5, "train")
-DIARY = "tests.toys_vector:Diary-v0"
+DIARY = "tests.lib.toys_vector:Diary-v0"
 
 
 def make(name: str, n: int = 5, workers: int = 0, seed_of: Any = SEEDS, **options: Any) -> VecEnv:
@@ -98,14 +98,17 @@ def check_resumed(
 LATE_MASK: list[Any] = [None, None, [1, 0, 1, 1, 1], None]
 STACKED = [{"FrameStackObservation": {"stack_size": 4}}]
 KINDS: dict[str, tuple[int, dict[str, Any]]] = {
-    "dict, images, tuple of actions": (0, {"name": "tests.toys:Nested-v0"}),
+    "dict, images, tuple of actions": (0, {"name": "tests.lib.toys:Nested-v0"}),
     "late masks in workers": (
         2,
-        {"name": "tests.toys:Grants-v0", "env_args": {"masks": LATE_MASK}},
+        {"name": "tests.lib.toys:Grants-v0", "env_args": {"masks": LATE_MASK}},
     ),
-    "stacks of frames": (0, {"name": "tests.toys:Film-v0", "wrappers": STACKED}),
+    "stacks of frames": (0, {"name": "tests.lib.toys:Film-v0", "wrappers": STACKED}),
     "Pendulum": (0, {"name": "Pendulum-v1", "env_args": {"max_episode_steps": 7}}),
-    "NaN": (0, {"name": "tests.toys_faults:Fickle-v0", "env_args": {"how": "nan"}, "seed_of": diary_seed}),
+    "NaN": (
+        0,
+        {"name": "tests.lib.toys_faults:Fickle-v0", "env_args": {"how": "nan"}, "seed_of": diary_seed},
+    ),
     "Bullet in workers": (
         1,
         {
@@ -146,7 +149,7 @@ def test_any_history(before, resets, fails):
 
 
 def test_more_steps_than_are_sorted_at_a_time():
-    check_resumed(lambda workers: make("tests.toys:Endless-v0", 2), 1300, 3, {600: [1]})
+    check_resumed(lambda workers: make("tests.lib.toys:Endless-v0", 2), 1300, 3, {600: [1]})
 
 
 @pytest.mark.fault("F12")
@@ -162,11 +165,11 @@ def test_more_steps_than_are_sorted_at_a_time():
 def test_an_episode_that_is_not_the_same_again_is_named_and_the_others_go_on(how, before, why):
     faults: list[Fault] = []
     options = {"env_args": {"how": how}, "seed_of": diary_seed, "on_fault": faults.append}
-    with closing(make("tests.toys_faults:Fickle-v0", 3, **options)) as one:
+    with closing(make("tests.lib.toys_faults:Fickle-v0", 3, **options)) as one:
         first = Driver(one)
         first.play(before)
         state = stored(one.state())
-    with closing(make("tests.toys_faults:Fickle-v0", 3, **options)) as env:
+    with closing(make("tests.lib.toys_faults:Fickle-v0", 3, **options)) as env:
         env.reset(episode=0)
         ((lost, reason),) = env.resume(state).items()
         assert lost == 1 and why in reason
@@ -189,7 +192,7 @@ def test_a_worker_that_is_lost_while_it_repeats_costs_its_own_environments_only(
 
     def faulty(workers: int) -> VecEnv:
         args = {"fault": "die", "mark": str(mark)}
-        return make("tests.toys_faults:Faulty-v0", 4, workers, env_args=args, on_fault=faults.append)
+        return make("tests.lib.toys_faults:Faulty-v0", 4, workers, env_args=args, on_fault=faults.append)
 
     with closing(faulty(0)) as one, closing(faulty(2)) as other:
         first, second = Driver(one), Driver(other)
@@ -238,13 +241,13 @@ def vector(**options: Any) -> VecEnv:
 
 
 def counting(n: int) -> VecEnv:
-    return make("tests.toys:Counting-v0", n)
+    return make("tests.lib.toys:Counting-v0", n)
 
 
 @pytest.mark.parametrize(("one", "other", "why"), [
     (lambda: counting(3), lambda: counting(2), "there were 3"),
     (lambda: counting(3), lambda: counting(4), "there were 3"),
-    (lambda: counting(3), lambda: make("tests.toys:Endless-v0", 3), "the spaces were others"),
+    (lambda: counting(3), lambda: make("tests.lib.toys:Endless-v0", 3), "the spaces were others"),
     (vector, vector, "DiaryVector"),
     (vector, lambda: make(DIARY, 3, seed_of=diary_seed), "their actions were not kept"),
     (lambda: make(DIARY, 3, seed_of=diary_seed), vector, "DiaryVector"),

@@ -37,9 +37,9 @@ from algorithm.extras.a3c.worker import Relay, Worker
 from algorithm.nn.learning.optimiser import FlatRms
 from algorithm.run.experience.faults import Faults
 from algorithm.run.runtime import num_processes
-from tests.app.sessions import result
-from tests.on_policy.agents import make, train, weights
-from tests.scenarios.processes import _CONTEXT, Program
+from tests.lib.on_policy import make, train, weights
+from tests.lib.processes import _CONTEXT, Program
+from tests.lib.sessions import result
 
 SAC = {"use_normalization": True, "reward_scaling": True}
 OWN: dict[str, Any] = {"rollout_step": 5, "learning_rate": 1e-3, "max_grad_norm": 0.5}
@@ -250,7 +250,7 @@ def test_a_worker_begins_in_the_lessons_of_a_resumed_run(loaded: LoadedConfig) -
     """An episode of an earlier, easier lesson would count for the present one."""
     curriculum = "[{name: light, value: 1, completion_criteria: {threshold: 1}}, {name: heavy, value: 5}]"
     task = [
-        "base_config.env_name=tests.env.parameters.toys:Weighed-v0",
+        "base_config.env_name=tests.lib.weighed:Weighed-v0",
         f"environment_parameters={{mass: {{curriculum: {curriculum}}}}}",
     ]
     with ExitStack() as stack:

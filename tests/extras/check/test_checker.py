@@ -14,8 +14,9 @@ from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimit
 from algorithm.extras.check.episode_stats import RunningMoments
 from algorithm.extras.check.finding import CheckResult, Level
 from algorithm.extras.check.interface import memory_growth
-from tests.env.parameters.toys import Weighed
+from tests.lib.weighed import Weighed
 from tests.extras.check import toys
+from tests.lib.weighed import Weighed
 from tests.messages.check import checked
 
 

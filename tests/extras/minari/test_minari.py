@@ -28,8 +28,8 @@ from algorithm.env.request import EnvRequest
 from algorithm.extras.minari.reading import read_minari
 from algorithm.extras.minari.writing import MinariWriter
 from algorithm.keys.demonstrations import DemoConfig
-from tests.demos.episodes import ROUND, record
-from tests.env.strategies import spaces
+from tests.lib.episodes import ROUND, record
+from tests.lib.strategies import spaces
 
 ID = "own/data-v0"
 SAID = {"algorithm": "SAC", "description": "version 1"}

@@ -17,7 +17,6 @@ from algorithm.extras.unity.package import recorded_behaviour
 from algorithm.extras.unity.testing.sensors import Buffer, Camera, Vector
 from algorithm.keys.demonstrations import DemoConfig
 from main import main
-from tests.demos.episodes import ROUND, record
 from tests.extras.mlagents.demo_files import (
     HAND,
     Brain,
@@ -30,6 +29,7 @@ from tests.extras.mlagents.demo_files import (
     spec_of,
     written,
 )
+from tests.lib.episodes import ROUND, record
 
 
 def assert_same(found: RecordedEpisode, expected: RecordedEpisode) -> None:

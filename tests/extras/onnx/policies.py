@@ -17,7 +17,7 @@ from algorithm.extras.onnx.check import Checker
 from algorithm.extras.onnx.exporting import Exported, PolicySource, export_policy
 from algorithm.extras.onnx.graph import PolicyGraph, draw_graph
 from algorithm.extras.onnx.reference import Reference
-from tests.grid import agents
+from tests.lib import grid as agents
 
 SOURCE = PolicySource("task", "run", "x", 7, "0" * 64)
 PLAIN = {name: next(iter(values)) for name, values in agents.FACTORS.items()}

@@ -41,7 +41,7 @@ from tests.extras.onnx.policies import (
     reference,
     with_names,
 )
-from tests.grid import agents
+from tests.lib import grid as agents
 
 ROWS: tuple[tuple[str, str, str, str, str, int], ...] = (
     # family, action, memory, observations, replay (the last one is without a normaliser), opset

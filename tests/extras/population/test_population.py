@@ -6,8 +6,8 @@ import pytest
 
 from algorithm.app.report.lineage import gene_text
 from algorithm.extras.population.page import write_population
-from tests.report.made_runs import make_population, make_run, metrics_text, outcome
-from tests.report.pages import read
+from tests.lib.made_runs import make_population, make_run, metrics_text, outcome
+from tests.lib.pages import read
 
 pytestmark = pytest.mark.usefixtures("task")
 

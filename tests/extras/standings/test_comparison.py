@@ -11,8 +11,8 @@ from algorithm.extras.standings.comparison import comparison, file_stem, group_l
 from algorithm.extras.standings.experiments import Experiment, first_step_at, grouped, level_of, mean_over
 from algorithm.run.evaluation.statistics import mean_interval
 from main import main
-from tests.report.made_runs import CURVE, make_run, metrics_text
-from tests.report.pages import read
+from tests.lib.made_runs import CURVE, make_run, metrics_text
+from tests.lib.pages import read
 
 pytestmark = pytest.mark.usefixtures("task")
 

@@ -19,7 +19,7 @@ from algorithm.extras.tune.page import StudyFacts, read_facts
 from algorithm.extras.tune.records import DATABASE, TrialRecord
 from algorithm.store.rundir import RunDir
 from tests.extras.tune.conftest import Made
-from tests.report.pages import read
+from tests.lib.pages import read
 
 SECTION = """\
 own:

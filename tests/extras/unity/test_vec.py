@@ -20,7 +20,7 @@ from algorithm.run.experience.collector import LocalCollector
 from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.non_finite import Drop
 from tests.extras.unity.scripted import ScriptedPlayer, Stage, behaviour, crash
-from tests.toys_agents import RandomPolicy
+from tests.lib.toys_agents import RandomPolicy
 
 BALL, CUBE = "Ball?team=0", "Cube?team=0"
 

@@ -18,7 +18,7 @@ from algorithm.extras.wandb.sink import WandbSink, require_wandb
 from algorithm.keys.checkpoints import WandbConfig
 from algorithm.store.logs.metrics import MetricsLogger
 from algorithm.store.logs.upload import require_upload
-from tests.app.sessions import run
+from tests.lib.sessions import run
 
 ROOT = Path(__file__).resolve().parents[3]
 OFFLINE = ("-o", "wandb_config.project=toys", "-o", "wandb_config.mode=offline")

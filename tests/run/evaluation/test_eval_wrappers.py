@@ -21,7 +21,7 @@ TASK = """\
 default:
   base_config:
     env_type: GYM
-    env_name: tests.toys:Counting-v0
+    env_name: tests.lib.toys:Counting-v0
     max_step: 60
     wrappers: [{ClipReward: {min_reward: -1, max_reward: 0}}]
   sac_config: {start_step: 50, batch_size: 8, write_summary_per_step: 30}

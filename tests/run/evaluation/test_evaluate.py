@@ -15,8 +15,8 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.run.evaluation import evaluate as module
 from algorithm.run.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
 from algorithm.run.evaluation.evaluate import Performance, cut_off_line, episode_limit, evaluate
+from tests.lib.toys_agents import Attentive, Both, Guests, random_script, tale
 from tests.run.experience.test_changing_agents import transition
-from tests.toys_agents import Attentive, Both, Guests, random_script, tale
 
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}
 

@@ -16,8 +16,8 @@ from algorithm.core.errors import StorageError
 from algorithm.run.evaluation.evaluate import Performance
 from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.rundir import RunDir
-from tests.app.sessions import TASK, run, trained, weights_hash
-from tests.scenarios.processes import Program
+from tests.lib.processes import Program
+from tests.lib.sessions import TASK, run, trained, weights_hash
 
 SHORT = "base_config.max_step_each_iter=20"
 """Pendulum's episodes, so that few pictures are drawn."""
@@ -196,7 +196,7 @@ def test_films_while_training_change_nothing(folder, capsys):
         assert logged(folder, step) == logged(filmed, step)
         assert frames_of(filmed / "videos" / f"step_{step:09d}_episode_1.mp4") == 20
     assert not (folder / "videos").exists()
-    blind = ("-o", "eval_config.video=true", "-o", "base_config.env_name=tests.toys:Endless-v0")
+    blind = ("-o", "eval_config.video=true", "-o", "base_config.env_name=tests.lib.toys:Endless-v0")
     assert run("-n", "c", *blind) == 4
     assert "eval_config.video" in capsys.readouterr().err and not filmed.with_name("c").exists()
 
@@ -270,7 +270,7 @@ def test_running_films_and_records_as_well(folder):
 @pytest.mark.parametrize(("flags", "code", "says"), [
     (["--run", "--eval=2"], 2, "--run and --eval exclude each other"),
     (["--video", "--render"], 2, "--render and --video exclude each other"),
-    (["--video", "-o", "base_config.env_name=tests.toys:Endless-v0"], 4, "leave out --video"),
+    (["--video", "-o", "base_config.env_name=tests.lib.toys:Endless-v0"], 4, "leave out --video"),
     (["--eval=2", "--record=nowhere/a.npz"], 6, "the recording cannot be written"),
     (["--eval=2", "--record=nowhere/a.demo"], 6, "the recording cannot be written"),
     (["--eval=2", "--ckpt=7"], 6, "there is no checkpoint of step 7"),

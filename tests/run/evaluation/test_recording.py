@@ -20,9 +20,9 @@ from algorithm.run.evaluation.recording import (
     open_target,
 )
 from algorithm.run.evaluation.video import VideoRecorder
+from tests.lib.small_disk import fill, on_a_small_disk
+from tests.lib.toys_agents import Attentive, Both, Guests, allowed, carried, chosen, random_script, see, tale
 from tests.run.evaluation.test_video import Noisy
-from tests.store.small_disk import fill, on_a_small_disk
-from tests.toys_agents import Attentive, Both, Guests, allowed, carried, chosen, random_script, see, tale
 
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}
 

@@ -19,7 +19,7 @@ from algorithm.run.evaluation.video import (
     VideoRecorder,
     video_recorders,
 )
-from tests.toys_agents import Attentive, Guests
+from tests.lib.toys_agents import Attentive, Guests
 
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}
 WIDTH = 40

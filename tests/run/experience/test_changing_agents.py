@@ -17,7 +17,7 @@ from algorithm.replay.samplers import UniformSampler
 from algorithm.run.experience import collector
 from algorithm.run.experience.agent_processor import AgentProcessor
 from algorithm.run.experience.collector import Iteration, LocalCollector
-from tests.toys_agents import SPEC, Attentive, Guests, carried, chosen, random_script, tale
+from tests.lib.toys_agents import SPEC, Attentive, Guests, carried, chosen, random_script, tale
 
 K, T, N = 3, 2, 2  # burn-in, learned and bootstrapped steps of the windows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import tests.toys  # noqa: F401 - registers the environments
+import tests.lib.toys  # noqa: F401 - registers the environments
 from algorithm.core.data import ActorOutput, Segment, StepBatch
 from algorithm.core.errors import EnvError
 from algorithm.core.seeding import episode_seeds
@@ -43,7 +43,10 @@ class Scripted:
 
 def make(n: int, **options) -> tuple[LocalCollector, Scripted]:
     """A rollout of copies that have been used before."""
-    env, player = make_vec_env(EnvRequest("GYM", "tests.toys:Counting-v0", n=n, seed_of=SEEDS)), Scripted()
+    env, player = (
+        make_vec_env(EnvRequest("GYM", "tests.lib.toys:Counting-v0", n=n, seed_of=SEEDS)),
+        Scripted(),
+    )
     env.reset()
     return LocalCollector(env, {DEFAULT_BEHAVIOUR: player}, {DEFAULT_BEHAVIOUR: player}, **options), player
 

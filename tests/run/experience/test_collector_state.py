@@ -15,9 +15,9 @@ from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import Iteration, LocalCollector
-from tests.oracles_env import Witness
-from tests.toys_agents import Attentive, Both, Guests, random_script
-from tests.toys_vector import diary_seed
+from tests.lib.oracles_env import Witness
+from tests.lib.toys_agents import Attentive, Both, Guests, random_script
+from tests.lib.toys_vector import diary_seed
 
 TWO = ["..", ".w", ".."]
 
@@ -29,13 +29,13 @@ def stored(state: State) -> State:
 
 
 def diaries(n: int = 3, **args: Any) -> VecEnv:
-    name, pool = "tests.toys_vector:Diary-v0", {"restarts": 99}
+    name, pool = "tests.lib.toys_vector:Diary-v0", {"restarts": 99}
     return make_vec_env(EnvRequest("GYM", name, env_args=args, n=n, seed_of=diary_seed, **pool))
 
 
 def fickle(how: str) -> VecEnv:
     return make_vec_env(
-        EnvRequest("GYM", "tests.toys_faults:Fickle-v0", env_args={"how": how}, n=3, seed_of=diary_seed)
+        EnvRequest("GYM", "tests.lib.toys_faults:Fickle-v0", env_args={"how": how}, n=3, seed_of=diary_seed)
     )
 
 

@@ -22,7 +22,7 @@ from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import LocalCollector
-from tests.batches import random_batch, small_sac
+from tests.lib.batches import random_batch, small_sac
 from tests.run.experience.intervening import SPACES, Intervening, numbers
 
 NAME = "tests.run.experience.intervening:Intervening-v0"

@@ -22,12 +22,12 @@ from algorithm.run.experience.collector import LocalCollector
 from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.non_finite import MAX_WARNINGS, Drop, Stop, examine
 from algorithm.store.logs.metrics import read_metrics
-from tests.app.sessions import result, run
-from tests.toys_numbers import LENGTH, Event, Rooms
+from tests.lib.sessions import result, run
+from tests.lib.toys_numbers import LENGTH, Event, Rooms
 
 pytestmark = pytest.mark.fault("F10")
 
-NAME = "tests.toys_numbers:Numbers-v0"
+NAME = "tests.lib.toys_numbers:Numbers-v0"
 AGAIN = "asac task --check --seed=3"
 
 

@@ -7,9 +7,9 @@ import json
 import numpy as np
 
 from algorithm.replay.buffer import ReplayBuffer
-from tests.app.sessions import run
+from tests.lib.sessions import run
 
-COMMON = {"env_name": "tests.toys:Endless-v0", "max_step_each_iter": 20, "max_step": 110}
+COMMON = {"env_name": "tests.lib.toys:Endless-v0", "max_step_each_iter": 20, "max_step": 110}
 
 
 def test_rewards_are_stored_times_the_scale_and_returns_shown_as_they_come(task, monkeypatch):

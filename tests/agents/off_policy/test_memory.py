@@ -1,0 +1,203 @@
+"""Agents with memory: what is computed while acting, and again in training from the replay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.agents.off_policy.setup import staleness
+from algorithm.agents.sac.config import SacConfig
+from algorithm.core.data import SequenceBatch
+from algorithm.core.spec import ActionSpec, AgentSpec
+from algorithm.nn.ensemble import Ensemble
+from algorithm.nn.models.defaults import AttentionRep, ModelQ, RecurrentRep
+from algorithm.nn.protocols import Rep
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import UniformSampler
+from tests.lib.batches import CPU, SMALL, Sac, random_batch, sac_actor, small_sac
+from tests.lib.grid import random_steps
+
+SPEC = AgentSpec(SMALL.obs, ActionSpec((2, 3), 2))
+MEMORIES = {
+    "gru, 1 layer": ("RNN", {}),
+    "gru, 2 layers": ("RNN", {"rnn_depth": 2}),
+    "lstm": ("RNN", {"rnn": "lstm"}),
+    "4 heads": ("ATTN", {"attn_n": 16, "attn_heads": 4}),
+    "4 heads, 3 layers": ("ATTN", {"attn_n": 16, "attn_heads": 4, "attn_depth": 3}),
+    "sinusoidal, gated": ("ATTN", {"attn_positions": "sinusoidal", "attn_gated": True}),
+}
+RNN = [name for name, (kind, _) in MEMORIES.items() if kind == "RNN"][1:]
+
+
+def make_sac(memory: str, **options: object) -> Sac:
+    kind, rep = MEMORIES[memory]
+    lengths = {"burn_in_step": 4, "learn_step": 6}
+    return small_sac(spec=SPEC, seq_encoder=kind, rep=rep, **{**lengths, **options})
+
+
+class Player:
+    """Episodes of two agents that end at different times: rows of a replay, and states while acting.
+
+    lengths: of every episode of each agent
+    """
+
+    def __init__(self, sac: Sac, *, burn_in: int, learn: int, steps: int, lengths: tuple[int, int]) -> None:
+        actor = sac_actor(SPEC, sac.model, SacConfig(), device=CPU, exploring=True, seed=0)
+        self.states: dict[int, torch.Tensor] = {}  # row id -> state while acting
+        seen = []
+        hook = sac.model.policy.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
+        self.replay = ReplayBuffer(
+            SPEC,
+            capacity=400,
+            batch_size=16,
+            burn_in=burn_in,
+            learn=learn,
+            carry_shape=sac.model.rep.stored_carry_shape,
+            sampler=UniformSampler(),
+        )
+        ends = np.arange(1, steps + 1)[:, None] % lengths == 0
+        for batch in random_steps(SPEC, actor, np.random.default_rng(0), ends):
+            ids = self.replay.add_steps(batch)
+            self.states |= dict(zip(ids.tolist(), seen.pop(), strict=True))
+        hook.remove()
+
+    def all_windows(self) -> SequenceBatch:
+        return self.replay.windows(np.array(sorted(self.states)))
+
+    def windows_anywhere(self, learn: int) -> SequenceBatch:
+        """Of every transition one, in which it has some place among the learned."""
+        ids = np.array(sorted(self.states))
+        place = np.random.default_rng(1).integers(learn, size=len(ids))
+        return self.replay._windows.read(ids, np.ones(len(ids), np.float32), place)
+
+
+def assert_as_while_acting(player: Player, batch: SequenceBatch, state: torch.Tensor, first: int = 0) -> None:
+    """The transitions from the first token on have the states [B, T, S] in which their actions were taken."""
+    rows, times = torch.nonzero(batch.valid[:, first : first + state.shape[1]], as_tuple=True)
+    ids = batch.ids[rows, first + times].tolist()
+    assert len(ids) > 150
+    expected = torch.stack([player.states[one] for one in ids])
+    torch.testing.assert_close(state[rows, times], expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("memory", ["4 heads", "sinusoidal, gated"])
+def test_every_learned_position_of_attention_sees_what_it_saw_while_acting(memory):
+    """Episodes longer than the window, and windows that begin anywhere; one layer."""
+    sac = make_sac(memory, burn_in_step=3, learn_step=5)
+    player = Player(sac, burn_in=3, learn=5, steps=60, lengths=(20, 13))
+    batch = player.windows_anywhere(5)
+    assert_as_while_acting(player, batch, sac.encode(batch).states.learned, first=3)
+
+
+@pytest.mark.parametrize("memory", RNN)
+def test_a_recurrent_state_is_that_while_acting_wherever_its_window_begins(memory):
+    """Also where the burn-in, and some of the learned part, would lie before the episode."""
+    sac = make_sac(memory, burn_in_step=3, learn_step=5)
+    player = Player(sac, burn_in=3, learn=5, steps=60, lengths=(7, 11))
+    batch = player.windows_anywhere(5)
+    assert not batch.obs_valid[:, 3].all() and batch.valid.gather(1, batch.anchor[:, None]).all()
+    assert_as_while_acting(player, batch, sac.encode(batch).state[:, :-1])
+    begins = batch.step[:, 0] == 0
+    assert begins.any() and not batch.carry[begins].any() and batch.carry[~begins].flatten(1).any(1).all()
+
+
+@pytest.mark.parametrize("memory", ["4 heads, 3 layers", "sinusoidal, gated"])
+def test_attention_acts_under_the_band_of_training(memory):
+    """Episodes longer than the context: a window over the whole of them gives the states of the cache."""
+    sac = make_sac(memory, burn_in_step=4, learn_step=4)
+    player = Player(sac, burn_in=0, learn=22, steps=90, lengths=(20, 13))
+    batch = player.all_windows()
+    whole = batch.rows(torch.nonzero(batch.step[:, 0] == 0)[:, 0])
+    state, _ = sac.model.rep(whole.obs, whole.prev_action, whole.carry, whole.obs_valid)
+    assert_as_while_acting(player, whole, state[:, :-1])
+
+
+@pytest.mark.parametrize("memory", RNN)
+def test_burn_in_gets_no_gradient_and_learned_inputs_do(memory):
+    sac = make_sac(memory)
+    batch = random_batch(3, 4 + 6, spec=SPEC)
+    batch = replace(batch, carry=torch.randn(3, *sac.model.rep.carry_shape))
+    obs = batch.obs["obs"].requires_grad_()
+    prev_action = batch.prev_action.requires_grad_()
+    states = sac.states(sac.model.normaliser(batch.obs), batch)
+    states.online[:, 4:10].square().sum().backward()
+    for grad in (obs.grad, prev_action.grad):
+        assert not grad[:, :4].any() and not grad[:, 10:].any()
+        assert grad[:, 4:10].flatten(2).any(-1).all()
+
+
+@pytest.mark.parametrize("rep", [RecurrentRep(SPEC, 8, 1), AttentionRep(SPEC, 4, 8, 1)])
+def test_what_does_not_exist_has_a_state_of_zeros(rep):
+    """Also behind dense layers, whose biases make something of nothing."""
+    batch = random_batch(2, 5, spec=SPEC, exists=torch.tensor([2, 5]))
+    state, _ = rep(batch.obs, batch.prev_action, torch.zeros(2, *rep.stored_carry_shape), batch.obs_valid)
+    assert not state[~batch.obs_valid].any() and state[batch.obs_valid].any(-1).all()
+
+
+class Counting(Rep):
+    """Adds up what it sees; counts the tokens it was given with and without a gradient."""
+
+    carry_shape = stored_carry_shape = (3,)
+
+    def __init__(self) -> None:
+        super().__init__(SPEC)
+        self.scale = torch.nn.Parameter(torch.ones(3))
+        self.with_gradient, self.without = [], []
+
+    def forward(self, obs, prev_action, carry, valid):
+        steps = valid.shape[1]
+        (self.with_gradient if torch.is_grad_enabled() else self.without).append(steps)
+        total = (obs["obs"] * valid.unsqueeze(-1) * self.scale).cumsum(1) + carry.unsqueeze(1)
+        return total, total
+
+
+@pytest.mark.parametrize("memory", RNN)
+def test_recomputed_carries_stand_at_the_rows_they_were_stored_with(memory):
+    """With unchanged networks they are what acting stored, so the refresh writes back what is there."""
+    sac = make_sac(memory, refresh_carry=True, learning_rate=1e-12)
+    player = Player(sac, burn_in=4, learn=6, steps=60, lengths=(7, 11))
+    for batch in (player.all_windows(), player.windows_anywhere(6)):
+        stored = torch.from_numpy(player.replay.carries(batch.ids.numpy()))
+        result = sac.update(batch)
+        there = batch.obs_valid
+        torch.testing.assert_close(result.carry[there], stored[there], atol=1e-6, rtol=1e-5)
+        player.replay.refresh_carry(result)
+        again = torch.from_numpy(player.replay.carries(batch.ids.numpy()))
+        torch.testing.assert_close(again, stored, atol=1e-6, rtol=1e-5)
+
+
+def taken(sac: Sac, state: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    """Q [E, B, T] of both branches' choices, their mean."""
+    values = [critic(state, action[..., 5:]) for critic in sac.model.q.members]
+    return torch.stack([(q * action[..., :5]).sum(-1) / 2.0 for q in values])
+
+
+def test_staleness_by_hand():
+    """Q of the sums of the observations against Q of the stored sums and the observation of the row."""
+    sac = make_sac("gru, 1 layer", burn_in_step=1, learn_step=2)
+    sac.model.rep, sac.model.target_rep = Counting(), Counting()
+    batch = replace(random_batch(4, 3, spec=SPEC, exists=torch.tensor([3, 3, 2, 1])), carry=torch.randn(4, 3))
+    sac.model.q = Ensemble(lambda: ModelQ(SPEC, 3, dense_n=8), 2)
+    stored = torch.randn(4, 2, 3)
+    found = staleness(sac, batch, stored)
+    total = (batch.obs["obs"] * batch.obs_valid.unsqueeze(-1)).cumsum(1) + batch.carry.unsqueeze(1)
+    own = stored + batch.obs["obs"][:, 1:3] * batch.obs_valid[:, 1:3].unsqueeze(-1)
+    now, then = (taken(sac, x, batch.action[:, 1:3]) for x in (total[:, 1:3], own))
+    valid = batch.valid[:, 1:3]
+    scale = now.abs().mean(0)[valid].mean()
+    for name, index in (("first", 0), ("last", 1)):
+        difference = (now - then).abs().mean(0)[:, index][valid[:, index]].mean()
+        torch.testing.assert_close(found[f"memory/delta_q_{name}"], difference / scale)
+
+
+def test_staleness_says_nothing_of_positions_that_no_window_has():
+    sac = make_sac("gru, 1 layer", burn_in_step=1, learn_step=3)
+    batch = replace(
+        random_batch(4, 4, spec=SPEC, exists=torch.tensor([2, 3, 1, 0])), carry=torch.randn(4, 1, 8)
+    )
+    assert set(staleness(sac, batch, torch.randn(4, 3, 1, 8))) == {"memory/delta_q_first"}
+    nothing = replace(batch, valid=torch.zeros_like(batch.valid))
+    assert staleness(sac, nothing, torch.randn(4, 3, 1, 8)) == {}

@@ -1,0 +1,416 @@
+"""Environments that are objects, and an agent to hold."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+import yaml
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+import asac
+from algorithm.app.command import main
+from algorithm.app.env_arguments import env_to_play
+from algorithm.env.objects import EnvObject
+from algorithm.env.toys.exploration import ToyBits
+from algorithm.extras.check.context import CheckLimits
+from tests.lib.toys_objects import Handle, Piped, Plane, Several, Shared, Unseeded, Walk
+
+ROOT = Path(__file__).resolve().parents[2]
+KEYS = {
+    "base_config.preset": "plain",
+    "base_config.info_keys": ["is_success", "reward/all", "nowhere"],
+    "sac_config.save_model_per_step": 40,
+    "sac_config.write_summary_per_step": 25,
+    "sac_config.start_step": 20,
+    "sac_config.batch_size": 8,
+    "nn_config.q.dense_n": 8,
+    "nn_config.policy.dense_n": 8,
+    "eval_config.per_step": 40,
+    "eval_config.episodes": 2,
+}
+ROLLOUTS = {"ppo_config.rollout_step": 16, "ppo_config.num_minibatch": 2, "eval_config.per_step": 40}
+SHORT = {"overrides": KEYS, "max_step": 60, "seed": 1, "device": "cpu", "quiet": True}
+HELD = {key: value for key, value in SHORT.items() if key != "max_step"}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def networks(run: asac.Run) -> dict[str, torch.Tensor]:
+    return run.policy("latest").networks.state_dict()
+
+
+def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+    assert a.keys() == b.keys() and [name for name in a if not torch.equal(a[name], b[name])] == []
+
+
+def with_keys(**keys: object) -> dict:
+    given = {name.replace("__", "."): value for name, value in keys.items()}
+    return {**SHORT, "overrides": {**KEYS, **given}}
+
+
+# ---- environments
+
+
+def test_an_object_trains_bit_for_bit_as_its_name_does():
+    named = asac.train("Pendulum-v1", **with_keys(base_config__env_args={"g": 10.0}))
+    wanted, fresh = networks(named), partial(gym.make, "Pendulum-v1", g=10.0)
+    assert named.evaluate(2) == named.evaluate(2, env=fresh) == named.evaluate(2, env="Pendulum-v1")
+    env = gym.make("Pendulum-v1")
+    for given in (env, fresh, EnvObject.of(env)):
+        run = asac.train(given, **SHORT)
+        assert_same(networks(run), wanted)
+    assert run.folder.parent.parent.name == "object" and run.folder.parent.name == "Pendulum-v1"
+    written = yaml.safe_load((run.folder / "config.yaml").read_text())["base_config"]
+    assert (written["env_type"], written["env_name"]) == (
+        "OBJECT",
+        "gymnasium.envs.classic_control.pendulum.PendulumEnv",
+    )
+    noted = json.loads((run.folder / "manifest.json").read_text())["env_objects"]
+    assert noted["train"] == f"{written['env_name']}, an instance"
+    env.step(env.action_space.sample())  # it is open
+
+
+class Notes(asac.Callback):
+    """A record of what is called, which logs something at each point."""
+
+    def __init__(self) -> None:
+        self.rollouts: list[int] = []
+        self.successes: list[float] = []
+
+    def on_step(self, training):
+        training.log("own/step", training.step)
+
+    def on_rollout_end(self, training):
+        self.rollouts.append(training.step)
+
+    def on_evaluation(self, training, evaluation):
+        self.successes.append(evaluation.infos["is_success"])
+
+    def on_end(self, training):
+        training.log("last", np.float32(0.5))
+
+
+def test_a_class_of_ones_own_is_trained_evaluated_filmed_and_exported(tmp_path):
+    notes = Notes()
+    run = asac.train(Walk, callbacks=[notes], **with_keys(eval_config__video=True))
+    assert run.folder.parent == (tmp_path / "models/object/Walk")
+    assert list((run.folder / "videos").glob("*.mp4"))
+    rows = run.metrics
+    steps = [value for value in rows["callback/own/step"] if not np.isnan(value)]
+    assert steps == [13.0, 38.0, 55.5], "means of 1 to 25, 26 to 50, 51 to 60"
+    assert rows["callback/last"][-1] == 0.5
+    for part in ("rollout", "eval"):  # the infos repeat the reward, and it is summed
+        assert np.allclose(rows[f"{part}/info/reward/all"], rows[f"{part}/return_mean"], equal_nan=True)
+        assert 0 <= np.nanmax(rows[f"{part}/info/is_success"]) <= 1
+        assert f"{part}/info/nowhere" not in rows
+    assert notes.successes and notes.rollouts == list(range(21, 61))
+    assert run.evaluate(2).infos == run.evaluate(2, env=Walk()).infos
+
+    run.export("walk.zip")
+    run.export("walk.ONNX")
+    obs = np.array([0.5], np.float32)
+    action, _ = asac.load("walk.zip", env=Walk).act(obs)
+    assert np.array_equal(action, run.policy().act(obs)[0])
+    with pytest.raises(asac.UsageError, match="cannot be made from a name"):
+        asac.load(run.folder)
+    with pytest.raises(asac.NumericalError, match="not finite"):
+        run.policy().act(np.array([np.nan], np.float32))
+    assert isinstance(asac.make_env(Walk, overrides={"base_config.env_args": {"size": 3.0}}), Walk)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_vector_environment_brings_its_own_lanes(mode):
+    env = SyncVectorEnv([Walk] * 3, autoreset_mode=mode)
+    # The others reset an environment with all, and no single one.
+    limit = {"base_config__max_step_each_iter": 7} if mode is AutoresetMode.DISABLED else {}
+    run = asac.train(env, **with_keys(**limit))
+    assert run.result["steps"] == 60 and not env.closed
+    assert yaml.safe_load((run.folder / "config.yaml").read_text())["base_config"]["n_envs"] == 3
+    rows = run.metrics
+    for part in ("rollout", "eval"):
+        assert np.allclose(rows[f"{part}/info/reward/all"], rows[f"{part}/return_mean"], equal_nan=True)
+    assert run.resume(max_step=90, device="cpu", quiet=True).result["steps"] == 90
+
+
+def test_a_class_steps_many_in_workers_and_infos_come_along():
+    limit = {"base_config__max_step_each_iter": 7, "base_config__n_envs": 2}
+    there = asac.train(lambda: Walk(), **with_keys(base_config__workers=1, **limit))
+    here = asac.train(Walk, **with_keys(**limit))
+    assert_same(networks(there), networks(here))
+    rows = here.metrics
+    assert np.allclose(rows["rollout/info/reward/all"], rows["rollout/return_mean"], equal_nan=True)
+
+
+@pytest.mark.parametrize("env", [Shared(), Handle(), Piped(), gym.wrappers.TimeLimit(Handle(), 5)])
+def test_an_instance_without_a_copy_needs_another_one(env):
+    with pytest.raises(asac.UsageError, match="second environment"):
+        asac.train(env, **SHORT)
+    assert asac.train(env, eval_env=Walk, **{**SHORT, "max_step": 10}).result["steps"] == 10
+
+
+def test_a_copy_shares_nothing_and_a_spec_makes_one_where_there_is_no_copy():
+    for env in (Walk(2.0), Unseeded(2.0)):
+        other = EnvObject.of(env).evaluate()
+        assert other.unwrapped is not env and other.unwrapped.size == 2.0
+    gym.register("Handle-v0", Handle, max_episode_steps=4)
+    env = gym.make("Handle-v0")
+    other = EnvObject.of(env).evaluate()
+    assert other.unwrapped is not env.unwrapped and other.spec.max_episode_steps == 4
+
+
+def test_lanes_in_processes_are_made_anew_or_refused_and_stay_usable():
+    named = gym.make_vec("Pendulum-v1", num_envs=2, vectorization_mode="async")
+    EnvObject.of(named).evaluate.env.close()
+    unnamed = AsyncVectorEnv([Walk] * 2)
+    with pytest.raises(asac.UsageError, match="second environment"):
+        EnvObject.of(unnamed)
+    for env in (named, unnamed):
+        gc.collect()
+        env.reset(seed=0), env.step(env.action_space.sample()), env.close()
+
+
+def test_what_a_spec_does_not_know_is_copied():
+    changed = gym.make("Pendulum-v1")
+    changed.unwrapped.g = 3.0
+    wrapped = gym.wrappers.vector.RescaleAction(gym.make_vec("Pendulum-v1", num_envs=2), -1.0, 1.0)
+    assert EnvObject.of(changed).evaluate().unwrapped.g == 3.0
+    assert isinstance(EnvObject.of(wrapped).evaluate.env, gym.wrappers.vector.RescaleAction)
+
+
+@pytest.mark.parametrize(
+    ("given", "keys"),
+    [
+        (Walk(), {"base_config__n_envs": 2}),
+        (Walk(), {"base_config__workers": 1}),
+        (Walk(), {"base_config__env_args": {"size": 2.0}}),
+        (partial(Walk, threading.Lock()), {"base_config__workers": 1}),
+        (SyncVectorEnv([Walk] * 2), {"base_config__n_envs": 3}),
+        (SyncVectorEnv([Walk] * 2), {"base_config__wrappers": [{"TimeLimit": {"max_episode_steps": 3}}]}),
+        (object(), {}),
+        (dict, {}),
+        (Several, {}),
+    ],
+)
+def test_what_an_object_cannot_do_is_refused_before_a_run_is_made(given, keys):
+    with pytest.raises(asac.UsageError):
+        asac.train(given, **with_keys(**keys))
+    assert not list(Path("models").glob("object/*/*"))
+
+
+def test_objects_are_checked_in_a_process_of_their_own(monkeypatch):
+    few = partial(CheckLimits, steps=30, compared=5, episodes=2, seconds=0.2)
+    monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", few)
+    assert asac.check(Walk(), quiet=True)
+    assert not asac.check(Plane(), quiet=True), "its step returns one number"
+
+
+# ---- going on
+
+KILLED = """
+import os, signal
+import asac
+from tests.app.test_env_objects import SHORT
+from tests.lib.toys_objects import Walk
+
+def strike(training):
+    if training.step == 55:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asac.train(Walk(), name="a", on_step=strike, **{**SHORT, "max_step": 90})
+"""
+
+
+def test_a_killed_run_goes_on_with_its_object_as_if_nothing_had_happened(capsys):
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    run = asac.Run("models/object/Walk/a")
+    with pytest.raises(asac.UsageError, match="cannot be made from a name"):
+        run.resume()
+    with pytest.raises(asac.UsageError, match="other observations"):
+        run.resume(Plane)
+    for flags in (["--resume"], ["--eval=1"]):
+        assert main(["object/Walk", "-n", "a", *flags]) == 2
+    run.resume(Walk(), device="cpu", quiet=True)
+    assert "resumed exactly" in (run.folder / "train.log").read_text()
+    assert_same(networks(run), networks(asac.train(Walk, **{**SHORT, "max_step": 90})))
+    assert main(["object/Walk", "--report", "a"]) == 0
+    assert "asac.Run(" in (run.folder / "report.html").read_text()
+
+
+class Trained(ToyBits):
+    """It notes batches of goals that it is asked for."""
+
+    asked = 0
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        type(self).asked += np.ndim(achieved_goal) == 2
+        return super().compute_reward(achieved_goal, desired_goal, info)
+
+
+class Played(Trained):
+    asked = 0
+
+
+def test_hindsight_asks_the_environment_that_is_trained_in():
+    asac.train(
+        partial(gym.wrappers.TimeLimit, Trained(), 12), eval_env=Played, **with_keys(eval_config__max_step=12)
+    )
+    assert Trained.asked > 5 and Played.asked == 0
+
+
+def test_a_vector_environment_with_goals_trains_without_hindsight():
+    lanes = SyncVectorEnv([lambda: gym.wrappers.TimeLimit(ToyBits(), 12)] * 2)
+    run = asac.train(lanes, **SHORT)
+    assert "a vector environment cannot be split" in (run.folder / "train.log").read_text()
+
+
+def test_a_task_that_is_played_in_by_name_brings_no_wrappers():
+    """A run wraps it in its own."""
+    assert "RepeatAction" not in str(env_to_play("gym/mountain_car").evaluate())
+
+
+# ---- an agent to hold
+
+
+def test_a_learn_that_could_not_begin_leaves_the_end_where_it_was():
+    works = []
+
+    def make():
+        if not works:
+            raise OSError("not yet")
+        return gym.wrappers.TimeLimit(Walk(), 10)
+
+    agent = asac.Agent("SAC", make, **{**HELD, "overrides": {**KEYS, "base_config.max_step": 50}})
+    with pytest.raises(asac.EnvError, match="not yet"):
+        agent.learn(80)
+    works.append(True)
+    assert agent.learn(80).step == 80 and agent.learn(10).step == 90
+
+
+@pytest.mark.parametrize(("algorithm", "keys"), [("SAC", KEYS), ("PPO", ROLLOUTS)])
+def test_to_learn_in_parts_is_to_learn_at_once(algorithm, keys):
+    held = {**HELD, "overrides": keys}
+    parts = asac.Agent(algorithm, env := Walk(), **held, max_grad_norm=0.5)
+    assert repr(parts) == f"Agent({algorithm}, {parts._given.train.name}, 0 steps)" and parts.step == 0
+    parts.predict(np.zeros(1, np.float32))  # makes the networks that learning begins with
+    assert parts.evaluate(Walk(), 1).lengths == (10,) and parts.step == 0
+    for steps in (25, 1, 34):
+        parts.learn(steps)
+        torch.rand(3), np.random.rand(3)  # what others draw meanwhile changes nothing
+        parts.evaluate(Walk(), 1)
+    assert parts.step == 60 and parts.run.folder.parent.name == "Walk"
+    own = "sac_config" if algorithm == "SAC" else "ppo_config"
+    once = asac.Agent(algorithm, Walk, **HELD | {"overrides": keys | {f"{own}.max_grad_norm": 0.5}}).learn(60)
+    assert_same(parts.networks.state_dict(), once.networks.state_dict())
+    assert not env.closed, "it is its owner's"
+
+
+POINTS = """
+import asac
+
+class Points(asac.Callback):
+    def __init__(self): self._note("made")
+    def on_start(self, training): self._note(f"start {training.step}")
+    def on_checkpoint(self, training): self._note(f"checkpoint {training.step}")
+    def on_end(self, training): self._note(f"end {training.step}")
+    def _note(self, point): print(point, file=open("points.txt", "a"))
+"""
+
+
+def test_callbacks_of_the_configuration_wait_for_a_learn_whose_end_is_shown(tmp_path):
+    (tmp_path / "own.py").write_text(POINTS)
+    held = {**HELD, "overrides": KEYS | {"base_config.callbacks": ["own.py:Points"]}}
+    agent = asac.Agent("SAC", Walk, **held)
+    agent.predict(np.zeros(1, np.float32)), agent.evaluate(Walk(), 1)
+    assert not (tmp_path / "points.txt").exists(), "training has not begun"
+    agent.learn(10)
+    assert (tmp_path / "points.txt").read_text() == "made\nstart 0\ncheckpoint 10\nend 10\n"
+    log = (agent.run.folder / "train.log").read_text()
+    assert "at 10 steps (this call of learn)" in log and " max_step=10 " in log
+
+
+def test_an_agent_acts_moves_and_is_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["mine.py"])
+    agent = asac.Agent("SAC", Walk, **HELD)
+    agent.learn(30, callbacks=(notes := Notes()))
+    assert notes.rollouts == list(range(21, 31))
+    obs = np.array([0.5], np.float32)
+    action, state = agent.predict(obs)
+    both, _ = agent.predict(np.stack([obs, obs]), None, episode_start=[True, False])
+    assert action.shape == (1,) and np.allclose(both[0], action, atol=1e-6) and state is not None
+    before = copy.deepcopy(agent.networks.state_dict())
+    assert isinstance(agent.networks, torch.nn.Module) and agent.evaluate(Walk(3.0), 2).lengths == (10, 10)
+
+    zipped, folder = agent.save(tmp_path / "small.ZIP"), agent.save(tmp_path / "whole")
+    assert_same(asac.Agent.load(zipped, Walk).networks.state_dict(), before)
+    with pytest.raises(asac.UsageError, match="an export has no resume"):
+        asac.Agent.load(zipped, Walk, quiet=True).learn(10)
+    for path in (folder, zipped):
+        with pytest.raises(asac.UsageError, match="already") as caught:
+            agent.save(path)
+        assert ("replace" in caught.value.fix) == (path == zipped), "of a run, with its checkpoints, never"
+    (tmp_path / "own" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "whole.new").mkdir()
+    with pytest.raises(asac.UsageError, match="inside each other"):
+        agent.save(agent.run.folder / "copy")
+    with pytest.raises(asac.UsageError, match="is not a run"):
+        agent.save(tmp_path / "own", replace=True)
+    other = asac.Agent.load(folder, Walk, device="cpu", quiet=True).learn(30)
+    assert_same(other.networks.state_dict(), agent.learn(30).networks.state_dict())
+    other.save(folder, replace=True)  # itself
+    agent.learn(1).save(folder, replace=True), agent.save(zipped, replace=True)
+    assert {asac.Agent.load(path, Walk).step for path in (folder, zipped)} == {61}
+    assert {path.name for path in tmp_path.iterdir()} >= {"own", "whole.new", "whole"}
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "left over"
+    with pytest.raises(asac.UsageError, match="`callbacks` has a value that a configuration cannot hold"):
+        asac.Agent("SAC", Walk, callbacks=[Notes()])
+
+    with pytest.raises(asac.UsageError, match="other observations"):
+        agent.set_env(Plane)
+    agent.set_env(Walk(2.0))
+    assert agent.learn(10).step == 71
+    noted = json.loads((agent.run.folder / "manifest.json").read_text())["resumed"]
+    assert noted[-1]["env_objects"]["train"] == "tests.lib.toys_objects.Walk, an instance"
+
+
+def test_keys_are_those_that_are_learned_on_with():
+    def rate(agent):
+        return agent.run.config.sac_config.learning_rate
+
+    agent = asac.Agent("SAC", Walk, **HELD | {"overrides": [f"{k}={v}" for k, v in KEYS.items()]})
+    assert rate(agent.learn(5, learning_rate=0.004)) == rate(agent.learn(5)) == 0.004
+    assert rate(agent.learn(5, learning_rate=0.002)) == rate(agent.learn(5)) == 0.002
+    load = partial(asac.Agent.load, agent.run.folder, Walk, device="cpu", quiet=True)
+    other = load(overrides="sac_config.learning_rate=0.001")
+    assert rate(other.learn(5)) == rate(load(learning_rate=0.001)) == 0.001
+    with pytest.raises(asac.ConfigError):
+        load(learning_rat=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("x", "much"), ("x", None), ("x", [1, 2]), ("", 1), ("a b", 1), ("../x", 1), (3, 1)]
+)
+def test_what_is_no_metric_is_an_error_of_the_callback(name, value):
+    agent = asac.Agent("SAC", Walk, **HELD)
+    with pytest.raises(asac.CallbackError, match="on_step") as caught:
+        agent.learn(10, on_step=lambda training: training.log(name, value))
+    assert isinstance(caught.value.__cause__, asac.UsageError)
+    assert agent.step == 1, "it is saved, and can go on"

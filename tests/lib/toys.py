@@ -1,0 +1,93 @@
+"""Small environments whose data check themselves. Use them by id: ``tests.lib.toys:Counting-v0``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+
+class Counting(gym.Env):
+    """Observes (seed mod 1000, step); the same array every time, changed in place, in float64.
+
+    An episode lasts 3 + seed mod 5 steps and ends terminated for an even seed, truncated for an odd one. The
+    reward is the step number plus the first action.
+    """
+
+    def __init__(self, width: int = 1, low: float = -2.0, high: float = 4.0) -> None:
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = gym.spaces.Box(low, high, (width,), np.float32)
+        self._obs = np.zeros(2)
+        self._seed = 0
+        self.options: dict[str, Any] | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        assert seed is not None
+        self._seed, self.options = seed, options
+        self._obs[:] = (seed % 1000, 0)
+        return self._obs, {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        assert self.action_space.contains(action), action
+        self._obs[1] += 1
+        ended = bool(self._obs[1] == 3 + self._seed % 5)
+        odd = bool(self._seed % 2)
+        return self._obs, float(self._obs[1] + action[0]), ended and not odd, ended and odd, {}
+
+
+class Endless(gym.Env):
+    """Never ends; the observation is the step, and the reward prefers actions near one half."""
+
+    def __init__(self) -> None:
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self._step = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self._step = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        self._step += 1
+        return np.full(1, self._step, np.float32), -float(abs(action[0] - 0.5)), False, False, {}
+
+
+class Broken(Endless):
+    """Fails where ``fails`` says: ``step``, ``reset``, ``shape`` or ``nan`` (a reward from step 5 on)."""
+
+    def __init__(self, fails: str = "step") -> None:
+        super().__init__()
+        self._fails = fails
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        if self._fails == "reset":
+            raise RuntimeError("the door is locked")
+        obs, info = super().reset(seed=seed, options=options)
+        return (np.zeros(()), info) if self._fails == "shape" else (obs, info)
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        if self._fails == "step" and self._step == 3:
+            raise RuntimeError("the wheel came off")
+        obs, reward, *rest = super().step(action)
+        return obs, float("nan") if self._fails == "nan" and self._step > 5 else reward, *rest
+
+
+class Restless(Endless):
+    """What it shows depends on nothing that anybody could repeat."""
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        _, *rest = super().step(action)
+        return np.frombuffer(os.urandom(2), np.uint16).astype(np.float32), *rest
+
+
+gym.register("Counting-v0", entry_point=Counting)
+gym.register("Restless-v0", entry_point=Restless)
+gym.register("Endless-v0", entry_point=Endless)
+gym.register("Broken-v0", entry_point=Broken)
+gym.register("Nested-v0", entry_point="tests.lib.toys_spaces:Nested")
+gym.register("Grants-v0", entry_point="tests.lib.toys_spaces:Grants")
+gym.register("Film-v0", entry_point="tests.lib.toys_spaces:Film", max_episode_steps=6)

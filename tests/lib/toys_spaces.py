@@ -1,0 +1,158 @@
+"""Environments of several kinds of spaces: ``tests.lib.toys:Nested-v0``, ``Grants-v0`` and ``Film-v0``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+
+class Nested(gym.Env):
+    """Three observations that tell key and step; an action of two parts.
+
+    The key is seed mod 1000, and without a seed one more than the last. An episode has 2 + key mod 5 steps;
+    it ends terminated for an even key, truncated for an odd one. Each entry of the camera is (key + 3 step +
+    its number) mod 256; the speed is (key, sum of all the forces so far), the gear the number of the last
+    choice. The reward is the step plus the first force.
+
+    reuse: hand out the same arrays every time, changed in place
+    """
+
+    _key, _step = -1, 0
+
+    def __init__(self, reuse: bool = True) -> None:
+        self._reuse = reuse
+        self.observation_space = gym.spaces.Dict(
+            camera=gym.spaces.Box(0, 255, (8, 8, 3), np.uint8),
+            speed=gym.spaces.Box(-np.inf, np.inf, (2,), np.float64),
+            gear=gym.spaces.Discrete(3, start=-1),
+        )
+        self.action_space = gym.spaces.Tuple(
+            [gym.spaces.Discrete(3), gym.spaces.Box(-1.0, 3.0, (2,), np.float32)]
+        )
+        self._camera, self._speed, self._gear = np.zeros((8, 8, 3), np.uint8), np.zeros(2), 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self._key, self._step = (self._key + 1 if seed is None else seed) % 1000, 0
+        self._speed[:], self._gear = (self._key, 0.0), 0
+        return self._seen(), {"spare": 0}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        assert self.action_space.contains(action), action
+        reward = float(self._step + action[1][0])
+        self._gear = int(action[0]) - 1
+        self._speed[1] += float(action[1].sum())
+        self._step += 1
+        ended, odd = self._step == 2 + self._key % 5, bool(self._key % 2)
+        return self._seen(), reward, ended and not odd, ended and odd, {"spare": self._step}
+
+    def _seen(self) -> Any:
+        self._camera[:] = (np.arange(192).reshape(8, 8, 3) + self._key + 3 * self._step) % 256
+        seen = {"camera": self._camera, "speed": self._speed, "gear": self._gear}
+        return seen if self._reuse else deepcopy(seen)
+
+
+class Grants(gym.Env):
+    """Hands out the masks of a list, one with each observation; truncated with the last one."""
+
+    def __init__(self, masks: list[Any]) -> None:
+        self.observation_space = gym.spaces.Box(0, 9, (1,))
+        self.action_space = gym.spaces.Dict(move=gym.spaces.Discrete(3), jump=gym.spaces.Discrete(2))
+        self._masks, self._step = masks, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self._step = 0
+        return np.zeros(1, np.float32), self._info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        self._step += 1
+        over = self._step == len(self._masks) - 1
+        return np.full(1, self._step, np.float32), 0.0, False, over, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        mask = self._masks[self._step]
+        return {} if mask is None else {"action_mask": np.array(mask)}
+
+
+class Film(gym.Env):
+    """Frames of one dtype; frame k is full of (seed + k) mod 256."""
+
+    def __init__(self, dtype: str = "uint8", nested: bool = False) -> None:
+        frame = gym.spaces.Box(0, 255, (2, 2), np.dtype(dtype))
+        self._nested = nested
+        self.observation_space = gym.spaces.Dict(frame=frame) if nested else frame
+        self.action_space = gym.spaces.Discrete(2)
+        self._frame, self._now = np.zeros((2, 2), np.dtype(dtype)), 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self._now = seed or 0
+        return self._seen(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict]:
+        self._now += 1
+        return self._seen(), float(action), False, False, {}
+
+    def _seen(self) -> Any:
+        self._frame = np.full_like(self._frame, self._now % 256)
+        return {"frame": self._frame} if self._nested else self._frame
+
+
+def branch_sizes(space: gym.Space) -> list[int]:
+    """Choices of each branch, by a plain walk over the space."""
+    if isinstance(space, gym.spaces.Discrete):
+        return [int(space.n)]
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return [int(n) for n in space.nvec.flat]
+    if isinstance(space, gym.spaces.MultiBinary):
+        return [2] * int(np.prod(space.shape))
+    parts = space.spaces.values() if isinstance(space, gym.spaces.Dict) else getattr(space, "spaces", ())
+    return [n for part in parts for n in branch_sizes(part)]
+
+
+def structured(space: gym.Space, allowed: Iterator[np.ndarray]) -> Any:
+    """As ``space.sample(mask=…)`` takes it."""
+    if isinstance(space, gym.spaces.Discrete):
+        return next(allowed)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return _tuples(space.nvec.shape, allowed)
+    if isinstance(space, gym.spaces.MultiBinary):
+        pairs = [next(allowed) for _ in branch_sizes(space)]
+        bits = [2 if off and on else int(on) for off, on in pairs]
+        return np.array(bits, np.int8).reshape(space.shape)
+    if isinstance(space, gym.spaces.Dict):
+        return {key: structured(part, allowed) for key, part in space.spaces.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(structured(part, allowed) for part in space.spaces)
+    return None
+
+
+def _tuples(shape: tuple[int, ...], allowed: Iterator[np.ndarray]) -> Any:
+    if not shape:
+        return next(allowed)
+    return tuple(_tuples(shape[1:], allowed) for _ in range(shape[0]))
+
+
+class Photo(gym.Env):
+    """Noise that JPEG would not keep, and bounds that no float32 maps exactly."""
+
+    observation_space = gym.spaces.Tuple(
+        [
+            gym.spaces.Box(0, 255, (40, 40, 3), np.uint8),
+            gym.spaces.Dict(n=gym.spaces.MultiDiscrete([3, 4], start=[1, -2])),
+        ]
+    )
+    action_space = gym.spaces.Box(np.array([-0.3, 1.0], np.float32), np.array([1.1, 1.7], np.float32))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {"mood": 3}
+
+    def step(self, action):
+        return self.observation_space.sample(), float(self.np_random.random()), False, False, {"mood": 3}
