@@ -31,13 +31,8 @@ def written() -> dict[str, float]:
 # ---- every question can be asked
 
 
-LONG = ("pixels", "workers", "inbox")
-"""Questions that take seconds even so; others go the same ways."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in QUESTIONS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUESTIONS)
 def test_every_question_can_be_asked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Asked with little, in this process: it answers, its tables can be drawn, and nothing is kept."""
     before = written()
@@ -117,6 +112,7 @@ def test_no_answer_is_an_error(output: str) -> None:
         read_answer(output, of="it")
 
 
+@pytest.mark.slow
 def test_a_worker_is_a_process_with_one_thread_that_says_why_it_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +126,7 @@ def test_a_worker_is_a_process_with_one_thread_that_says_why_it_failed(
         Bench(Path("/nowhere/python")).theirs("sb3:train")
 
 
+@pytest.mark.slow
 def test_what_ends_a_question_ends_its_processes(tmp_path: Path) -> None:
     bench, begin = Bench(), time.monotonic()
 
@@ -346,6 +343,7 @@ def test_a_stale_page_is_found_and_written(tmp_path: Path) -> None:
     tables.main(["--check", *options])
 
 
+@pytest.mark.slow
 def test_the_documentation_is_up_to_date(root: Path) -> None:
     tables.main(["--check"])
     readme, evidence = ((root / name).read_text("utf-8") for name in ("README.md", "docs/evidence.md"))

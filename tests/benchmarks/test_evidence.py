@@ -122,6 +122,7 @@ def test_another_file_is_no_plan(tmp_path: Path, text: str) -> None:
 # ---- trainings
 
 
+@pytest.mark.slow
 def test_a_measurement_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed with its training it ends as one that never stopped, and trains nothing once more."""
     script = (
@@ -158,6 +159,7 @@ def test_a_measurement_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytes
     assert ask(killed, Bench(runs=killed / "runs", results=killed / "results"))["runs"] == found["runs"]
 
 
+@pytest.mark.slow
 def test_a_training_that_outlived_its_command_is_waited_for(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"])
     holder = {"pid": process.pid, "started": psutil.Process(process.pid).create_time(), "command": "x"}
@@ -170,6 +172,7 @@ def test_a_training_that_outlived_its_command_is_waited_for(tmp_path: Path) -> N
         wait_for(tmp_path)
 
 
+@pytest.mark.slow
 def test_what_fails_is_shown_until_it_is_tried_again(tmp_path: Path, peer: None) -> None:
     """Ours by its process, theirs by its answer; neither is dropped nor trained again by itself."""
     wrong = {"env": "Pendulum-v1", "steps": 8, "zero": 0, "set": {"sac_config.tau": 9}}
@@ -190,6 +193,7 @@ def test_what_fails_is_shown_until_it_is_tried_again(tmp_path: Path, peer: None)
     ]
 
 
+@pytest.mark.slow
 def test_what_is_asked_to_end_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan_file(tmp_path, BARE, Toy={"env": "Pendulum-v1", "steps": 8, "zero": -9, "one": 0})
     ends = [sys.executable, "-c", "import os; os.kill(os.getpid(), 15)"]
@@ -199,6 +203,7 @@ def test_what_is_asked_to_end_is_no_failure(tmp_path: Path, monkeypatch: pytest.
     assert ask(tmp_path, Bench(runs=tmp_path / "runs", results=tmp_path / "results"))["runs"] == []
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_missing_is_left_out_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,6 +289,7 @@ def test_a_scale_without_a_peer_is_that_of_the_best_side(figures: Path) -> None:
     assert Evidence(content, found).sides("toys")[BARE].keys() == {"Alone"}
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_of_every_suite(figures: Path) -> None:
     pictures.draw(Evidence.read(figures), figures)
     suite, every = ((figures / f"evidence{name}.svg").read_text() for name in ("_toys", ""))

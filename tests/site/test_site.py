@@ -35,6 +35,7 @@ def site(root, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_site_has_every_page_name_and_flag(site, root):
     nav = (root / "mkdocs.yml").read_text().partition("\nnav:")[2]
     named = set(re.findall(r"([\w/]+\.md)$", nav, re.M))
