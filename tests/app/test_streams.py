@@ -64,10 +64,12 @@ def test_a_terminal_that_is_gone_ends_no_console():
     ours, theirs = os.openpty()
     with os.fdopen(theirs, "w") as terminal, open_console(output=terminal) as console:
         console.message("there")
+        assert b"there" in os.read(ours, 4096)
         os.close(ours)
         console.message("gone")
         console.warn("still going on")
         console.finish([("steps", "1")], [("go on", "python main.py")])
+        assert os.path.samestat(os.fstat(theirs), Path(os.devnull).stat()), "what follows is discarded"
 
 
 @pytest.mark.fault("F38")
