@@ -251,10 +251,6 @@ def test_wrong_overrides_are_told_by_their_keys():
 def test_a_folder_that_is_no_run_is_told(tmp_path):
     with pytest.raises(asac.UsageError, match="is not a run"):
         asac.load(tmp_path)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = asac.nothing
-    assert all(getattr(asac, name) for name in asac.__all__)
-    assert dir(asac) == asac.__all__
 
 
 def test_an_environment_is_checked_from_a_script(monkeypatch):

@@ -16,6 +16,7 @@ from algorithm.core.errors import EnvError, visible
 from algorithm.store.follow_up_commands import playing_commands
 from algorithm.store.rundir import RunDir
 from main import main
+from tests.app.test_api import MuteError
 from tests.app.test_console import Terminal, plain
 from tests.house.test_presets import LABELS
 
@@ -123,11 +124,6 @@ def test_the_commands_of_shipped_tasks_fit_into_80_columns(tmp_path, monkeypatch
         for command in commands:
             parse_args(shlex.split(command)[2:])
             assert len(command) <= 80 or len(label) > 18, command
-
-
-class MuteError(Exception):
-    def __str__(self) -> str:
-        raise LookupError("it has no text")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_it_begins_in_the_lessons_of_the_learner_and_goes_on_to_the_next(
 
     learner.on_deliver = hear
     monkeypatch.setattr(actor, "load", lambda pieces, behaviours: int(pieces[1]))
-    task = TASK.replace("Pendulum-v1", "tests.lib.weighed:Weighed-v0") + LESSONS
+    task = TASK.replace("Pendulum-v1", "tests.lib.toys:Weighed-v0") + LESSONS
     assert begin(tmp_path, monkeypatch, learner, task=task) == 0
     values = [value for message in learner.stored for value in values_of(message.steps["default"])]
     assert values[0] == {first} and values[-1] == {2.0}

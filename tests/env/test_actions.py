@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from algorithm.core.errors import EnvError
 from algorithm.env.actions import Actions
-from tests.lib.oracles_env import parts_of, plain_action
+from tests.env.oracles import parts_of, plain_action
 from tests.lib.strategies import spaces
 
 HYBRID = Dict(move=Discrete(3), grip=Discrete(2), force=Box(-2.0, 2.0, (2,)))

@@ -14,7 +14,7 @@ from algorithm.core.spec import ObsSpec
 from algorithm.env.gym import GymRecipe
 from algorithm.env.observations import Bounds, Observations
 from algorithm.env.outputs import SpaceMismatchError
-from tests.lib.oracles_env import plain_observation
+from tests.env.oracles import plain_observation
 from tests.lib.strategies import spaces
 
 

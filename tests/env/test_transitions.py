@@ -21,7 +21,7 @@ from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import LocalCollector
-from tests.lib.oracles_env import Witness, plain_transitions
+from tests.env.oracles import Witness, plain_transitions
 from tests.lib.toys_vector import Diary, DiaryVector, diary_seed, lost
 
 N = 4

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+
+from algorithm.core.data import State
 from algorithm.store.logs.metrics import read_metrics
 
 
@@ -23,6 +26,12 @@ def what_must_agree(run: Path) -> dict[str, object]:
         "state": state,
         "metrics": json.dumps(metrics),  # NaN is not equal to itself
     }
+
+
+def stored(state: State) -> State:
+    """A state as it comes back from the disk: nobody else's arrays, and not to be written to."""
+    arrays = {name: np.frombuffer(v.tobytes(), v.dtype).reshape(v.shape) for name, v in state.arrays.items()}
+    return State(arrays, json.loads(json.dumps(state.meta, allow_nan=False)))
 
 
 def timeless(name: str) -> bool:

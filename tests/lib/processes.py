@@ -19,6 +19,14 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.lib.preloaded"])
 
 
+def comes_true(condition: Callable[[], object], seconds: float = 5.0) -> bool:
+    """Return whether a condition holds within so many seconds; it is looked at twenty times a second."""
+    deadline = time.monotonic() + seconds
+    while not (held := bool(condition())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return held
+
+
 class Program:
     """``python main.py ./task flags…`` in ``folder``, in a process and a session of its own.
 

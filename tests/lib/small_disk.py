@@ -6,14 +6,29 @@ import ctypes
 import os
 import resource
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.lib.kills import child
-
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000  # CLONE_NEWNS, CLONE_NEWUSER of sched.h
 _NO_DISK = 77
+
+
+def child(act: Callable[[], object]) -> int:
+    """Run ``act`` in a process of its own, forked from here; returns as :func:`os.waitpid` does."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            act()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+    return os.waitpid(pid, 0)[1]
 
 
 def on_a_small_disk(folder: Path, nbytes: int, act: Callable[[], object]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from algorithm.agents.registry import family
 from algorithm.run.health import HealthMonitor
-from tests.lib.health_cases import TROUBLES
+from tests.run.health_cases import TROUBLES
 
 
 def messages() -> Iterator[tuple[str, str]]:

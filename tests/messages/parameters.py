@@ -12,7 +12,7 @@ from algorithm.core.errors import UsageError
 from algorithm.env.gym import GymEnv
 from algorithm.env.parameters.config import EnvParameters, read_parameters
 from algorithm.env.parameters.curricula import check_lessons, refuse_resets
-from tests.lib.weighed import Weighed
+from tests.lib.toys import Weighed
 
 TARGETS: tuple[Mapping[str, str | None], ...] = (
     {"g": "gravty"},

@@ -8,13 +8,61 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from algorithm.core.errors import ModelError
 from algorithm.nn.learning.kfac import EVERY_IMAGE, FlatKfac
-from tests.lib.oracles import PlainKfac
 
 UNLIMITED = {"kl_clip": 1e30, "damping": 0.1, "stat_decay": 0.99, "momentum": 0.0, "inverse_every": 1}
+
+
+class PlainKfac:
+    """K-FAC of linear layers and convolutions: sums over samples and places, the whole block inverted."""
+
+    def __init__(self, layers: list[nn.Module], *, decay: float, damping: float) -> None:
+        self.layers = layers
+        self.decay, self.damping, self.count = decay, damping, 0
+        self.factors: list[tuple[Tensor, Tensor]] = []
+
+    @staticmethod
+    def places(layer: nn.Module, x: Tensor, g: Tensor):
+        """Yield (a, g) of one sample at each place; x, g: the layer's input and its output's gradient."""
+        if isinstance(layer, nn.Linear):
+            yield torch.cat([x, x.new_ones(1)]), g
+            return
+        (height, width), (down, right) = layer.kernel_size, layer.stride
+        for i in range(g.shape[1]):
+            for j in range(g.shape[2]):
+                patch = x[:, i * down : i * down + height, j * right : j * right + width]
+                yield torch.cat([patch.flatten(), x.new_ones(1)]), g[:, i, j]
+
+    def measure(self, inputs: list[Tensor], gradients: list[Tensor]) -> None:
+        """Take the inputs [M, …] and per-sample gradients of the outputs [M, …] of each layer."""
+        found = []
+        for layer, xs, gs in zip(self.layers, inputs, gradients, strict=True):
+            pairs = [list(self.places(layer, x, g)) for x, g in zip(xs, gs, strict=True)]
+            a = sum(torch.outer(a, a) for places in pairs for a, _ in places) / len(pairs)
+            g = sum(torch.outer(g, g) for places in pairs for _, g in places) / sum(map(len, pairs))
+            found.append((a, g))
+        kept = min(self.decay, self.count / (self.count + 1))
+        before = self.factors or [(0.0 * a, 0.0 * g) for a, g in found]
+        self.factors = [
+            tuple(kept * x + (1 - kept) * y for x, y in zip(old, new, strict=True))
+            for old, new in zip(before, found, strict=True)
+        ]
+        self.count += 1
+
+    def natural(self, gradients: list[Tensor]) -> list[Tensor]:
+        """The damped G ⊗ A, inverted as one matrix, times each layer's gradient [out, in + 1]."""
+        result, root = [], self.damping**0.5
+        for (a, g), gradient in zip(self.factors, gradients, strict=True):
+            pi = (a.diag().mean() / g.diag().mean()).sqrt()
+            of_a, of_g = (x.trace() * 1e-5 * torch.eye(len(x)) for x in (a, g))
+            of_a += root * pi * torch.eye(len(a))
+            of_g += root / pi * torch.eye(len(g))
+            solved = torch.linalg.solve(torch.kron(g + of_g, a + of_a), gradient.flatten())
+            result.append(solved.view_as(gradient))
+        return result
 
 
 def kfac(*modules: nn.Module, rate: float = 1.0, **options: float) -> FlatKfac:

@@ -14,7 +14,7 @@ from algorithm.agents.sac.metrics import WATCHED
 from algorithm.config.schema import Config, fields
 from algorithm.run.health import HealthMonitor
 from algorithm.store.logs.registry import METRICS
-from tests.lib.health_cases import LIKE_TROUBLE, TROUBLES, Case, on_policy, sac, summaries
+from tests.run.health_cases import LIKE_TROUBLE, TROUBLES, Case, on_policy, sac, summaries
 
 RECORDED = Path(__file__).resolve().parents[1] / "golden" / "health"
 """Of real runs, with the columns that are watched, to six digits."""

@@ -12,7 +12,7 @@ from algorithm.config.loader import load_config
 from algorithm.core.errors import UsageError
 from algorithm.run.inputs import set_up
 
-TASK = "tests.lib.weighed:Weighed-v0"
+TASK = "tests.lib.toys:Weighed-v0"
 """Its episodes have 3 steps, and its return is 3 times the mass."""
 
 

@@ -61,7 +61,7 @@ ON_POLICY = ("-o", "algorithm=PPO", "-o", "ppo_config.rollout_step=30", "-o", "p
     [
         pytest.param((), "", 200, 260, id="replay"),
         pytest.param(
-            EVALUATED, "from tests.lib.forwards import Branch as ModelRep\n", 100, 120, id="acts by torch"
+            EVALUATED, "from tests.agents.forwards import Branch as ModelRep\n", 100, 120, id="acts by torch"
         ),
         pytest.param(
             (*EVALUATED, *ON_POLICY, "-o", "checkpoint_config.replay=never"),

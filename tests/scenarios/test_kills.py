@@ -81,7 +81,7 @@ flash: # windows with padding, priorities, choices beside continuous actions
 fresh: # every transition once
   sac_config: {use_replay_buffer: false, use_priority: false}
 lessons: # killed in the middle of one, whose measure is smoothed and whose values are drawn
-  base_config: {env_name: "tests.lib.weighed:Weighed-v0", max_step: 560}
+  base_config: {env_name: "tests.lib.toys:Weighed-v0", max_step: 560}
   environment_parameters:
     mass:
       curriculum:

@@ -19,7 +19,7 @@ import pytest
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.store import lock as locks
 from algorithm.store.lock import Holder, RunLock
-from tests.lib.kills import child
+from tests.lib.small_disk import child
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.fault("F24")

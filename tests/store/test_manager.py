@@ -19,8 +19,8 @@ from algorithm.store.checkpoints.checkpoint import Snapshot, check_replay, load_
 from algorithm.store.checkpoints.folders import checkpoint_of, checkpoint_steps
 from algorithm.store.checkpoints.manager import CheckpointManager, find_checkpoint
 from algorithm.store.checkpoints.manifest import read_manifest
-from tests.lib.kills import deaths, failures
 from tests.lib.oracles_replay import digest
+from tests.store.kills import deaths, failures
 from tests.store.snapshots import files_of, grow, make_replay, never, restore
 
 

@@ -170,7 +170,7 @@ def test_a_rollout_and_its_update_are_those_of_stable_baselines(kind, own, root,
     weights = {f"w:{name}": value.numpy() for name, value in update.weights.items()}
     update.recorded.save(files[0], orders=np.stack(update.orders(own.num_epoch)), **weights)
     files[1].write_text(json.dumps(sb3_settings(own)))
-    script = root / "tests" / "on_policy" / "sb3_side.py"
+    script = root / "tests/agents/on_policy/sb3_side.py"
     done = subprocess.run([PEER_PYTHON, script, *files], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -16,9 +16,9 @@ from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.distributions import TanhNormal
 from algorithm.nn.models.defaults import ModelPolicy
 from algorithm.nn.normalise import NoNormaliser
+from tests.agents.forwards import FORWARDS, SIZE
 from tests.lib.batches import CPU, SMALL, SPECS, random_batch, small_sac
 from tests.lib.batches import sac_actor as new_actor
-from tests.lib.forwards import FORWARDS, SIZE
 
 OBS = SMALL.obs
 

@@ -15,7 +15,7 @@ from algorithm.env.parameters.apply import Noted, WithParameters
 from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
 from tests.env.parameters.test_samplers import sampler
-from tests.lib.weighed import Weighed
+from tests.lib.toys import Weighed
 
 PATHS = {"mass": None, "gravity": "gravity", "wind": "model.wind.1", "pull": "set_pull"}
 

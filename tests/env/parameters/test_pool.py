@@ -35,7 +35,7 @@ GIVEN: dict[str, Any] = {
 
 def make(given: dict[str, Any] = GIVEN, n: int = 3, args: Any = None, **options: Any) -> VecEnv:
     pool = dict(parameters=ParameterSource(read_parameters(given)), **options)
-    name = "tests.lib.weighed:Weighed-v0"
+    name = "tests.lib.toys:Weighed-v0"
     return make_vec_env(EnvRequest("GYM", name, env_args=args or {}, n=n, seed_of=SEEDS, **pool))
 
 

@@ -24,6 +24,7 @@ from algorithm.env.outputs import as_bool, as_number
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.run.signals import StopRequest
+from tests.lib.processes import comes_true
 
 SEEDS = episode_seeds(7, "train")
 
@@ -239,10 +240,7 @@ def faulty(tmp_path: Path, fault: str, where: str) -> dict[str, Any]:
 
 def gone(pids: list[int], seconds: float = 5.0) -> bool:
     """Return whether these processes end within so many seconds."""
-    deadline = time.monotonic() + seconds
-    while (left := [*running(pids)]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not left
+    return comes_true(lambda: not [*running(pids)], seconds)
 
 
 def running(pids: list[int]) -> Iterator[int]:
@@ -265,14 +263,11 @@ def test_killing_the_main_process_leaves_no_worker_and_no_memory_behind(tmp_path
     memory = set(Path("/dev/shm").glob("psm_*"))
     main = script(tmp_path, args=faulty(tmp_path, "hang", "step"), workers=2, end="")
     pids = [int(pid) for pid in main.stdout.readline().split()]
-    time.sleep(0.5)
+    assert comes_true((tmp_path / "mark").exists, 60.0), "one hangs"
     main.kill()
     main.communicate()
     assert len(pids) == 2 and gone(pids)
-    deadline = time.monotonic() + 5
-    while (left := set(Path("/dev/shm").glob("psm_*")) - memory) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not left
+    assert comes_true(lambda: set(Path("/dev/shm").glob("psm_*")) <= memory)
 
 
 def test_a_main_process_that_forgets_to_close_ends_all_the_same(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
@@ -20,6 +19,7 @@ from algorithm.env.base import Fault, VecEnv
 from algorithm.env.lanes.gym_vector import GymVectorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
+from tests.lib.agreement import stored
 from tests.lib.toys_vector import DiaryVector, diary_seed
 
 SEEDS = episode_seeds(5, "train")
@@ -30,12 +30,6 @@ def make(name: str, n: int = 5, workers: int = 0, seed_of: Any = SEEDS, **option
     own = {key: options.pop(key) for key in ("timeout", "restarts", "on_fault") if key in options}
     pool = dict(workers=workers, **own)
     return make_vec_env(EnvRequest("GYM", name, n=n, seed_of=seed_of, **pool, **options))
-
-
-def stored(state: State) -> State:
-    """The state as it comes back from the disk."""
-    arrays = {name: np.frombuffer(v.tobytes(), v.dtype).reshape(v.shape) for name, v in state.arrays.items()}
-    return State(arrays, json.loads(json.dumps(state.meta, allow_nan=False)))
 
 
 def bits(state: State) -> tuple[dict[str, tuple[str, Any, bytes]], Any]:

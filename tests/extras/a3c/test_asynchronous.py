@@ -38,7 +38,7 @@ from algorithm.nn.learning.optimiser import FlatRms
 from algorithm.run.experience.faults import Faults
 from algorithm.run.runtime import num_processes
 from tests.lib.on_policy import make, train, weights
-from tests.lib.processes import _CONTEXT, Program
+from tests.lib.processes import _CONTEXT, Program, comes_true
 from tests.lib.sessions import result
 
 SAC = {"use_normalization": True, "reward_scaling": True}
@@ -250,7 +250,7 @@ def test_a_worker_begins_in_the_lessons_of_a_resumed_run(loaded: LoadedConfig) -
     """An episode of an earlier, easier lesson would count for the present one."""
     curriculum = "[{name: light, value: 1, completion_criteria: {threshold: 1}}, {name: heavy, value: 5}]"
     task = [
-        "base_config.env_name=tests.lib.weighed:Weighed-v0",
+        "base_config.env_name=tests.lib.toys:Weighed-v0",
         f"environment_parameters={{mass: {{curriculum: {curriculum}}}}}",
     ]
     with ExitStack() as stack:
@@ -318,15 +318,15 @@ def test_behaviours_have_the_same_number_of_processes(loaded: LoadedConfig) -> N
 
 # ---- real processes
 
-ROUNDS, WIDTH = 3000, 9155
+ROUNDS, WIDTH = 1000, 9155
 
 
-def _add(name: str, go: Any) -> None:
+def _add(name: str, both_are_there: Any) -> None:
     shared = SharedWeights({"x": [WIDTH, WIDTH]}, {"x": 0}, 2, name=name)
     data, square = shared.weights["x"]
     optimiser = FlatRms([nn.Linear(1, WIDTH, bias=False)], 1.0, epsilon=0.0, inside=True)
     optimiser.share(data, square)
-    go.wait()
+    both_are_there.wait()
     for _ in range(ROUNDS):
         optimiser.step_along(torch.ones(WIDTH))
 
@@ -335,12 +335,10 @@ def test_few_additions_are_lost_without_a_lock() -> None:
     """Every step takes 1 from each parameter: the mean of g² begins at 1 and stays there."""
     shared = SharedWeights({"x": [WIDTH, WIDTH]}, {"x": 0}, 2)
     shared.write("x", [torch.zeros(WIDTH), torch.ones(WIDTH)])
-    go = _CONTEXT.Event()
-    both = [_CONTEXT.Process(target=_add, args=(shared.name, go)) for _ in range(2)]
+    both_are_there = _CONTEXT.Barrier(2)
+    both = [_CONTEXT.Process(target=_add, args=(shared.name, both_are_there)) for _ in range(2)]
     for one in both:
         one.start()
-    time.sleep(0.5)
-    go.set()
     for one in both:
         one.join(60)
     taken = -shared.weights["x"][0].clone()
@@ -362,11 +360,8 @@ def memory_of(pid: int) -> set[Path]:
 def gone(processes: list[psutil.Process], memory: set[Path]) -> bool:
     """Return whether processes and blocks of shared memory are gone after five seconds each."""
     _, alive = psutil.wait_procs(processes, timeout=5.0)
-    deadline = time.monotonic() + 5.0
-    while any(one.exists() for one in memory) and time.monotonic() < deadline:
-        time.sleep(0.05)
     left = [one for one in alive if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
-    return not left and not any(one.exists() for one in memory)
+    return comes_true(lambda: not any(one.exists() for one in memory)) and not left
 
 
 @pytest.mark.fault("F13")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from typing import Any
 
@@ -15,17 +14,12 @@ from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import Iteration, LocalCollector
-from tests.lib.oracles_env import Witness
+from tests.env.oracles import Witness
+from tests.lib.agreement import stored
 from tests.lib.toys_agents import Attentive, Both, Guests, random_script
 from tests.lib.toys_vector import diary_seed
 
 TWO = ["..", ".w", ".."]
-
-
-def stored(state: State) -> State:
-    """The state as it comes back from the disk: nobody else's arrays, and not to be written to."""
-    arrays = {name: np.frombuffer(v.tobytes(), v.dtype).reshape(v.shape) for name, v in state.arrays.items()}
-    return State(arrays, json.loads(json.dumps(state.meta, allow_nan=False)))
 
 
 def diaries(n: int = 3, **args: Any) -> VecEnv:

@@ -1,4 +1,4 @@
-"""Encoders whose ``forward`` does what a recording cannot see, and a few that look as if they did.
+"""Encoders whose ``forward`` does what a compiler cannot see, and a few that look as if they did.
 
 ``FORWARDS``: name -> ``make(spec)``, an encoder without memory of its own, 6 wide, with trained parameters.
 """
@@ -86,65 +86,16 @@ class Dropout(Forward):
         return functional.dropout(x.tanh(), 0.5, training=True)
 
 
-class InPlace(Forward):
-    def body(self, x):
-        y = x * 2.0
-        y[..., 0] = x[..., 1].abs()
-        y[..., 2:4].mul_(0.5).add_(1.0)
-        return y.tanh_()
+class Gru(Forward):
+    """A GRU over the features of each token."""
 
-
-class Argmax(Forward):
     def __init__(self, spec):
         super().__init__(spec)
-        self.table = nn.Embedding(SIZE, SIZE)
-
-    def body(self, x):
-        return x.tanh() + self.table(x.argmax(-1)) + x.argmax(-1, keepdim=True)
-
-
-class Gru(Forward):
-    """A GRU over the features of each token, forwards or in both directions."""
-
-    def __init__(self, spec, bidirectional=False):
-        super().__init__(spec)
-        size = SIZE // (1 + bidirectional)
-        self.gru = nn.GRU(1, size, batch_first=True, bidirectional=bidirectional)
+        self.gru = nn.GRU(1, SIZE, batch_first=True)
 
     def body(self, x):
         out, _ = self.gru(x.reshape(-1, SIZE, 1))
         return out[:, -1].reshape(x.shape)
-
-
-class Scatter(Forward):
-    """Of the first row alone, into fewer rows than there are."""
-
-    def body(self, x):
-        y = torch.zeros_like(x).flatten(0, -2)
-        y.scatter_(1, x.flatten(0, -2)[:1].argmax(-1, keepdim=True), 1.0)
-        return x.tanh() + y.view(x.shape)
-
-
-class _Rounded(torch.autograd.Function):
-    """Rounding with the gradient of the identity."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return (4.0 * x).round() / 4.0
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad
-
-
-class CustomFunction(Forward):
-    def body(self, x):
-        return _Rounded.apply(x.tanh())
-
-
-class Softplus(Forward):
-    def body(self, x):
-        return functional.softplus(x, beta=1.0, threshold=1.0)
 
 
 class Reassigned(Forward):
@@ -167,13 +118,7 @@ FORWARDS: dict[str, Callable[[AgentSpec], Rep]] = {
     "random": PythonRandom,
     "attribute": Attribute,
     "dropout": Dropout,
-    "in-place": InPlace,
-    "argmax": Argmax,
     "gru": Gru,
-    "gru, both ways": lambda spec: Gru(spec, bidirectional=True),
-    "scatter": Scatter,
-    "custom function": CustomFunction,
-    "softplus": Softplus,
     "reassigned buffer": Reassigned,
 }
 """Encoders by what their ``forward`` does."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import sys
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from algorithm.store import files
 from algorithm.store.checkpoints import segments
+from tests.lib.small_disk import child
 
 CALLS = tuple(
     [(os, name) for name in ("unlink", "rmdir")]
@@ -20,22 +19,6 @@ CALLS = tuple(
 )
 _UNHURT = 9
 WRITES = ((files, "put"), (segments, "put"))
-
-
-def child(act: Callable[[], object]) -> int:
-    """Run ``act`` in a process of its own, forked from here; returns as :func:`os.waitpid` does."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            act()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
-        finally:
-            os._exit(code)
-    return os.waitpid(pid, 0)[1]
 
 
 def deaths(act: Callable[[], object], prepare: Callable[[], object]) -> Iterator[int]:
