@@ -292,24 +292,3 @@ def tale(script: list[str], first: set[int], limit: int) -> tuple[list[tuple], l
                     there, step = event not in "tu", 0
                     number += there
     return rows, closed, episodes
-
-
-class RandomPolicy:
-    """Random actions; those of agent i come from the seed i."""
-
-    stored_carry_shape: tuple[int, ...] = (0,)
-
-    def __init__(self, spec: ActionSpec, n: int) -> None:
-        self._spec = spec
-        self._rngs = [np.random.default_rng(i) for i in range(n)]
-
-    def initial_carry(self, n: int) -> np.ndarray:
-        return np.zeros((n, 0), np.float32)
-
-    def act(self, obs, prev_action, carry, action_mask) -> ActorOutput:
-        drawn = [
-            self._spec.random(rng, action_mask[i : i + 1])
-            for i, rng in enumerate(self._rngs[: len(action_mask)])
-        ]
-        action, z, logp = (np.concatenate(part) for part in zip(*drawn, strict=True))
-        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)

@@ -49,17 +49,6 @@ class Numbers(gym.Env):
         return np.array([self._seed % 10_000, number], np.float32)
 
 
-class Glitch(gym.RewardWrapper):
-    """Returns ``number`` in the place of the reward 2, that of the second step."""
-
-    def __init__(self, env: gym.Env, number: float) -> None:
-        super().__init__(env)
-        self._number = number
-
-    def reward(self, reward: Any) -> float:
-        return self._number if reward == 2 else float(reward)
-
-
 gym.register("Numbers-v0", entry_point=Numbers)
 
 

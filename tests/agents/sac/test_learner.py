@@ -13,6 +13,7 @@ from algorithm.agents.off_policy.values import ScalarValues, smallest
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.layers.noisy import LayerNoise, NoisyLinear
+from tests.agents.oracles import PlainSac
 from tests.lib.batches import (
     SMALL,
     Sac,
@@ -21,7 +22,6 @@ from tests.lib.batches import (
     update_policy,
     weights,
 )
-from tests.lib.oracles import PlainSac
 
 
 def flat_hash(sac: Sac) -> torch.Tensor:

@@ -19,8 +19,7 @@ from algorithm.extras.unity.vec import UnityVecEnv
 from algorithm.run.experience.collector import LocalCollector
 from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.non_finite import Drop
-from tests.extras.unity.scripted import ScriptedPlayer, Stage, behaviour, crash
-from tests.lib.toys_agents import RandomPolicy
+from tests.extras.unity.scripted import RandomPolicy, ScriptedPlayer, Stage, behaviour, crash
 
 BALL, CUBE = "Ball?team=0", "Cube?team=0"
 
