@@ -5,7 +5,6 @@ import logging
 import math
 import re
 import warnings
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -236,15 +235,6 @@ def test_a_line_torn_by_a_kill_is_ended_before_the_log_goes_on(tmp_path):
     text = (tmp_path / "train.log").read_text()
     assert text.startswith("whole\nhal\n2")
     assert text.endswith(": on\n")
-
-
-def test_output_to_a_full_disk_ends_nothing(tmp_path, logger):
-    with Path("/dev/full").open("w") as stream, open_console(output=stream, logger=logger) as console:
-        console.message("one")
-        console.message("two")
-    text = (tmp_path / "train.log").read_text()
-    assert text.count("the output cannot be written any more (No space left on device)") == 1
-    assert "two" in text
 
 
 def test_a_record_that_cannot_be_formatted_ends_nothing(tmp_path, capsys):

@@ -31,8 +31,8 @@ def sign(checkpoint: Path, manifest: dict[str, object]) -> None:
     (checkpoint / "manifest.json").write_text(json_text({**content, "sha256": digest}))
 
 
-def flip_a_byte(file: Path) -> None:
-    """The last byte becomes another one."""
+def flip_a_byte(file: Path, at: int = -1) -> None:
+    """A byte, the last one unless ``at`` says which, becomes another one."""
     data = bytearray(file.read_bytes())
-    data[-1] ^= 1
+    data[at] ^= 1
     file.write_bytes(data)

@@ -59,7 +59,7 @@ ON_POLICY = ("-o", "algorithm=PPO", "-o", "ppo_config.rollout_step=30", "-o", "p
 @pytest.mark.parametrize(
     ("flags", "networks", "begun", "ended"),
     [
-        pytest.param((), "", 200, 260, id="replay"),
+        pytest.param((), "", 200, 220, id="replay"),
         pytest.param(
             EVALUATED, "from tests.agents.forwards import Branch as ModelRep\n", 100, 120, id="acts by torch"
         ),
@@ -186,13 +186,15 @@ def test_an_evaluation_that_a_signal_cut_is_made_up_for_and_saved(task, monkeypa
     ("flags", "struck", "at", "left"),
     [
         pytest.param(
-            ("-o", "base_config.n_envs=20", "-o", "sac_config.replay_ratio=1"),
+            ("-o", "base_config.n_envs=20", "-o", "sac_config.replay_ratio=1", "--max_step=160"),
             (OffPolicyLearner, "update"),
             30,
             (140, 30),
             id="amid those of a step",
         ),
-        pytest.param(ON_POLICY, (LocalCollector, "step"), 60, (60, 20), id="of a rollout"),
+        pytest.param(
+            (*ON_POLICY, "--max_step=130"), (LocalCollector, "step"), 60, (60, 20), id="of a rollout"
+        ),
     ],
 )
 def test_updates_that_a_signal_cut_are_made_up_for(task, monkeypatch, flags, struck, at, left):

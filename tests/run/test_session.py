@@ -49,10 +49,21 @@ SHOWN = (
 
 
 @pytest.mark.pages
-def test_a_run_leaves_what_it_promises(task, capsys):
-    """Summary, save and evaluation meet in step 200, and save and evaluation in the last."""
+def test_a_run_leaves_what_it_promises(task, monkeypatch, capsys):
+    """Summary, save and evaluation meet in step 200, and save and evaluation in the last.
+
+    The result comes last: of a run that is killed behind it nothing is missing but the page.
+    """
+    then, write_result, folder = {}, RunDir.write_result, task / "a"
+
+    def kept(run_folder: RunDir, found: dict) -> None:
+        for name in ("metrics.csv", "metrics.jsonl", "plots/return.png"):
+            then[name] = (run_folder.path / name).read_bytes()
+        write_result(run_folder, found)
+
+    monkeypatch.setattr(RunDir, "write_result", kept)
     assert run("--seed=1", "-n", "a") == 0
-    folder = task / "a"
+    assert len(then) == 3 and then == {name: (folder / name).read_bytes() for name in then}
     assert [name for name in PROMISED if not (folder / name).is_file()] == []
     assert list(folder.glob("log/events.*"))
     found = result(folder)
@@ -94,22 +105,6 @@ def test_the_rows_of_a_young_run_change_nothing(task, monkeypatch):
 
 TIGHT = ("-o", "replay_config.capacity=40", "-o", "sac_config.batch_size=38")
 """Episodes of 3 to 7 steps: 40 rows hold at most 35 transitions."""
-
-
-@pytest.mark.pages
-def test_everything_but_the_page_is_complete_before_the_result(task, monkeypatch):
-    """The result marks a run as finished: of one that is killed behind it nothing is missing."""
-    then = {}
-    write_result = RunDir.write_result
-
-    def kept(folder: RunDir, found: dict) -> None:
-        for name in ("metrics.csv", "metrics.jsonl", "plots/return.png"):
-            then[name] = (folder.path / name).read_bytes()
-        write_result(folder, found)
-
-    monkeypatch.setattr(RunDir, "write_result", kept)
-    assert run("--seed=1", "-n", "a") == 0
-    assert then == {name: (task / "a" / name).read_bytes() for name in then}
 
 
 @pytest.mark.parametrize(("flags", "code", "said", "begins"), [

@@ -26,7 +26,7 @@ from algorithm.store.checkpoints.checkpoint import (
 from algorithm.store.checkpoints.manager import find_checkpoint
 from algorithm.store.checkpoints.manifest import DamagedError, Entry, read_manifest
 from tests.lib.buffers import result
-from tests.lib.malice import Trap, pickled, sign
+from tests.lib.malice import Trap, flip_a_byte, pickled, sign
 from tests.lib.oracles_replay import digest
 from tests.store.snapshots import files_of, grow, make_replay, never, save
 
@@ -161,20 +161,14 @@ def test_writing_and_reading_take_little_memory_of_their_own(tmp_path):
     assert peak < 10 * 2**20 < entry.nbytes
 
 
-def edit(file: Path, at: int) -> None:
-    data = bytearray(file.read_bytes())
-    data[at] ^= 1
-    file.write_bytes(data)
-
-
 NEW, OLD, PRIORITY = "seg_000000002.npy", "seg_000000001.npy", "seg_000000002_priority.npy"
 DAMAGE = {
-    rf"{NEW}.*SHA-256": lambda run: edit(run / "replay" / NEW, -1),
-    rf"{PRIORITY}.*SHA-256": lambda run: edit(run / "replay" / PRIORITY, -1),
+    rf"{NEW}.*SHA-256": lambda run: flip_a_byte(run / "replay" / NEW),
+    rf"{PRIORITY}.*SHA-256": lambda run: flip_a_byte(run / "replay" / PRIORITY),
     rf"{NEW}.*70 bytes": lambda run: os.truncate(run / "replay" / NEW, 70),
     rf"{NEW}.* 0 bytes": lambda run: os.truncate(run / "replay" / NEW, 0),
     rf"{PRIORITY}.*No such file": lambda run: (run / "replay" / PRIORITY).unlink(),
-    r"replay\.json.*SHA-256": lambda run: edit(run / "checkpoints/step_000000002/replay.json", 5),
+    r"replay\.json.*SHA-256": lambda run: flip_a_byte(run / "checkpoints/step_000000002/replay.json", 5),
     r"replay\.json.*No such file": lambda run: (run / "checkpoints/step_000000002/replay.json").unlink(),
 }
 

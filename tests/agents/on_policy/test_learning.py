@@ -300,14 +300,3 @@ def test_each_horizon_has_values_that_learn(monkeypatch):
     assert any(name.startswith("signal_v.0.") for name in moved)
     metrics = agent.metrics(64)
     assert {"loss/value_curiosity", "ppo/explained_variance_curiosity"} <= metrics.keys()
-
-
-def test_a_bonus_is_a_reward():
-    agent, collector = make("CartPole-v1", 2)
-    batch = fill(agent, collector)
-    found, bonus, values = [], torch.rand(len(batch.reward), 1), agent.learner._actor_critic.values(batch)
-    for added in (0.0, bonus):
-        rollout = make_rollout(batch, values)
-        estimate_advantages(rollout, batch, values, [batch.reward + added], [Horizon(0.9)], trace_decay=0.0)
-        found.append(rollout.advantage.clone())
-    torch.testing.assert_close(found[1] - found[0], bonus * batch.valid)
