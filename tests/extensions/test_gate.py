@@ -83,31 +83,28 @@ def test_an_extension_without_a_loss_takes_no_step(rate):
     assert [int(n) for n in (count, count_then, count_later)] == [1, 1, 2]
 
 
-def test_a_gated_loss_is_taken_or_left_and_an_ungated_one_is_taken(monkeypatch):
+@pytest.mark.parametrize(
+    ("pulls", "factor"),
+    [
+        ([(1.0, True)], 2.0),
+        ([(-0.5, True)], 1.0),
+        ([(-0.5, False)], 0.5),
+        ([(1.0, False)], 2.0),
+        # whatever an ungated loss does, a gated -1 works against the critics and a gated +1 does not
+        ([(-1.0, True), (-2.0, False)], -1.0),
+        ([(1.0, True), (-4.0, False)], -2.0),
+        # several are judged as one: +3 and -2 make +1, which agrees; +1 and -2 make -1, which does not
+        ([(3.0, True), (-2.0, True)], 2.0),
+        ([(1.0, True), (-2.0, True)], 1.0),
+    ],
+)
+def test_a_gated_loss_is_taken_or_left_by_the_critics_and_an_ungated_one_is_taken(monkeypatch, pulls, factor):
+    """The encoder gets ``factor`` times the critics' gradient, and the critics that of every loss."""
     encoder, critics = step(monkeypatch)
     assert encoder.any()
-    for sign, gated, factor in [(1.0, True, 2.0), (-0.5, True, 1.0), (-0.5, False, 0.5), (1.0, False, 2.0)]:
-        own, theirs = step(monkeypatch, Pull(sign, gated=gated))
-        torch.testing.assert_close(own, factor * encoder)
-        torch.testing.assert_close(theirs, (1.0 + sign) * critics)
-
-
-def test_the_gate_judges_against_the_critics_alone(monkeypatch):
-    """Whatever an ungated loss does, a gated −1 works against the critics and a gated +1 does not."""
-    encoder, _ = step(monkeypatch)
-    left, _ = step(monkeypatch, Pull(-1.0, gated=True), Pull(-2.0, gated=False))
-    torch.testing.assert_close(left, -1.0 * encoder)
-    taken, _ = step(monkeypatch, Pull(1.0, gated=True), Pull(-4.0, gated=False))
-    torch.testing.assert_close(taken, -2.0 * encoder)
-
-
-def test_several_gated_losses_are_judged_as_one(monkeypatch):
-    """+3 and −2 make +1, which agrees; +1 and −2 make −1, which does not."""
-    encoder, _ = step(monkeypatch)
-    taken, _ = step(monkeypatch, Pull(3.0, gated=True), Pull(-2.0, gated=True))
-    left, _ = step(monkeypatch, Pull(1.0, gated=True), Pull(-2.0, gated=True))
-    torch.testing.assert_close(taken, 2.0 * encoder)
-    torch.testing.assert_close(left, encoder)
+    own, theirs = step(monkeypatch, *(Pull(sign, gated=gated) for sign, gated in pulls))
+    torch.testing.assert_close(own, factor * encoder)
+    torch.testing.assert_close(theirs, (1.0 + sum(sign for sign, _ in pulls)) * critics)
 
 
 def test_an_encoder_without_parameters_has_nothing_to_gate(monkeypatch):
