@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-import asac
 from algorithm.core.program import VERSION, as_typed, flag_or_argument, program
 
 PLAY = """

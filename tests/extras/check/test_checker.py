@@ -14,7 +14,6 @@ from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimit
 from algorithm.extras.check.episode_stats import RunningMoments
 from algorithm.extras.check.finding import CheckResult, Level
 from algorithm.extras.check.interface import memory_growth
-from tests.lib.weighed import Weighed
 from tests.extras.check import toys
 from tests.lib.toys import Weighed
 from tests.messages.check import checked

@@ -16,7 +16,6 @@ from algorithm.extras.unity.testing.academy import Academy, QuitCommandError
 from algorithm.extras.unity.testing.faults import FaultPlan
 from algorithm.extras.unity.testing.messages import (
     QUIT,
-    AgentActionProto,
     AgentInfoProto,
     BrainParametersProto,
     UnityInputProto,
@@ -26,6 +25,8 @@ from algorithm.extras.unity.testing.scenes import TASKS
 from algorithm.extras.unity.testing.tasks import Pick, Spot
 
 Meta, _, Pair = demo_messages()
+
+from mlagents_envs.communicator_objects.agent_action_pb2 import AgentActionProto  # noqa: E402
 
 
 def repeat(info: AgentInfoProto) -> AgentActionProto:
