@@ -42,6 +42,7 @@ lint: venv ## ruff, mypy, generated files and the budget of statements
 	@$(PY) -m algorithm.config.reference --check
 	@$(PY) scripts/pages.py --check
 	@$(PY) scripts/words.py --check > /dev/null
+	@$(PY) scripts/names.py
 	@$(PY) scripts/shape.py --check
 
 format: venv ## let ruff format the code and make its safe corrections
