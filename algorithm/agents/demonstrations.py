@@ -181,7 +181,7 @@ def _segment(
 ) -> Segment:
     length, ends = episode.length, np.arange(episode.length) == episode.length - 1
     action, z, logp = episode.action.copy(), episode.z, episode.behaviour_logp
-    if z is None or logp is None:
+    if z is None or logp is None or logp.shape != (length, spec.action.record_size):
         z = spec.action.unsquashed(action[:, spec.action.discrete :])
         logp = np.full((length, spec.action.record_size), UNKNOWN_LOGP, np.float32)
     action[:, spec.action.discrete :] = spec.action.squashed(z)
