@@ -81,13 +81,11 @@ class InterventionKeys(Block):
     executed: str = option(
         "action_taken",
         "The action executed, an element of the action space. Stored and learned in place of the policy's.",
-        resume=_OTHER_TASK,
     )
-    flag: str = option("is_intervention", "True where a person acted.", resume=_OTHER_TASK)
+    flag: str = option("is_intervention", "True where a person acted.")
     actions: Annotated[tuple[str, ...], Strict(False)] = option(
         ("teleop_action", "action_intervention"),
         "The person's action, read where the flag is true. The first of these that is there.",
-        resume=_OTHER_TASK,
         examples=[["teleop_action", "action_intervention"]],
     )
 

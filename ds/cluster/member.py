@@ -20,7 +20,7 @@ from typing import Any
 
 from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_json
-from algorithm.core.system.files import rename
+from algorithm.core.system.files import link_in_memory, rename
 from algorithm.core.system.output import make_output_safe
 from algorithm.core.system.processes import before_exit, send_signal, unblock_signals
 from algorithm.store.lock import holder_of, lock_files
@@ -176,10 +176,7 @@ class Life:
         shutil.rmtree(self._private, ignore_errors=True)  # of a life that was killed
         self._private.mkdir(mode=0o700)
         for name, data in order.secrets.items():
-            descriptor = os.memfd_create(name)  # it ends with this process, however that ends
-            os.fchmod(descriptor, 0o600)
-            os.write(descriptor, data)
-            (self._private / name).symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
+            link_in_memory(self._private / name, data)
         _become_program(self._output)
         self._read = 0
         self.report(pid=os.getpid())

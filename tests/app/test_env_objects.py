@@ -309,7 +309,7 @@ def test_a_learn_that_could_not_begin_leaves_the_end_where_it_was():
 def test_to_learn_in_parts_is_to_learn_at_once(algorithm, keys):
     held = {**HELD, "overrides": keys}
     parts = asac.Agent(algorithm, env := Walk(), **held, max_grad_norm=0.5)
-    assert repr(parts) == f"Agent({algorithm}, {parts._given.train.name}, 0 steps)" and parts.step == 0
+    assert repr(parts) == f"Agent({algorithm}, {parts._env_object.train.name}, 0 steps)" and parts.step == 0
     parts.predict(np.zeros(1, np.float32))  # makes the networks that learning begins with
     assert parts.evaluate(Walk(), 1).lengths == (10,) and parts.step == 0
     for steps in (25, 1, 34):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from algorithm.core.data import Segment
 from algorithm.nn.return_scale import FirstReturnScale, ReturnScale
 from tests.lib.batches import small_sac
+from tests.lib.oracles_replay import step_batch
 
 
 def transitions(rewards, *, stream=0, start=0, terminated=False, truncated=False):
@@ -119,16 +120,22 @@ def test_any_portions_of_an_episode_give_the_same_also_from_a_saved_state(portio
         assert all(torch.equal(value, parts.tensors()[name]) for name, value in whole.tensors().items())
 
 
+def steps(*rewards, start=0):
+    """The same as one step after another, as a learner gets them."""
+    each = [transitions([reward], start=start + i) for i, reward in enumerate(rewards)]
+    return step_batch(each)
+
+
 def test_statistics_go_back_and_episodes_go_on():
     """As the networks that were learned with them do; the open return is that of the step before."""
     sac = small_sac(reward_scaling=True)
-    sac.observe(transitions([1.0, 2.0]))
+    sac.observe(steps(1.0, 2.0))
     saved, factor, largest = sac.tensors(), sac.return_scale.factor, sac.return_scale.largest
-    sac.observe(transitions([1e6], start=2))
+    sac.observe(steps(1e6, start=2))
     assert sac.return_scale.factor < 1e-3 * factor
     sac.roll_back(saved)
     assert (sac.return_scale.factor, sac.return_scale.largest) == (factor, largest)
-    sac.observe(transitions([0.0], start=3))
+    sac.observe(steps(0.0, start=3))
     assert sac.return_scale.largest > 1e5, "γ times the return of the step before"
 
 

@@ -33,6 +33,14 @@ def open_file(path: Path, flags: int, *, mode: int = 0o666, follow: bool = False
     return os.open(path, flags | _FLAGS, mode)
 
 
+def link_in_memory(path: Path, data: bytes) -> None:
+    """Make ``path`` a link to data in this process's memory, which ends with the process. Linux only."""
+    descriptor = os.memfd_create(path.name)
+    os.fchmod(descriptor, 0o600)
+    os.write(descriptor, data)
+    path.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
+
+
 def sync(handle: int) -> None:
     """Write a file's data to the disk, so that it survives a power cut. Raises OSError.
 
