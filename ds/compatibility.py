@@ -1,7 +1,7 @@
 """Compatibility of learner and actor: what must be the same on both sides, and the command of such an actor.
 
-A key declares it with ``shared`` of :func:`algorithm.core.fields.option`; without it one side would store
-what the other did not mean.
+A key whose value must be the same is declared with ``shared`` of :func:`algorithm.core.fields.option`. With
+different values the learner would misread an actor's steps.
 """
 
 from __future__ import annotations
@@ -78,10 +78,12 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str
 
 
 def _json(side: Mapping[str, Any], key: str) -> str:
+    """Return the value of a key as JSON, or a text for a key that a side does not have."""
     return json.dumps(side[key], sort_keys=True) if key in side else "nothing of that name"
 
 
 def _described(side: Mapping[str, Any], key: str) -> str:
+    """Return the value of a key for a message: as JSON, of networks in words."""
     if key.startswith("nn_file.") and key in side:
         digest = side[key]
         return "the default networks" if digest is None else f"a file with SHA-256 {str(digest)[:12]}…"
@@ -89,13 +91,14 @@ def _described(side: Mapping[str, Any], key: str) -> str:
 
 
 def _shared() -> Iterator[tuple[str, KeyPath]]:
+    """Yield (dotted path, path) of each key whose value must be the same on both sides."""
     for path, field in fields():
         if facts_of(field).shared:
             yield ".".join(path), path
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - a JSON value
-    """Return the value as JSON returns it; what JSON does not have (a date) as text.
+    """Return the value after a round trip through JSON, in which a date, for example, becomes text.
 
     A number without a fraction becomes an int: a default of 0 is 0.0 in a run's own configuration.
     """
@@ -103,6 +106,7 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - a JSON value
 
 
 def _number(text: str) -> float:
+    """Return a number of JSON, as an int if it has no fraction."""
     value = float(text)
     return int(value) if value.is_integer() else value
 
@@ -113,7 +117,7 @@ _EVERYWHERE = ("0.0.0.0", "::")
 def actor_command(
     loaded: LoadedConfig, specs: Mapping[str, AgentSpec], argument: str, port: int, models: Path = MODELS
 ) -> str:
-    """Return the command, with all that ``-c``, ``-o``, flags and a resumed run have changed.
+    """Return the command of an actor for this learner, with all settings that differ from the task's.
 
     specs: of the environment's behaviours; argument: the task, as it was named on the command line;
     port: where the learner listens; models: folder of all runs
@@ -139,6 +143,7 @@ def _section(loaded: LoadedConfig) -> list[str]:
 
 
 def _where(net: NetConfig, port: int) -> Iterator[str]:
+    """Yield the flags for the learner's address and for ``--insecure``, as far as they are needed."""
     if net.learner_host:
         yield from ("--learner_host", "HOST" if net.learner_host in _EVERYWHERE else net.learner_host)
     if port != NetConfig().learner_port:
@@ -154,9 +159,10 @@ def _changed(
     section: str | None,
     overrides: Sequence[str],
 ) -> list[str]:
-    """Return overrides for agreed values that an actor of the task would otherwise have differently.
+    """Return the fewest overrides with which an actor of the task gets the values that must be the same.
 
-    The fewest that do it. A run of another version's sections needs all of its values, and none below them.
+    For a run by shipped sections of another version these are all values, without a section below them.
+    Empty if the task cannot be loaded any more.
     """
     ours, laid = settings(loaded.config), {path for layer in loaded.laid for path in layer.taken}
     unlaid = {key: value for key, value in ours.items() if not any(path.startswith(key) for path in laid)}
@@ -174,4 +180,5 @@ def _changed(
 
 
 def _load(argument: str, section: str | None, overrides: Sequence[str]) -> LoadedConfig:
+    """Load the configuration that an actor with these arguments would have."""
     return load_config(argument, section, overrides, seed=0, defaults=DISTRIBUTED_DEFAULTS)

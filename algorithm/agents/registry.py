@@ -111,6 +111,7 @@ def panels() -> tuple[Panel, ...]:
 
 
 def _metrics() -> list[ModuleType]:
+    """Return the modules ``metrics`` of all packages of families, and of those that several share."""
     core, common = _SHARED
     packages = (core, *dict.fromkeys(FAMILIES.values()), common)
     modules = (_optional(package, "metrics") for package in packages)
@@ -124,5 +125,6 @@ def _config_of(algorithm: str) -> ModuleType | None:
 
 @cache
 def _optional(package: str, name: str) -> ModuleType | None:
+    """Import the module ``name`` of a package, and return it; None if the package has none."""
     full = f"{package}.{name}"
     return importlib.import_module(full) if find_spec(full) is not None else None

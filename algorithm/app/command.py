@@ -210,7 +210,7 @@ def _load(options: TrainOptions, seed: int | None) -> LoadedConfig:
 
 @contextmanager
 def interruptible_imports() -> Iterator[None]:
-    """End the process at once by SIGINT in the block; libraries may swallow a KeyboardInterrupt."""
+    """Let SIGINT end the process at once in the block, where libraries may swallow a KeyboardInterrupt."""
 
     def end(number: int, frame: FrameType | None) -> None:
         with suppress(OSError):

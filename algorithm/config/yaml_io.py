@@ -1,8 +1,8 @@
 """Reading and writing YAML: PyYAML's safe loader, with the place of every value kept.
 
 Differences from YAML 1.1 as PyYAML reads it: ``3e-4`` is a number, ``010`` is ten and ``1:30`` is no number;
-dates stay text, keys are always text, and a key that stands twice in one mapping is a fault. Of objects that
-PyYAML has written the data are read.
+dates stay text, keys are always text, and a key that stands twice in one mapping is a fault. Of a Python
+object that PyYAML has written only the data are read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,11 @@ def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader of a tree. name: of the file, for the places of values; faults go to ``problems``."""
+    """Loader of a text as a tree.
+
+    name:     of the file, for the places of values
+    problems: list to which faults of the text are appended
+    """
 
     yaml_implicit_resolvers = _resolvers()
 
@@ -106,7 +110,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _data(node: nodes.Node) -> nodes.Node:
-    """Return the data of an object that PyYAML has written: entries of a mapping, value of an enumeration.
+    """Return the data of a Python object that PyYAML has written: a mapping's entries, an enum's value.
 
     Its class is not imported: no tag is executed.
     """
@@ -135,7 +139,10 @@ def shown(path: Path) -> str:
 
 
 def read_yaml(path: Path, problems: list[Problem]) -> Node | None:
-    """Read the file as a mapping. Faults are appended to ``problems``; None if it holds none."""
+    """Read a file whose content is one mapping; return None if it cannot be read as one.
+
+    Faults are appended to ``problems``, also those of single keys, with which the tree is returned.
+    """
     name = shown(path)
     try:
         text = read_text(path, _LARGEST, follow=True)
@@ -147,7 +154,7 @@ def read_yaml(path: Path, problems: list[Problem]) -> Node | None:
 
 
 def parse_tree(text: str, name: str, problems: list[Problem]) -> Node | None:
-    """Parse text like `read_yaml`. name: of the file, for messages."""
+    """Parse the text of a file as :func:`read_yaml` does. name: of the file, for messages."""
     try:
         tree = _Loader(text, name, problems).tree()
     except (yaml.YAMLError, RecursionError, ValueError) as error:

@@ -102,7 +102,7 @@ class SequenceBatch(Sized):
     """B windows of W transitions and W+1 tokens; learned positions are K … K+T−1, the anchor is one of them.
 
     Padding (before an episode's start, past its end, overwritten rows) is zero everywhere, also in ``step``;
-    ``ids`` is −1 there. It may stand on both sides of the anchor, which exists, in the learned part too.
+    ``ids`` is −1 there. It may be before and after the anchor, also at learned positions; the anchor exists.
     """
 
     obs: dict[str, Tensor]  # [B, W+1, ...]

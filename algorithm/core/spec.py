@@ -285,8 +285,8 @@ class ActionSpec:
 class AgentSpec:
     """Observations and actions of one behaviour.
 
-    limits: bounds of numbers and first choices in the environment's own spaces, by name, as text: learning
-            does not depend on them, but the result of learning does.
+    limits: bounds of numbers and first choices in the environment's own spaces, by name, as text. Nothing is
+            computed from them; they show whether an environment is the one that was trained in.
     """
 
     obs: ObsSpec

@@ -41,7 +41,11 @@ def sized(value: Any) -> str:  # noqa: ANN401 - as above
 
 
 def short(value: float) -> str:
-    """Format three or four figures, whatever the size: ``12,345``, ``451.3``, ``0.0031``."""
+    """Format a number for reading: whole from 1,000 on, below that with up to four figures.
+
+    ``12,345``, ``451.3``, ``0.0031``; from ten million on and below 0.0001 ``1.20e+07``; ``unknown`` if it
+    is not finite.
+    """
     if not math.isfinite(value):
         return "unknown"
     size = abs(value)

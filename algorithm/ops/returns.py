@@ -62,9 +62,12 @@ def used_steps(valid: Tensor, follows: Tensor | None, n: int) -> Tensor:
 
 
 def last_used(used: Tensor) -> Tensor:
-    """Return the column of the last transition that a target uses, ``t + k − 1`` (arXiv 1812.05905, eq. 2).
+    """Return the column of the last step of each target, behind which V is taken (arXiv 1812.05905, eq. 2).
 
-    used: [B, T, n] bool. Returns [B, T] int64; the learned transition itself where nothing exists.
+    It is ``t + k − 1`` for the learned position t with k used steps, and t itself without one.
+
+    used: [B, T, n] bool, from :func:`used_steps`
+    Returns [B, T] int64.
     """
     first = torch.arange(used.shape[1], device=used.device)
     return first + used.sum(-1).clamp_(min=1) - 1
@@ -73,7 +76,7 @@ def last_used(used: Tensor) -> Tensor:
 def n_step_discount(terminated: Tensor, used: Tensor, *, gamma: float) -> Tensor:
     """Return the factor of V(s_k) in :func:`soft_n_step`: ``y = … + γ^k d V(s_k)``.
 
-    terminated: [B, L]; used: [B, T, n] bool. Returns [B, T]; 0 where nothing exists.
+    terminated: [B, L]; used: [B, T, n] bool. Returns [B, T]; 0 where no step is used.
     """
     steps = (gamma * (~terminated).float()).unfold(1, used.shape[-1], 1)
     product = torch.where(used, steps, 1.0).prod(-1)

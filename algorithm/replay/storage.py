@@ -110,7 +110,7 @@ class Storage:
         return first
 
     def reserve(self, n: int) -> tuple[int, Index]:
-        """Overwrite the n oldest rows, or take free ones; return the first new row's id and all slots."""
+        """Take n rows, free ones or else the oldest; return the first one's new id, and the slots of all."""
         first = self.next_id
         slots = self.locate(first, n)
         self.num_transitions -= int(np.count_nonzero(self.links[slots, NEXT]))

@@ -176,6 +176,9 @@ def begin_with_networks(
 ) -> list[str]:
     """Load networks of another run into the agents; return lines for the user.
 
+    Optimizer moments begin anew, unless a resumed run keeps ``optimiser``: then they are of the checkpoint
+    whose replay it uses. A new run that loads ``normaliser`` gets the statistics that scale rewards.
+
     own_checkpoint: checkpoint from which this run is resumed, None for a new run
     Raises StorageError, with a table, for components that do not fit, UsageError for one that no agent has.
     """

@@ -134,7 +134,7 @@ class Reporter:
                 self._console.warn(line)
 
     def _refresh(self) -> None:
-        """Read the metrics for the panel alone: rows of the log come by steps, which may be slow."""
+        """Read the metrics for the panel every few seconds; rows of the log may be minutes apart."""
         now, (name, agent) = time.monotonic(), list(self._training.agents.items())[-1]
         if now >= self._refreshed + _REFRESH_S and agent.updates:
             self._refreshed = now

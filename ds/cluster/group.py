@@ -31,8 +31,8 @@ _EXPECTED = "resumed, not bit-exact"  # a notice of every member of a new genera
 class LearnerGroup:
     """A learner and its actors among the processes of a ``crew``, kept running according to ``plan``.
 
-    A run that has a checkpoint is resumed; one without is set aside and begun anew. Where the learner
-    stays it gets its former port if it can, so that actors find it again by themselves.
+    A run that has a checkpoint is resumed; one without is set aside and begun anew. A learner that is
+    started again on the same node gets its former port if that is free, so that actors find it again.
     """
 
     def __init__(self, crew: Crew, plan: ClusterPlan) -> None:
@@ -63,18 +63,18 @@ class LearnerGroup:
 
     @property
     def actors(self) -> Sequence[ManagedProcess]:
-        """The actors that are to be there."""
+        """The actors, without those that were ordered to leave."""
         return [actor for actor in self._actors.values() if not actor.left_at]
 
     @property
     def processes(self) -> Sequence[ManagedProcess]:
-        """The learner, the actors, and those that are leaving."""
+        """The learner and all actors, also those that are leaving."""
         return [self.learner, *self._actors.values()]
 
     def step(self, target: int) -> None:
-        """Advance without waiting, once the crew has. target: how many actors there shall be.
+        """Add actors or order some to leave, until there are ``target``; call it after the crew's step.
 
-        New actors get the lowest free numbers, and the highest leave.
+        It does not wait. New actors get the lowest free numbers, and those with the highest ones leave.
         """
         self._follow_learner()
         for number in range(target):
@@ -97,7 +97,11 @@ class LearnerGroup:
                 del self._actors[number]
 
     def over(self) -> ManagedProcess | None:
-        """Return the process whose end is that of the group; None while it goes on."""
+        """Return the process whose end is that of the group; None while it goes on.
+
+        It is the learner, an actor that a restart cannot help, or an actor once all have used up their
+        restarts. Processes that only ended with a former learner or its port are started again.
+        """
         if self.learner.code == UsageError.exit_code and self._took_former_port:
             self.learner.again()  # its former port may be taken; the next one takes another
         if self.learner.over:
@@ -111,7 +115,10 @@ class LearnerGroup:
         return next(iter(final or (failed if len(failed) == len(self.actors) else ())), None)
 
     def start_anew(self, *, actors: bool) -> None:
-        """Start the learner again after its end; ``actors``: and them, for their command is another one."""
+        """Start the learner again after its end, and actors that have ended.
+
+        actors: start the others again, too, since their command is another one
+        """
         self.learner.start_anew()
         for actor in self._actors.values():
             if actor.over:
@@ -130,12 +137,12 @@ class LearnerGroup:
         )
 
     def _relay(self, line: str) -> None:
-        """Print what the learner has printed; one of several only its warnings and errors."""
+        """Log a line that the learner has printed; if there are several, only warnings and errors."""
         if self._plan.learners == 1 or (line.startswith(_GRAVE) and _EXPECTED not in line):
             self._crew.log(f"{self.learner.name} │ {line}")
 
     def learner_order(self, report: ProcessReport) -> Order | None:
-        """Return the order for a learner that is ready on some node; None: not yet, or see :attr:`error`."""
+        """Return the order for a learner that is ready; None: not yet, or never, which sets :attr:`error`."""
         plan, again, saved = self._plan, self._again, report.step >= 0
         if again and self._saved and not saved:
             self.error = _lost_run(plan, report.address)
@@ -158,6 +165,7 @@ class LearnerGroup:
         )
 
     def _actor_order(self, number: int, report: ProcessReport) -> Order | None:
+        """Return the order for an actor that is ready; None while the learner has no address."""
         if self.endpoint is None:
             return None
         self._dialled[number] = self.endpoint
@@ -170,7 +178,7 @@ class LearnerGroup:
         )
 
     def _follow_learner(self) -> None:
-        """Track the learner's address, and move actors that dial another one."""
+        """Track the learner's address, and start actors again that dial another one."""
         report = self.learner.report
         endpoint = report.endpoint if report is not None else None
         if report is not None:
@@ -192,7 +200,7 @@ def save_and_end(crew: Crew, groups: Sequence[LearnerGroup]) -> None:
 
 
 def end(crew: Crew, groups: Sequence[LearnerGroup], *, wait: bool = False) -> None:
-    """End all processes; ``wait``: for those that end by themselves."""
+    """End all processes. wait: first give them time to end by themselves."""
     processes = [process for group in groups for process in group.processes]
     if wait:
         _wait(crew, processes, _GOODBYE_S)
@@ -202,6 +210,7 @@ def end(crew: Crew, groups: Sequence[LearnerGroup], *, wait: bool = False) -> No
 
 
 def _leave(crew: Crew, processes: Sequence[ManagedProcess], seconds: float) -> None:
+    """Order the processes to end, and wait until none of them runs, at most for so long."""
     for process in processes:
         process.leave()
     _wait(crew, processes, seconds)
@@ -216,6 +225,7 @@ def _wait(crew: Crew, processes: Sequence[ManagedProcess], seconds: float) -> No
 
 
 def _lost_run(plan: ClusterPlan, address: str) -> StorageError:
+    """Return the error for a run whose checkpoints this node does not see. address: of this node."""
     return StorageError(
         "the learner cannot continue",
         where=f"{plan.folder / plan.run} on {address}",

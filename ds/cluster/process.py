@@ -53,11 +53,11 @@ class RestartRule:
 
 
 class ManagedProcess:
-    """Process of a learner or an actor: one life of it after the other, each for an order.
+    """Process of a learner or an actor, started as often as needed; each start is a life with one order.
 
     place_actor: makes a Ray actor, and returns its handle.
     place:    key, folder and run as :class:`ds.cluster.member.Life` has them.
-    make_order: for a life that reports to be ready; None: nothing can be started yet.
+    make_order: returns the order of a life that is ready, by its report; None while nothing can be started.
     on_line:  called with each line that it prints.
     """
 
@@ -97,12 +97,12 @@ class ManagedProcess:
 
     @property
     def runs(self) -> bool:
-        """True if it works at its order, according to a report that is not old."""
+        """True if it carries out an order, according to a recent report."""
         return self.order is not None and time.monotonic() < self._heard + _SILENT_S
 
     @property
     def state(self) -> str:
-        """The state for a person."""
+        """The state in words, for display."""
         now = time.monotonic()
         if self.over:
             return "given up" if self.why else "ended"
@@ -135,7 +135,7 @@ class ManagedProcess:
             self.order, self._since = self._make_order(report), self._heard
 
     def recall(self) -> None:
-        """Call its life again after a call that has ended, or give up: Ray cannot start it."""
+        """Call the Ray actor again after its call has ended; give up if Ray cannot start it."""
         errors = self._crew.ray.exceptions
         try:
             self._crew.ray.get(self.ref)
@@ -159,12 +159,12 @@ class ManagedProcess:
         self.code, self.why = EnvError.exit_code, f"{self.node or 'a node'} cannot start it: {why}"
 
     def start_anew(self) -> None:
-        """Start it after its end for another part of its work, with the whole budget of restarts."""
+        """Start it again at once after its end, to do more work, with the whole budget of restarts."""
         self._failures = 0
         self._wait(0.0)
 
     def again(self) -> None:
-        """Start it once more after all, after a pause."""
+        """Take back that it has ended for good: start it once more after a pause, within the budget."""
         if self.code == 0:
             self._wait(_DONE_S)  # the training is over; its learner is about to end as well
         else:
@@ -176,7 +176,7 @@ class ManagedProcess:
         self._wait(0.0)
 
     def leave(self) -> None:
-        """Have the process end in good order and for good; see :attr:`over`."""
+        """Order the process to end by itself, for good; see :attr:`over`."""
         self.left_at = self.left_at or time.monotonic()
         if self.order is not None and self.runs:
             self.order = replace(self.order, signal=int(self._stop))
@@ -184,6 +184,7 @@ class ManagedProcess:
             self.code = 128 + self._stop
 
     def _ended(self, code: int, reason: str) -> None:
+        """End its life; start another one, unless it has ended as it should or would end alike."""
         self.order = None
         if self.left_at or code == 0:
             self.code = code
@@ -193,6 +194,7 @@ class ManagedProcess:
             self._again(reason)
 
     def _again(self, reason: str) -> None:
+        """Start it after a pause, or give up once the budget of restarts is used up."""
         rule = self._crew.rule
         if time.monotonic() - self._since >= rule.healthy:
             self._failures = 0
@@ -207,6 +209,7 @@ class ManagedProcess:
         self._crew.log(f"{self.name}: {reason}; restarts in {pause:g} s")
 
     def _wait(self, seconds: float) -> None:
+        """Let the next life that is ready begin, in so many seconds at the earliest."""
         self.order = self.code = self.left_at = None
         self.why = ""
         self._until = time.monotonic() + seconds
@@ -261,7 +264,7 @@ class Crew:
         make_order: Callable[[ProcessReport], Order | None],
         on_line: Callable[[str], None],
     ) -> ManagedProcess:
-        """Return another process, which Ray is about to place. place: its folder, and the run's of a learner.
+        """Add a process, which Ray will place; return it. place: its folder, and the run's below it, if any.
 
         options: of Ray; make_order, on_line: see :class:`ManagedProcess`
         """
@@ -272,7 +275,7 @@ class Crew:
         return self._processes[key]
 
     def step(self, number: int = 0) -> int:
-        """Process all reports; return the number of actors that there shall be. number: of actors now."""
+        """Process all reports; return the number of actors to run: ``number``, unless another one was set."""
         orders = {key: process.order for key, process in self._processes.items() if process.order}
         number, reports = self.ray.get(self.board.exchange.remote(orders, number))
         for key, report in reports:

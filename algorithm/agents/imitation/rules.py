@@ -39,7 +39,7 @@ _AGAINST_OFFLINE = {
 
 
 def contradictions(config: AnyConfig, *, clones: bool, mixes: bool) -> Iterator[Contradiction]:
-    """Yield contradictions of signals and uses of demonstrations, with dotted keys from the top level.
+    """Yield contradictions of reward signals, cloning and demonstrations; dotted keys from the top level.
 
     clones: the chosen family's policy can clone actions
     mixes:  the family's updates learn from windows, which may be demonstrated ones
@@ -52,7 +52,7 @@ def contradictions(config: AnyConfig, *, clones: bool, mixes: bool) -> Iterator[
 
 
 def _of_signals(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield a reward of 0, GAIL without demonstrations, and horizons of signals that are off."""
+    """Yield contradictions: all signals off, GAIL without demonstrations, keys of a signal that is off."""
     signals = config.reward_signals
     strengths = {name: getattr(signals, name).strength for name in ("extrinsic", "rnd", "gail")}
     switches = {name: f"reward_signals.{name}.strength" for name in strengths}
@@ -86,6 +86,7 @@ def _of_signals(config: AnyConfig) -> Iterator[Contradiction]:
 
 
 def _of_cloning(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction]:
+    """Yield contradictions: no demonstrations, a family that cannot clone, keys of cloning that is off."""
     cloning = config.behavioral_cloning
     yield from contradicting(
         (
@@ -113,7 +114,7 @@ def _of_cloning(config: AnyConfig, *, clones: bool) -> Iterator[Contradiction]:
 
 
 def _of_uses(config: AnyConfig, *, mixes: bool) -> Iterator[Contradiction]:
-    """Yield uses without demonstrations or with an unfit family, and keys that belong to an unused one."""
+    """Yield contradictions: uses without demonstrations or by a family that mixes none, keys without use."""
     shown = config.demonstrations
     used = [key for key in _USES if getattr(shown, key)]
     yield from contradicting(
@@ -151,7 +152,7 @@ def _of_uses(config: AnyConfig, *, mixes: bool) -> Iterator[Contradiction]:
 
 
 def _of_updates(config: AnyConfig) -> Iterator[Contradiction]:
-    """Yield contradictions of families whose updates learn from windows."""
+    """Yield contradictions between demonstrations and the keys of a family that mixes them into batches."""
     keys, shown, cloning = config.run, config.demonstrations, config.behavioral_cloning
     random = keys.start_step not in (0, type(keys).model_fields["start_step"].default)
     greedy = bool(getattr(keys, "discrete_dqn_like", False))
@@ -187,6 +188,10 @@ def _of_updates(config: AnyConfig) -> Iterator[Contradiction]:
 
 
 def _offline(config: AnyConfig, *, random: bool, greedy: bool) -> Iterator[Contradiction]:
+    """Yield contradictions of ``offline`` and the keys that it excludes.
+
+    random: ``start_step`` is set, for random actions first; greedy: ``discrete_dqn_like`` is set
+    """
     keys, shown = config.run, config.demonstrations
     holds = {
         "sac_config.start_step": random,

@@ -217,7 +217,7 @@ class OffPolicyNetworks(Learner):
         return policy_in_windows(self.model.policy, state, obs)
 
     def policy_in_batch(self, state: Tensor, obs: Obs, share: Tensor) -> HybridAction:
-        """Return the policy's output in states [P, S]; batch norms use their statistics, by weights [P]."""
+        """Return the policy in states [P, S]; batch norms use these states' statistics, by weights [P]."""
         if self.policy_norms is None:
             policy: HybridAction = self.model.policy(state, obs)
         else:

@@ -154,7 +154,7 @@ class QuantileValues(Values):
 
     @override
     def point(self, out: Tensor) -> Tensor:
-        """Return the means of the quantiles, [..., P, N]."""
+        """Return the means [..., P, N] of the quantiles in outputs [..., P, N·D]."""
         return _by_value(out, self.per_value).mean(-1)
 
     @override
@@ -167,7 +167,7 @@ class QuantileValues(Values):
 
     @override
     def mean(self, taken: Tensor) -> Tensor:
-        """Return the means of the quantiles, [E, B, T]."""
+        """Return the means [E, B, T] of the quantiles ``taken`` [E, D, B, T]."""
         return taken.mean(-3)
 
     @override
@@ -218,7 +218,7 @@ class CategoricalValues(Values):
 
     @override
     def point(self, out: Tensor) -> Tensor:
-        """Return the means of the histograms, [..., P, N]."""
+        """Return the means [..., P, N] of the histograms in outputs [..., P, N·D]."""
         return _by_value(out, self.per_value).softmax(-1) @ self._centres
 
     @override
@@ -231,7 +231,7 @@ class CategoricalValues(Values):
 
     @override
     def mean(self, taken: Tensor) -> Tensor:
-        """Return the means of the histograms, [E, B, T]."""
+        """Return the means [E, B, T] of the histograms, whose log masses are ``taken`` [E, D, B, T]."""
         return (taken.exp() * self._centres.view(-1, 1, 1)).sum(-3)
 
     @override

@@ -33,8 +33,8 @@ _MISSING = object()
 def differences(configs: Sequence[LoadedConfig | None]) -> dict[str, tuple[str, ...]]:
     """Return key → values as YAML, for keys that differ between configurations or from the defaults.
 
-    A key has a value for each configuration, ``?`` if that is None, and last its default or ``none``. The
-    name and the seed of a run are left out.
+    A key has a value for each configuration, ``?`` if that is None, and last its default, ``none`` if it must
+    be set. The name and the seed of a run are left out.
     """
     flat = [None if config is None else _flat(config) for config in configs]
     default = _flat_config(Config())

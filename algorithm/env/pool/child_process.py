@@ -75,8 +75,10 @@ class ChildProcess:
         return self._process.pid
 
     def first_answer(self, making: str, timeout: float, waiting: Callable[[str], None]) -> object:
-        """Wait for its first message, and return it. Raises EnvError if it could not build its environments,
-        UsageError for a script that begins to train when it is imported.
+        """Wait for its first message, and return it.
+
+        Raises EnvError if it could not build its environments, UsageError for a script that begins to train
+        when it is imported.
 
         making:  what it builds, for messages
         timeout: seconds, where they are more than START_TIMEOUT; -1 waits for ever
@@ -101,7 +103,7 @@ class ChildProcess:
         return self.checked(answer)
 
     def checked(self, answer: object) -> object:
-        """Return a message. Raises the error of a WorkerRefusal, once the process has ended."""
+        """Return the message ``answer``; for a WorkerRefusal, kill the process and raise the error in it."""
         if isinstance(answer, WorkerRefusal):
             self.end(0.0)
             raise answer.error from RemoteTracebackError(f"\n{answer.trace}")
@@ -166,7 +168,7 @@ class ChildProcess:
         return WorkerLostError("died", why, self._printed())
 
     def hangs(self, timeout: float) -> WorkerLostError:
-        """Kill the process, once it has printed its stacks; return the error to raise."""
+        """Kill a process that hangs, once it has printed its stacks; return the error to raise."""
         size = self._output.stat().st_size
         if request_stacks(self.pid):
             deadline = time.monotonic() + _STACK_TIMEOUT

@@ -1,4 +1,4 @@
-"""Translation of ``environment_parameters``, and of samplers and curricula of 0.12 to 0.16."""
+"""Translation of ``environment_parameters``, and of samplers and curricula of ML-Agents 0.12 to 0.16."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ _EVERY_EPISODE = "values are drawn for every episode"
 
 
 def is_samplers(root: Node) -> bool:
-    """Return whether a file has samplers of 0.12 to 0.16."""
+    """Return whether a file holds samplers in the form of ML-Agents 0.12 to 0.16."""
     return _INTERVAL in root.children
 
 
 def is_curricula(root: Node) -> bool:
-    """Return whether a file has curricula of 0.12 to 0.16: of one behaviour, or of several by name."""
+    """Return whether a file holds curricula of ML-Agents 0.12 to 0.16, of one or of several behaviours."""
     return any("thresholds" in node.children for node in (root, *root.children.values()))
 
 
 def samplers_of(root: Node) -> tuple[Node, list[tuple[str, Node, str]]]:
-    """Return samplers of 0.12 to 0.16 as parameters, and those of their keys that have no effect now."""
+    """Translate samplers of ML-Agents 0.12 to 0.16 to ``environment_parameters``.
+
+    Return them, and (key, its node, why) of each key that has no effect any more.
+    """
     interval = root.find((_INTERVAL,))
     parameters = {}
     for name, node in root.without(_INTERVAL).children.items():
@@ -48,7 +51,10 @@ def samplers_of(root: Node) -> tuple[Node, list[tuple[str, Node, str]]]:
 
 
 def curricula_of(root: Node) -> Node:
-    """Return curricula of 0.12 to 0.16 as parameters. Raises ConfigError for one in another form."""
+    """Translate curricula of ML-Agents 0.12 to 0.16 to ``environment_parameters``, and return them.
+
+    Raises ConfigError for a curriculum in another form.
+    """
     curricula: dict[str, Any] = {}
     for behaviour, node in ({"": root} if "thresholds" in root.children else root.children).items():
         criteria = {"behavior": behaviour} if behaviour else {}
@@ -75,8 +81,8 @@ def _lengths_fit(thresholds: object, parameters: object) -> bool:
 def cleaned(name: str, parameter: Node) -> tuple[Any, list[tuple[str, str]]]:
     """Return a parameter as our files have it, and (what, why) of each part that has been left out.
 
-    ML-Agents has defaults of samplers and criteria, writes seeds into samplers, constants as samplers, null
-    for no criteria, and lets the last lesson have some; beta releases had ``- Lesson0: {…}``.
+    Defaults of ML-Agents are written out. Its files may have seeds in samplers, constants as samplers, null
+    in place of criteria, and criteria in the last lesson; beta releases wrote ``- Lesson0: {…}``.
     """
     left_out: list[tuple[str, str]] = []
     return _cleaned(name, to_value(parameter), left_out), left_out

@@ -115,7 +115,11 @@ class PolicyGraph(nn.Module):
         )
 
     def _remembered(self, memory: Tensor | None, lead: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the carry [B, *C] and the previous action [B, A], for samples and for modes."""
+        """Yield carry [B, *C] and previous action [B, A] for samples, then for modes; once without memory.
+
+        memory: [B, 1, M] the graph's input, both halves side by side; None: carry and action are zeros
+        lead:   [B, 1] of any input, for the size of the batch
+        """
         if memory is None:
             yield lead[:, :0], lead.new_zeros(1, self._action.size) * lead
             return

@@ -67,7 +67,7 @@ def hub_api(repository: str) -> HfApi:
 
 @contextmanager
 def _explained(what: str, repository: str) -> Iterator[None]:
-    """Turn any error of the library into a UsageError or StorageError."""
+    """Turn an error of the library into UsageError if the hub refused the request, else StorageError."""
     try:
         yield
     except Exception as error:
