@@ -52,9 +52,9 @@ class MessageColumn(NamedTuple):
 
     name:  as in ``StepBatch.columns``
     tail:  shape of a row
-    heads: it has rows for those transitions only that follow none
-    limit: largest integer, or an array of them, without a sign and as wide as ``dtype``; None for any
-    why:   what is wrong with one that is larger or negative
+    heads: it has rows only for transitions that follow no other one of the message
+    limit: largest integer, or an array of them, unsigned and as wide as ``dtype``; None for any
+    why:   reason for refusing a larger or negative integer
     """
 
     name: str
@@ -102,7 +102,7 @@ class AcceptanceRules:
     most:         by behaviour; transitions in a message
     synchronous:  a message is answered only when it has been learned from
     room_timeout: seconds that a message waits for room before its actor has to send it again
-    room:         by behaviour; rows of its replay, more than one agent may send at once
+    room:         by behaviour; rows of its replay, which one agent's transitions in a message must not fill
     """
 
     agreed: Mapping[str, Any]
@@ -128,7 +128,7 @@ class AcceptanceRules:
 
 
 def check_hello(hello: Hello) -> None:
-    """Raise BadMessage for an empty or endless name, which would be kept and saved, or a wrong pid."""
+    """Raise BadMessage for an empty or too long name, which would be kept and saved, or a wrong pid."""
     _within("length of the actor's name", len(hello.actor), 1, MAX_NAME)
     _within("pid", hello.pid, 0, MAX_PID)
 
@@ -199,9 +199,9 @@ def _check_episodes(where: str, episodes: Episodes) -> None:
 
 
 def _check_columns(where: str, steps: StepBatch, spec: AgentSpec, columns: Sequence[MessageColumn]) -> None:
-    """Check shapes, dtypes and numbers.
+    """Check shapes, dtypes and numbers of all columns.
 
-    First come the columns that decide which transitions follow none.
+    ``columns`` begin with those from which ``steps.num_heads`` is computed.
     """
     names = set(spec.obs.names)
     if steps.obs.keys() != names or steps.next_obs.keys() != names:
@@ -220,7 +220,7 @@ def _check_columns(where: str, steps: StepBatch, spec: AgentSpec, columns: Seque
 
 
 def _check_chains(where: str, steps: StepBatch, agents: Int | None) -> None:
-    """Check that every episode goes on, ends, or is that of an agent that is there afterwards."""
+    """Check that no episode breaks off, and that open ones are of ``agents``, those there afterwards."""
     if steps.torn:
         raise BadMessage(f"{where}: an episode breaks off without an end")
     if np.count_nonzero(steps.ended) == steps.num_heads:  # as many ends as beginnings
@@ -246,7 +246,7 @@ def _check_actions(where: str, steps: StepBatch, action: ActionSpec) -> None:
 
 
 def _check_discrete(where: str, steps: StepBatch, action: ActionSpec) -> None:
-    """Check choices and masks; an own mask allows a choice wherever the one that was made is allowed."""
+    """Check choices and masks. A mask that allows the choices made leaves one in each branch."""
     onehot, following = steps.action[:, : action.discrete], steps.next_action_mask
     chosen, allowed = onehot != 0.0, steps.acted_on(steps.action_mask, following)
     _refuse(where, onehot, onehot != chosen, "a one-hot has only 0 and 1", "action")
@@ -266,7 +266,7 @@ def _check_kind(where: str, value: Array, shape: Shape, dtype: np.dtype[Any], na
 
 
 def _outside(value: Array, limit: Any) -> Bool:  # noqa: ANN401 - an unsigned number, or an array of them
-    """Return which integers are not in 0 … ``limit``: a negative one is a large one without a sign."""
+    """Return which integers are not in 0 … ``limit``; read as unsigned, a negative one is too large."""
     outside: Bool = value.view(limit.dtype) > limit
     return outside
 
@@ -295,5 +295,5 @@ def most_rows(spec: AgentSpec, carry: Shape, max_length: int, limit: int | None)
 
 
 def _row_bytes(spec: AgentSpec, carry: Shape) -> int:
-    """Return the bytes of a transition with both of its observations."""
+    """Return the size of a transition in bytes, with both of its observations."""
     return sum(prod(column.tail) * column.dtype.itemsize for column in _columns(spec, carry))

@@ -43,7 +43,7 @@ class ParameterStore:
 
     warming_up: behaviour -> its agents act at random
     lessons:    parameter with a curriculum -> its lesson now
-    finished:   the training has ended, and so shall the actors
+    finished:   the training has ended, and actors are to end, too
     """
 
     def __init__(self, warming_up: Mapping[str, bool], lessons: Mapping[str, str] | None = None) -> None:
@@ -66,11 +66,14 @@ class ParameterStore:
 
     @property
     def max_version(self) -> int:
-        """Highest version that an actor may have, of this learner or of one before it."""
+        """Highest version that is accepted from an actor.
+
+        An earlier learner may have published up to ``AHEAD`` versions after the restored checkpoint.
+        """
         return max(self.next_version - 1, self._resumed + AHEAD)
 
     def resume(self, version: int) -> None:
-        """Set the newest version at the time of the restored state.
+        """Continue from a checkpoint; ``version``: the newest one when it was saved.
 
         The learner that was killed may have published further ones. Those of this one are above all of them.
         """
@@ -78,12 +81,12 @@ class ParameterStore:
         self._first = version + _UNSAVED + 1
 
     def seen(self, version: int) -> None:
-        """Note a version that an actor has from an earlier learner."""
+        """Let the next version be above one that an actor has from an earlier learner."""
         if version > self.newest:
             self._first = max(self._first, version + 1)
 
     def lag(self, version: int) -> int:
-        """Return how many versions weights are behind the newest; 1 or more for those of a learner before."""
+        """Return how many versions weights are behind the newest; ≥ 1 for those of an earlier learner."""
         if version >= self._first:
             return max(0, self.newest - version)
         return max(1, self.newest - max(self._first - 1, version))

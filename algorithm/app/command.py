@@ -253,7 +253,7 @@ def leave_first_folder() -> None:
 
 
 def prepare_process() -> None:
-    """Prepare this process: import path, safe output, stack traces at crashes, signals."""
+    """Prepare this process: import path, output that never fails, stack traces at crashes."""
     leave_first_folder()
     make_output_safe()
     faulthandler.enable()  # a simulator that crashes in this process takes it along, but prints where

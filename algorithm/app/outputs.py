@@ -132,7 +132,7 @@ def table(scores: Scores, logged: Logged | None) -> Rows:
 class Logged:
     """Evaluation that a run logged while training, at the step of a checkpoint.
 
-    episodes: number of each evaluation while training
+    episodes: number of episodes of each evaluation while training
     num_envs: number of environments of the evaluation to compare
     repeats:  whether episodes can be repeated from their seeds
     alike:    whether the lessons are those of the evaluations while training

@@ -148,7 +148,7 @@ def _curves(run: RunDir) -> str:
 
 
 def _longer(run: RunDir, outcome: Outcome, variable: str) -> str:
-    """Return the command that resumes the run with doubled limits."""
+    """Return the command, or the agent's call, that continues the run beyond the limits that ended it."""
     if variable == "agent.run":
         return "agent.learn(1_000)"
     return resume_command(

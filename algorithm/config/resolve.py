@@ -155,7 +155,7 @@ def in_blocks(overrides: Overrides, below: Node, flags: Mapping[str, object]) ->
 
 
 def _algorithm(overrides: Overrides) -> object:
-    """Return the algorithm that the last such override chooses; None if none does, or it cannot be read."""
+    """Return the algorithm that the last override of ``algorithm`` chooses; None without a readable one."""
     if isinstance(overrides, Mapping):
         return overrides.get("algorithm")
     with contextlib.suppress(ValueError):
@@ -258,7 +258,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _with_seed(tree: Node, seed: int | None) -> Node:
-    """Set the seed of a tree to ``seed``, or to a fresh one if that is None and none is configured."""
+    """Return the tree with ``seed``; if that is None, with the configured seed, or else with a fresh one."""
     if seed is None and tree.value_at(*SEED_PATH) is not None:
         return tree
     block = tree.find(SEED_PATH[:1])

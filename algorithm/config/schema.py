@@ -143,7 +143,7 @@ class Config(BehaviourConfig):
 
     @override
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield contradictions between blocks: evaluations with a Unity player, and the algorithm's keys."""
+        """Yield contradictions between blocks: evaluations, limits, parameters, and the algorithm's keys."""
         kind = self.base_config.kind
         yield from contradicting(
             (

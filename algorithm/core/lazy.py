@@ -33,7 +33,7 @@ _Annotation = type("_Annotation", (str,), {"__repr__": str.__str__})
 
 
 def _readable(value: Any) -> Any:  # noqa: ANN401 - whatever it is
-    """Make ``help`` show the annotations of a function or class as they are written; return the value."""
+    """Make ``help`` show the annotations of a function or class without quotes; return the value."""
     for member in vars(value).values() if isinstance(value, type) else [value]:
         if inspect.isfunction(function := inspect.unwrap(getattr(member, "__func__", member))):
             texts = {name: text for name, text in function.__annotations__.items() if isinstance(text, str)}

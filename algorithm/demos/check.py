@@ -20,7 +20,7 @@ _TOLERANCE = 1e-5  # of rounding, in continuous actions at their bounds
 def fitted(episode: RecordedEpisode, spec: AgentSpec, behaviour: str = "") -> DemoEpisode:
     """Return the episode as an agent of this spec learns from it. behaviour: of the agent, for messages.
 
-    Raises FaultyRecordingError, with number and array, if the agent was another one.
+    Raises FaultyRecordingError, which names episode and array, if these do not fit the spec.
     """
     try:
         if episode.spec is not None and layout(episode.spec) != layout(spec):
@@ -127,7 +127,8 @@ def _checked(arrays: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:
     if arrays["action_mask"].shape == (length + 1, 0):  # nothing was forbidden
         arrays = {**arrays, "action_mask": action.all_allowed(length + 1)}
     read: dict[str, Any] = {
-        name: _as(np.dtype(dtype), shape, arrays[name], name) for name, (dtype, shape) in expected.items()
+        name: _converted(np.dtype(dtype), shape, arrays[name], name)
+        for name, (dtype, shape) in expected.items()
     }
     _check_choices(read["action"], read["action_mask"][:-1], spec)
     for name, counts in zip(spec.obs.names, spec.obs.categories, strict=True):
@@ -151,8 +152,11 @@ def _checked(arrays: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:
     return read
 
 
-def _as(dtype: np.dtype[Any], shape: tuple[int, ...], value: Array, name: str) -> Array:
-    """Convert an array to a type. Raises FaultyRecordingError if that loses more than rounding."""
+def _converted(dtype: np.dtype[Any], shape: tuple[int, ...], value: Array, name: str) -> Array:
+    """Convert an array to a dtype. Raises FaultyRecordingError for another shape, or numbers that do not fit.
+
+    Rounding is allowed for floats; NaN, infinity and changed integers are not. name: of the array
+    """
     if value.shape != shape or value.dtype.kind not in "fiub":
         raise FaultyRecordingError(
             f"expected {dtype} {list(shape)}, got {shown(value)}", name, _reshaped(shape, value, name)

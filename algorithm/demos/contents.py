@@ -116,7 +116,11 @@ def read_contents(
 
 
 def _fitted(episode: RecordedEpisode, specs: Mapping[str, AgentSpec]) -> DemoEpisode:
-    """Return the episode as its behaviour learns from it; without one of its name, one with its spaces."""
+    """Return the episode as an agent of its behaviour learns from it.
+
+    If there is no such behaviour, the first one that it fits is taken: of those of the same name in other
+    teams, or of all if there are none of them. Raises FaultyRecordingError if it fits none.
+    """
     plain = without_team(episode.behaviour)
     alike = [name for name in specs if without_team(name) == plain]
     *others, last = [episode.behaviour] if episode.behaviour in specs else alike or specs
@@ -140,6 +144,6 @@ def _layout(episode: RecordedEpisode) -> tuple[str, str]:
 
 
 def _spread(values: list[float] | list[int]) -> str:
-    """Return mean, smallest and largest value in words."""
+    """Return mean, smallest and largest value in words; only the value if all are equal."""
     mean, low, high = (short(float(of(values))) for of in (np.mean, np.min, np.max))
     return mean if low == high else f"{mean} on average, {low} to {high}"

@@ -32,9 +32,8 @@ class RunningDeviation(nn.Module):
     """Standard deviation of all values since the start, in double precision.
 
     All values count alike, as in arXiv 1808.04355, section 2.2. A bonus then fades as the model learns, since
-    the large errors of the beginning stay in the deviation. A well predicted environment cannot drive it to
-    0, where the next bonus would have no bound. A moving average would do so, and would keep rewarding the
-    noise that remains.
+    the large errors of the beginning stay in the deviation. A moving average would follow the errors towards
+    0: it would keep rewarding the noise that remains, and make the bonus of the next new state unbounded.
     """
 
     count: Tensor  # []
@@ -48,7 +47,7 @@ class RunningDeviation(nn.Module):
 
     @override
     def forward(self) -> Tensor:
-        """Return σ [] in the default dtype; 1 before any value has been observed."""
+        """Return σ [] in the default dtype; 1 if it is 0 but for rounding, as before the second value."""
         return standard_deviation(self.count, self.square).to(torch.get_default_dtype())
 
     def observe(self, x: Tensor, valid: Tensor) -> None:

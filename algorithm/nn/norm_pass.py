@@ -47,7 +47,7 @@ class NormPass:
         return out[:, :size], following
 
     def past_warm_up(self) -> bool:
-        """Return whether a batch norm may be past its warm-up."""
+        """Set, before an update, whether batch norms may be past their warm-up; return it."""
         ready = self._statistics.past_warm_up()
         if self._target is not None:  # the targets' warm-up is a copy of the critics'
             self._target.norm_ready = ready

@@ -94,11 +94,13 @@ class ReplayBuffer(SavedReplay):
         observation. Otherwise the stream's open chain of rows ends as truncated, and a new one begins.
 
         Raises ValueError, naming the field, and changes nothing, for a segment that does not fit the spec, is
-        longer than the ring, or has a continuous action other than that of its z.
+        longer than the ring, has a priority that is not finite, or a continuous action other than that of
+        its z.
         """
         return self._add(segment)
 
     def _add(self, segment: Segment) -> Int:
+        """Append a segment to storage, sampler and relabelling; return the ids of its transitions [L]."""
         td = segment.priority
         if td is not None and not np.isfinite(td).all():
             raise ValueError(f"segment of stream {segment.stream}: priority is not finite")

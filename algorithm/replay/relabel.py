@@ -86,7 +86,7 @@ class EpisodeRows:
     rows: array[int]
 
     def since(self, oldest: int) -> int:
-        """Return the step of the first row that is alive, the smallest living id being ``oldest``."""
+        """Return the step of the first row not overwritten. oldest: smallest id in the storage."""
         return self.first + bisect_left(self.rows, oldest)
 
     @property

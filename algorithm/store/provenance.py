@@ -63,7 +63,7 @@ def made_with(
 
 
 def what_differs(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """Return a line for each entry of :func:`made_with` that has changed."""
+    """Return a line for each entry that differs between two results of :func:`made_with` and is in both."""
     changed = [name for name in now if name in before and before[name] != now[name]]
     return [
         f"{name} has been changed since"

@@ -25,7 +25,10 @@ from algorithm.store.run_paths import RunPaths
 
 
 def no_run_matches(env: str, pattern: str, *, models: Path = MODELS, argument: str = "") -> UsageError:
-    """Return the error for a pattern that matches the name of no run."""
+    """Return the error for a pattern that matches the name of no run, with the names of existing runs.
+
+    argument: the task as on the command line; empty: ``env``
+    """
     known = run_names(env, models=models)
     why, fix = _instead(known, argument or env, models, "--report")
     return UsageError(
@@ -41,7 +44,10 @@ def not_writable(error: OSError, path: Path) -> StorageError:
 def unknown_run(
     what: str, env: str, name: str, models: Path, argument: str, flag: str = "-n"
 ) -> StorageError:
-    """Return the error for a name that no run has, with the names of existing runs."""
+    """Return the error for a name that no run has, with the names of existing runs.
+
+    argument: as of :func:`no_run_matches`; flag: takes the name in the advice
+    """
     known = names_beside(env, name, models=models)
     why, fix = _instead(known, argument or env, models, flag)
     close = difflib.get_close_matches(name, known, n=1)

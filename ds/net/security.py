@@ -147,6 +147,7 @@ def _read(path: Path, advice: str) -> bytes:
 
 
 def _read_token(path: Path, advice: str) -> str:
+    """Return the token in a file. Raises UsageError, with ``advice``, unless it is one word of ASCII."""
     token = _read(path, advice).decode("ascii", "replace").strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError("this is not a token", where=path, why="it is not one word of ASCII", fix=advice)

@@ -138,9 +138,9 @@ def too_short(keys: OffPolicyConfig, shown: DemoConfig, max_step: int) -> list[s
 def notices(
     spec: AgentSpec, keys: OffPolicyConfig, objective: Objective, *, has_encoder: bool, n_envs: int
 ) -> list[str]:
-    """Return a line for each key that is set and has no effect, or another one than expected.
+    """Return a line for each key that is set and has no effect, or an unexpected one.
 
-    has_encoder: the encoder has parameters
+    has_encoder: whether the encoder has parameters; n_envs: number of environments
     """
     moot = [key for key in ("tau", "update_target_per_step") if getattr(keys, key) != _DEFAULT[key].default]
     table = (

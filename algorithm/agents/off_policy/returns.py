@@ -104,7 +104,7 @@ class NStep(Return):
 
     @override
     def rows(self, steps: Tensor) -> Tensor:
-        """Return the indices [B·T] of the last transitions used; the learned one's own where none exists."""
+        """Return the index of each target's last transition, [B·T]; if none exists, of the learned one."""
         length = steps.shape[1] + self.n - 1
         first = torch.arange(len(steps), device=steps.device).unsqueeze(-1) * length
         return (last_used(steps) + first).flatten()
@@ -130,7 +130,7 @@ class NStep(Return):
 
 @dataclass(frozen=True)
 class SampledVTrace(NStep):
-    """V-trace of n steps by a single bootstrapped state (``use_n_step_is: sampled``).
+    """Estimate of V-trace of n steps, from a single bootstrapped state (``use_n_step_is: sampled``).
 
     A target goes on after s_t with the probability ``c_t = λ min(1, π/μ)``, else it bootstraps from V(s_t).
     Its mean over the coins is V-trace with ρ_t = c_t:

@@ -33,7 +33,7 @@ class Warnings:
         self._scrolled = bool(self._counts)
 
     def drain(self) -> list[str]:
-        """Remove all warnings, and return those out of sight by order of first appearance."""
+        """Remove all warnings; return them by first appearance, or none if no output has followed them."""
         counts, self._counts = (self._counts if self._scrolled else {}), {}
         return [text if count == 1 else f"{text} ({count} times)" for text, count in counts.items()]
 

@@ -178,7 +178,7 @@ def _lines(names: Mapping[str, str], columns: Columns, step: Double, style: str 
 
 
 def _infos(columns: Columns, step: Double) -> list[Chart]:
-    """Return a chart of each number from the environment's infos."""
+    """Return a chart for each number from the environment's infos, in evaluations and in training."""
     places = {EVAL_INFOS: "evaluation", ROLLOUT_INFOS: "training"}
     keys = [name.removeprefix(part) for part in places for name in columns if name.startswith(part)]
     named = {key: {f"{part}{key}": where for part, where in places.items()} for key in dict.fromkeys(keys)}

@@ -185,7 +185,7 @@ class Facts:
         return {key: value for key, value in latest.items() if value is not None}
 
     def last_evaluation(self, behaviour: str) -> Score | None:
-        """Return the last evaluation; None without one."""
+        """Return the last evaluation, by ``result.json``, else by the metrics; None without one."""
         return self._result_score("last_eval", behaviour) or next(reversed(self.evaluations(behaviour)), None)
 
     def best_evaluation(self, behaviour: str) -> Score | None:

@@ -53,9 +53,9 @@ _IMPORTS_ONLY = 96  # their exit code where the import of the script, which come
 
 
 def handle_signal(number: int, handler: Callable[[int, FrameType | None], None]) -> None:
-    """Set a handler, after which a call of compiled code that was interrupted goes on.
+    """Set a signal's handler. System calls that the signal interrupts are repeated; none fails with EINTR.
 
-    Compiled simulators may not expect EINTR. Windows interrupts no calls.
+    Compiled simulators may not expect it. Windows interrupts no calls.
     """
     signal.signal(number, handler)
     if hasattr(signal, "siginterrupt"):
@@ -223,7 +223,7 @@ def exit_now(code: int) -> NoReturn:
 
 
 def unblock_signals() -> None:
-    """Block no signal, and handle SIGTERM and SIGCHLD by default: another program began this process."""
+    """Unblock all signals, and restore the defaults of SIGTERM and SIGCHLD that a parent may have changed."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform != "win32":  # which has neither
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -262,7 +262,10 @@ def allow_descriptors(number: int) -> int:
 
 
 def allow_reuse(listener: socket.socket) -> None:
-    """Allow a listener to bind a port that a process has just left; Windows would take it from its owner."""
+    """Allow a listener to bind a port that a process has just left.
+
+    Windows does so anyway; the option would allow it to take a port in use, so it is not set there.
+    """
     if not system.WINDOWS:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
@@ -270,8 +273,8 @@ def allow_reuse(listener: socket.socket) -> None:
 def keep_freed_memory() -> None:
     """Keep up to 256 MB of freed memory, instead of giving it back to the system at once.
 
-    An update frees some hundred blocks of 256 KB and allocates them again. Each time the kernel hands out
-    empty pages, some 300 an update, which took a twentieth of its time. Does nothing without glibc.
+    An update frees some hundred blocks of 256 KB and allocates them again. If they are given back each time,
+    the kernel hands out some 300 empty pages an update, a twentieth of its time. Does nothing without glibc.
     """
     if sys.platform != "linux":
         return

@@ -144,7 +144,7 @@ class EnvInstance:
         return f"seed {self._seed}, step {self._step}"
 
     def _check_step(self, seen: TimeStep, *outcome: Any) -> CheckStep:  # noqa: ANN401 - reward and ends
-        """Check the shapes of a result, and return it; ``outcome``: reward, terminated, truncated."""
+        """Check the shapes of observations; return the step. outcome: reward and ends, none at a reset."""
         for name, shape, _ in self.spec.obs.items():
             check_shape(name, np.shape(seen.obs[name]), shape)
         mask = self.spec.action.all_allowed() if seen.action_mask is None else seen.action_mask
@@ -199,7 +199,7 @@ def play(
 class CheckContext:
     """A factory of instances, and a cache of results that several checks need.
 
-    make:    builds the environment with its wrappers, without the adapter; its errors leave
+    make:    builds the environment with its wrappers, without the adapter; its errors propagate
     on_call: called before each call that may take long
     """
 

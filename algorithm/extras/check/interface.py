@@ -75,7 +75,7 @@ def check_render_modes(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_wrappers(context: CheckContext) -> Iterator[Finding]:
-    """Check for wrappers whose statistics no checkpoint holds."""
+    """Report wrappers that keep running statistics, which no checkpoint holds."""
     for remark in context.cached(collect_stats).wrappers:
         yield warning(**remark._asdict())
 

@@ -217,9 +217,11 @@ def rewritten(module: nn.Module) -> nn.Module:
 
 
 class FiniteBranches:
-    """Discrete branches whose scores are always finite: logits, or critics' values with ``asks_critics``.
+    """Discrete part whose scores are always finite: logits, or critics' values with ``asks_critics``.
 
     A sample is the largest ``logit − log(−log(u))``, as in :func:`~algorithm.ops.discrete.sample_branches`.
+
+    part: the part that this one replaces; it still gives distributions and ratios
     """
 
     def __init__(self, part: Categorical | GreedyBranches) -> None:
@@ -247,13 +249,13 @@ class FiniteBranches:
         return onehots[0] if len(onehots) == 1 else torch.cat(onehots, -1), scores[:, 0] * 0.0
 
     def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
-        """Return the distribution of the replaced part."""
+        """Return π of the original part; arguments as of :class:`~algorithm.actions.parts.DiscretePart`."""
         return self._part.distribution(policy, mask, mean_q)
 
     def log_ratio(
         self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor
     ) -> Tensor | float:
-        """Return log π/μ of the replaced part."""
+        """Return log π − log μ [...] of the original part: actions [..., A], behaviour_logp [..., H]."""
         return self._part.log_ratio(policy, mask, action, behaviour_logp)
 
 

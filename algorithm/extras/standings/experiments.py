@@ -78,7 +78,8 @@ def behaviours_of(experiments: Sequence[Experiment]) -> list[str]:
 def level_of(experiments: Mapping[str, Sequence[Series]]) -> float | None:
     """Return the level of a good policy: nine tenths of the way from the first to the best mean return.
 
-    It is taken from the mean curves over runs; None if none of them rises.
+    Each curve is the mean over an experiment's runs. The first return is the mean over all curves, the best
+    one the largest of all. None if there is no curve, or the best return is the first.
     """
     curves = [common_grid(series)[1].mean(axis=0) for series in experiments.values() if series]
     curves = [curve for curve in curves if len(curve)]

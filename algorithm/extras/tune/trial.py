@@ -45,7 +45,7 @@ class RunPlan:
     always: flags of every run
     length: steps of a run, 0 without a limit
     every:  steps between two values of the metric, 0 if they are not evaluations
-    algorithm: of the section, for values without another one
+    algorithm: the section's, unless a run's values choose another one
     """
 
     study: RunDir
@@ -254,18 +254,21 @@ class Trial:
 
 
 def fitting(values: Mapping[str, object], algorithm: str) -> dict[str, object]:
-    """Return the values that have an effect with the algorithm, which is among them or the section's."""
+    """Return the values that affect a run. algorithm: the section's, unless the values choose another one."""
     chosen = str(values.get("algorithm", algorithm))
     return {path: value for path, value in values.items() if without_effect(path, chosen) is None}
 
 
 def run_name(name: str, index: int) -> str:
-    """Return the name of a run of a trial: the trial's for the first seed, else with a number behind it."""
+    """Return the name of a trial's run: the trial's own name for index 0, then NAME_2, NAME_3 and so on."""
     return name if index == 0 else f"{name}_{index + 1}"
 
 
 def nominal(step: int, every: int) -> int:
-    """Return the multiple of ``every`` next to a step, so that runs with other n_envs can be compared."""
+    """Return the nearest multiple of ``every``, at least one; the step itself if ``every`` is 0.
+
+    Runs with other n_envs are evaluated at slightly different steps; by the multiple they can be compared.
+    """
     return step if every <= 0 else max(1, round(step / every)) * every
 
 

@@ -188,7 +188,7 @@ class BatchStatistics:
             self._use.share = None
 
     def past_warm_up(self) -> bool:
-        """Set ``norm_ready`` before an update; return it. To read a GPU's steps would wait for it."""
+        """Set ``norm_ready`` before an update; return it. On a GPU it is true: reading steps would wait."""
         steps = self._all[0].steps if self._all else None
         self.norm_ready = steps is not None and (
             steps.device.type != "cpu" or float(steps.numpy()) >= WARM_UP

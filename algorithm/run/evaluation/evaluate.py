@@ -121,14 +121,14 @@ def evaluate(
     callback: EvalCallback = NULL_CALLBACK,
     on_non_finite: OnNonFinite | None = None,
 ) -> dict[str, Performance] | None:
-    """Play the first ``episodes`` episodes of every behaviour, by the order in which they begin.
+    """Play the ``episodes`` episodes of every behaviour that begin first; return the performance in them.
 
-    The first ones to end would be the short ones. The environments begin at episode 0, so every call plays
+    Those that end first would mostly be short ones. The environments begin at episode 0, so every call plays
     the same starts. An episode that is cut off does not count; the one that began after it counts instead.
 
     on_episode: called with each episode that counts
     on_non_finite: treatment of episodes with such numbers, which do not count; by default the first raises
-    Return None once ``stop`` is true. Raises EnvError after ``PATIENCE`` steps without agents, or cut off.
+    Return None if stopped. Raises EnvError after ``PATIENCE`` steps without agents, or with cut-offs only.
     """
     counts = {name: _FirstEpisodes(name, episodes) for name in players}
     absent = 0  # steps in a row without an agent of an unfinished behaviour

@@ -24,7 +24,7 @@ class Faults:
 
     def __init__(self, console: Console, *, go_on: Callable[[], None] = lambda: None) -> None:
         self.console, self._go_on = console, go_on
-        self._told_at = time.monotonic()
+        self._shown_at = time.monotonic()
         self._reported: set[str] = set()  # by the environments of training and of evaluation
         self.env_restarts = self.non_finite = self.rollbacks = 0
         self._before_end: Callable[[EnvError], None] = partial(_LOGGER.error, "the process ends: %s")
@@ -44,8 +44,8 @@ class Faults:
     def waiting(self, text: str) -> None:
         """Show the progress of a start, every ten seconds. Raises whatever ``go_on`` raises."""
         self._go_on()
-        if (now := time.monotonic()) - self._told_at >= _SILENCE_S:
-            self._told_at = now
+        if (now := time.monotonic()) - self._shown_at >= _SILENCE_S:
+            self._shown_at = now
             self.console.message(text)
 
     def hangs(self, error: EnvError) -> None:
@@ -68,7 +68,7 @@ class Faults:
         self.non_finite += non_finite
 
     def skipped(self, line: str) -> None:
-        """Warn of skipped optimiser steps; the metric ``optim/skipped`` counts them."""
+        """Show a warning of skipped optimiser steps, which are counted elsewhere (``optim/skipped``)."""
         self.console.warn(line)
 
     def rolled_back(self, line: str) -> None:

@@ -50,7 +50,7 @@ def step(env: VecEnv, times: int = 1) -> None:
 def test_a_start_that_takes_long_is_told_and_ends_with_the_first_signal(workers, monkeypatch):
     stop, told = StopRequest(), []
     faults = Faults(LineConsole(told.append, told.append), go_on=stop.check_start)
-    monkeypatch.setattr(faults, "_told_at", 0.0)
+    monkeypatch.setattr(faults, "_shown_at", 0.0)
 
     def waiting(text: str) -> None:
         faults.waiting(text)
