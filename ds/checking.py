@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from algorithm.core.data import Array, Bool, Int, StepBatch
+from algorithm.core.data import UNKNOWN_LOGP, Array, Bool, Int, StepBatch
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec
 from algorithm.env.outputs import fits_float32
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
@@ -143,10 +143,7 @@ def check_beat(beat: Beat, *, version: int) -> None:
 
 
 def check_steps(message: StepMessage, rules: AcceptanceRules, *, version: int = MAX_TOTAL) -> None:
-    """Raise BadMessage unless agents of these specs could have made every number in the message.
-
-    version: the highest that there may be
-    """
+    """Raise BadMessage unless agents of these specs could have sent it; ``version``: the highest allowed."""
     _within("number", message.number, 1, MAX_TOTAL)
     _within("version", message.version, 0, version)
     _within("dropped", message.dropped, 0, MAX_TOTAL)
@@ -235,6 +232,9 @@ def _check_chains(where: str, steps: StepBatch, agents: Int | None) -> None:
 
 
 def _check_actions(where: str, steps: StepBatch, action: ActionSpec) -> None:
+    logp = steps.behaviour_logp
+    if action.squash == "clip" or action.records == "distribution":  # families with rollouts
+        _refuse(where, logp, logp == UNKNOWN_LOGP, "the policy has to choose the actions", "behaviour_logp")
     if action.branches:
         _check_discrete(where, steps, action)
     if action.continuous:

@@ -14,6 +14,9 @@ from ds.net.protocol import Episodes, StepMessage
 if TYPE_CHECKING:  # an actor's messages are gathered and sent without torch
     from algorithm.core.data import Episode
 
+MAX_HELD = 1_000
+"""Episodes with which a message goes out, also while another one is on its way."""
+
 _HEADS = ("obs", "action_mask", "carry")
 """Columns of rows that follow none; see :class:`~algorithm.core.data.StepBatch`."""
 
@@ -60,6 +63,7 @@ class StepWriter:
         """
         self._agents = agents
         self._episodes += episodes
+        hold = hold and len(self._episodes) < MAX_HELD
         if whole or self._long or ((self._due or self._episodes) and not hold):
             self._end_message(agents)
         complete, self._complete = self._complete, []

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from algorithm.core.data import Array, DemoEpisode, Float
-from algorithm.core.spec import AgentSpec
+from algorithm.core.spec import Z_LIMIT, AgentSpec
 from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, layout, renamed, shown
 from algorithm.env.config import without_team
 
@@ -60,6 +60,8 @@ def _recorded_policy(episode: RecordedEpisode, spec: AgentSpec) -> tuple[Float |
         return None, None
     own_z, own_logp = z.astype(np.float32), logp.astype(np.float32)
     u = episode.action[:, action.discrete :].astype(np.float32)
+    if action.squash == "tanh" and not (np.abs(own_z) <= Z_LIMIT).all():
+        return None, None
     if not np.isfinite(own_logp).all() or not (np.abs(action.squashed(own_z) - u) <= _TOLERANCE).all():
         return None, None
     if (own_logp[:, : len(action.branches) > 0] > _TOLERANCE).any():

@@ -128,7 +128,7 @@ class EnvConfig(Block):
         examples=[["is_success", "reward_forward"]],
     )
     interventions: InterventionKeys = block(
-        InterventionKeys, "Where the info of a step reports an executed action. Not for Unity."
+        InterventionKeys, "Where the info of a step reports an executed action. Not for Unity and TENSOR."
     )
     reward_scale: Finite = option(
         1.0,

@@ -17,11 +17,14 @@ from algorithm.core.steps import Array, Bool, Float
 from algorithm.env.actions import branches
 from algorithm.env.base import Executed
 from algorithm.env.config import InterventionKeys
-from algorithm.env.outputs import Batched, SpaceMismatchError, as_bool, info_of
+from algorithm.env.outputs import Batched, SpaceMismatchError, as_bool, info_of, observation_of
 from algorithm.env.spaces import Leaf, Space, branches_of, is_leaf, leaves
 
 _ROUNDING = 1e-5
 """Distance from ±1 that an executed action may have by rounding."""
+
+
+_NAMES = "base_config.interventions names these infos"
 
 
 class ExecutedActions:
@@ -34,40 +37,57 @@ class ExecutedActions:
     def __init__(self, space: Space, keys: InterventionKeys) -> None:
         self._space, self._keys = space, keys
 
-    def read(self, info: Mapping[str, Any], requested: Float) -> tuple[Float | None, bool | None]:
-        """Return the action [A] executed in place of ``requested`` [A], and whether a person acted.
+    def read(
+        self,
+        info: Mapping[str, Any],
+        sent: Any,  # noqa: ANN401 - a space may hold anything
+    ) -> tuple[Float | None, bool | None]:
+        """Return the flat action [A] executed in place of the action ``sent``, and whether a person acted.
 
-        No action where the requested one was executed; no answer where the info reports nothing. A person's
-        action counts as another one also where it is the same: the policy has not drawn it.
+        No action where the one that was sent was executed; no answer where the info reports nothing. A
+        person's action counts as another one also where it is the same: the policy has not drawn it.
         Raises SpaceMismatchError for an action outside of the space, and for a flag without an action.
         """
         keys = self._keys
-        flag = info.get(keys.flag)
-        if flag is None and keys.executed not in info:
+        flag, key = info.get(keys.flag), keys.executed
+        if flag is None and info.get(key) is None:
             return None, None
         by_person = flag is not None and as_bool(flag, f"info[{keys.flag!r}]")
-        key = keys.executed if keys.executed in info else self._key_of_person(info) if by_person else None
-        if key is None:
-            return None, by_person
-        action = self._flat(info[key], key)
-        differs = not np.allclose(action, requested, rtol=0.0, atol=_ROUNDING)
+        if info.get(key) is None:
+            if not by_person:
+                return None, False
+            key = self._key_of_person(info)
+        action = self._flat(info[key], f"info[{key!r}]")
+        differs = not np.allclose(action, self._flat(sent, "the action"), rtol=0.0, atol=_ROUNDING)
         return action if by_person or differs else None, differs if flag is None else by_person
 
     def read_batch(
-        self, infos: Sequence[tuple[Batched, Bool]], requested: Float
+        self,
+        infos: Sequence[tuple[Batched, Bool]],
+        sent: Batched,
+        requested: Float,
     ) -> tuple[Executed | None, Bool | None]:
-        """Return the actions that N environments executed in place of ``requested`` [N, A], as :meth:`read`.
+        """Return the actions that N environments executed in place of those ``sent``, as :meth:`read`.
 
         infos: as vector classes have them, with the environments [N] that they are read of
+        requested: [N, A] the flat actions
         """
+        keys = self._keys
         executed, replaced = requested.copy(), np.zeros(len(requested), np.bool_)
         by_person = None
+        names = (keys.flag, keys.executed, *keys.actions)
         for source, rows in infos:
-            if self._keys.flag not in source and self._keys.executed not in source:
+            reported = {
+                f"{mark}{name}": source[f"{mark}{name}"]
+                for name in names
+                for mark in ("", "_")
+                if f"{mark}{name}" in source
+            }
+            if keys.flag not in reported and keys.executed not in reported:
                 continue
             by_person = np.zeros_like(replaced) if by_person is None else by_person
             for i in np.flatnonzero(rows).tolist():
-                action, by_person[i] = self.read(info_of(source, i), requested[i])
+                action, by_person[i] = self.read(info_of(reported, i), observation_of(sent, i))
                 if action is not None:
                     executed[i], replaced[i] = action, True
         return Executed(executed, replaced) if replaced.any() else None, by_person
@@ -75,20 +95,21 @@ class ExecutedActions:
     def _key_of_person(self, info: Mapping[str, Any]) -> str:
         keys = self._keys
         for name in keys.actions:
-            if name in info:
+            if info.get(name) is not None:
                 return name
         raise SpaceMismatchError(
             f"info[{keys.flag!r}] is true, and the action that was executed is missing: it has to be one of "
             f"{', '.join((keys.executed, *keys.actions))}"
         )
 
-    def _flat(self, action: Any, key: str) -> Float:  # noqa: ANN401 - a space may hold anything
+    def _flat(self, action: Any, what: str) -> Float:  # noqa: ANN401 - a space may hold anything
+        """Return an action of the space as a flat one [A]; ``what`` names it in errors."""
         try:
             flat = flat_actions(self._space, _batched(self._space, action), 1)[0]
-        except (SpaceMismatchError, KeyError, IndexError, TypeError) as error:
-            raise SpaceMismatchError(f"info[{key!r}] is no action of {self._space}: {error}") from error
+        except (SpaceMismatchError, LookupError, TypeError, ValueError) as error:
+            raise SpaceMismatchError(f"{what} is no action of {self._space}: {error}; {_NAMES}") from error
         if not np.abs(flat).max() <= 1.0 + _ROUNDING:  # also NaN
-            raise SpaceMismatchError(f"info[{key!r}] is {action!r:.80}, outside of {self._space}")
+            raise SpaceMismatchError(f"{what} is {action!r:.80}, outside of {self._space}; {_NAMES}")
         clipped: Float = flat.clip(-1.0, 1.0)
         return clipped
 

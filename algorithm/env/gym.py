@@ -121,7 +121,7 @@ class GymEnv:
             raise
         obs, reward, terminated, truncated, info = results_of("step", returned)
         over = as_bool(terminated, "terminated")
-        executed, by_person = self._executed.read(info, action)
+        executed, by_person = self._executed.read(info, env_action)
         self.infos.add(info, by_person)
         seen = self._seen(obs, info, over=over)._replace(executed=executed)
         return seen, as_number(reward, "the reward"), over, as_bool(truncated, "truncated")

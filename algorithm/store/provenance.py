@@ -67,7 +67,7 @@ def what_differs(before: Mapping[str, object], now: Mapping[str, object]) -> lis
     changed = [name for name in now if name in before and before[name] != now[name]]
     return [
         f"{name} has been changed since"
-        if "code" in name
+        if "code" in name and not name.startswith("the package ")
         else f"{name} was {before[name]} and is {now[name]}"
         for name in changed
     ]

@@ -22,6 +22,7 @@ INFOS = (
     {"action_taken": [np.nan, 0.0]},
     {"action_taken": [1.0]},
     {"action_taken": "left"},
+    {"action_taken": [[1.0], [2.0, 3.0]]},
 )
 
 
@@ -29,7 +30,7 @@ def messages() -> Iterator[tuple[str, str]]:
     reader = ExecutedActions(Box(-2.0, 2.0, (2,)), INTERVENTION_KEYS)
     for info in INFOS:
         try:
-            reader.read(info, np.zeros(2, np.float32))
+            reader.read(info, np.zeros(2))
         except SpaceMismatchError as error:
             yield f"info {info}", str(error)
     yield "PPO", _trained(Intervening(), "PPO")

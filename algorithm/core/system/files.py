@@ -34,7 +34,14 @@ def open_file(path: Path, flags: int, *, mode: int = 0o666, follow: bool = False
 
 
 def link_in_memory(path: Path, data: bytes) -> None:
-    """Make ``path`` a link to data in this process's memory, which ends with the process. Linux only."""
+    """Make ``path`` a link to data in this process's memory, which ends with the process.
+
+    Where the system has no such memory, it is a file that only its owner may read.
+    """
+    if not hasattr(os, "memfd_create"):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        path.write_bytes(data)
+        return
     descriptor = os.memfd_create(path.name)
     os.fchmod(descriptor, 0o600)
     os.write(descriptor, data)

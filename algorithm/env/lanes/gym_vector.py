@@ -134,7 +134,7 @@ class GymVectorEnv(LanesVecEnv):
             took = ~self._resets_itself
             last = infos.get(self._last_infos, {}) if self._last_infos else infos
             executed, by_person = self._executed.read_batch(
-                [(infos, took & ~ended), (last, took & ended)], actions[DEFAULT_BEHAVIOUR]
+                [(infos, took & ~ended), (last, took & ended)], scaled, actions[DEFAULT_BEHAVIOUR]
             )
             self._infos.add_batch(infos, took, ended, last=self._last_infos, by_person=by_person)
         except SpaceMismatchError as error:

@@ -84,6 +84,7 @@ def check_single(
     config = CheckConfig(
         seed=loaded.seed,
         options=recipe.options,
+        interventions=recipe.interventions,
         parameters=ParameterSource(loaded.config.parameters),
         n_envs=base.n_envs,
         workers=base.workers,

@@ -17,6 +17,7 @@ from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import UsageError, UserError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import ActionSpec, AgentSpec
+from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys
 from algorithm.env.gym import GymEnv
 from algorithm.env.observations import check_shape
 from algorithm.env.outputs import Remark, SpaceMismatchError, TimeStep
@@ -72,6 +73,7 @@ class CheckConfig:
 
     seed:         of the run
     options:      passed to every reset
+    interventions: ``base_config.interventions``
     parameters:   of each episode
     n_envs, workers, length_limit: ``base_config.n_envs``, ``workers`` and ``max_step_each_iter``
     learning:     (spaces) -> keys of the learner; presets may depend on the spaces
@@ -82,6 +84,7 @@ class CheckConfig:
 
     seed: int = 0
     options: Mapping[str, Any] | None = None
+    interventions: InterventionKeys = INTERVENTION_KEYS
     parameters: ParameterSource = field(default_factory=ParameterSource)
     n_envs: int = 1
     workers: int = 0
@@ -120,9 +123,9 @@ class EnvInstance:
     seconds, calls: time and number of calls of "reset" and "step"
     """
 
-    def __init__(self, env: gym.Env[Any, Any], options: Mapping[str, Any] | None) -> None:
+    def __init__(self, env: gym.Env[Any, Any], config: CheckConfig) -> None:
         self.bare = env
-        self.env = GymEnv(env, options=options)
+        self.env = GymEnv(env, options=config.options, interventions=config.interventions)
         self.spec = self.env.spec
         self.seconds = {"reset": 0.0, "step": 0.0}
         self.calls = {"reset": 0, "step": 0}
@@ -279,7 +282,7 @@ class CheckContext:
         except Exception as failure:
             raise FindingError(call_failed("make", type(failure).__name__, failure)) from failure
         try:
-            instance = EnvInstance(with_parameters(env, self.config.parameters), self.config.options)
+            instance = EnvInstance(with_parameters(env, self.config.parameters), self.config)
         except UserError as refused:
             env.close()
             raise FindingError(refusal(refused)) from refused

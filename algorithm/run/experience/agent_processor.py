@@ -10,6 +10,7 @@ import numpy as np
 
 from algorithm.agents.roles import Policy, Recorder
 from algorithm.core.data import UNKNOWN_LOGP, ActorOutput, Bool, Episode, Float, Int, State, StepBatch
+from algorithm.core.errors import EnvError
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Executed, Observation, ResetResult, StepResult
 from algorithm.run.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without
@@ -107,6 +108,13 @@ class AgentProcessor(LiveAgents):
         spec, replaced = self._spec.action, executed.replaced
         action, z, logp = acted.action.copy(), acted.z.copy(), acted.behaviour_logp.copy()
         action[replaced] = executed.action[replaced]
+        if (action[:, : spec.discrete].astype(np.bool_) & ~self.action_mask)[replaced].any():
+            raise EnvError(
+                "the environment has executed a choice that its action mask forbids",
+                where=f"behaviour {self.name!r}, base_config.interventions",
+                why="what was executed is learned from, and masked choices have no probability",
+                fix="let action_mask allow all that a person may do",
+            )
         z[replaced] = spec.unsquashed(action[replaced, spec.discrete :])
         action[replaced, spec.discrete :] = spec.squashed(z[replaced])
         logp[replaced] = UNKNOWN_LOGP

@@ -27,6 +27,9 @@ def shapes(text: str) -> Iterator[object]:
 
 
 PLAIN = {
+    "base_config.interventions.actions",
+    "base_config.interventions.executed",
+    "base_config.interventions.flag",
     "base_config.name",
     "base_config.unity_args.build_path.darwin",
     "base_config.unity_args.build_path.linux",

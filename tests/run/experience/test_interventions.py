@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import asac
 from algorithm.core.data import UNKNOWN_LOGP, ActorOutput, StepBatch
+from algorithm.core.errors import EnvError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.actions import Actions
@@ -151,18 +152,67 @@ BOX = Box(-2.0, 2.0, (2,))
         ({"action_taken": [0.0, 0.0]}, (None, False)),
         ({"action_taken": [0.0, 1.0]}, ([0.0, 0.5], True)),
         ({"is_intervention": False, "action_taken": [0.0, 1.0]}, ([0.0, 0.5], False)),
+        ({"is_intervention": False, "action_taken": None}, (None, False)),
+        (
+            {"is_intervention": True, "teleop_action": None, "action_intervention": [2.0, 0.0]},
+            ([1.0, 0.0], True),
+        ),
+        ({"action_taken": None}, (None, None)),
     ],
     ids=str,
 )
 def test_infos_are_read_as_they_are_meant(info, expected):
-    action, by_person = ExecutedActions(BOX, KEYS).read(info, np.zeros(2, np.float32))
+    action, by_person = ExecutedActions(BOX, KEYS).read(info, np.zeros(2))
     assert by_person == expected[1]
     assert action is None if expected[0] is None else action.tolist() == expected[0]
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(0, 10, (3,), np.int64),
+        Box(-1.0, 1.0, (2,), np.float16),
+        Box(1.0, 1.001, (1,)),
+        Box(2.0, 2.0, (1,)),
+    ],
+    ids=str,
+)
+def test_what_was_sent_and_comes_back_is_no_other_action(space):
+    """A Box of integers rounds, and so does one of half precision."""
+    actions, reader = Actions(space, "x"), ExecutedActions(space, KEYS)
+    for u in np.linspace(-1.0, 1.0, 23, dtype=np.float32):
+        sent = actions.to_env(np.full(actions.spec.size, u, np.float32))
+        assert reader.read({"action_taken": sent.copy()}, sent) == (None, False)
+
+
+def test_numbers_of_a_vector_class_beside_the_infos_are_left_alone():
+    infos = {"fps": 30.0, "is_intervention": np.array([True, False]), "teleop_action": np.full((2, 2), 2.0)}
+    rows, sent = np.ones(2, np.bool_), np.zeros((2, 2))
+    executed, by_person = ExecutedActions(BOX, KEYS).read_batch(
+        [(infos, rows)], sent, sent.astype(np.float32)
+    )
+    assert by_person.tolist() == executed.replaced.tolist() == [True, False]
+    assert executed.action.tolist() == [[1.0, 1.0], [0.0, 0.0]]
+
+
+class Forbidding(Intervening):
+    """Forbids all choices but the policy's, and a person makes another one."""
+
+    def step(self, action):
+        *result, info = super().step(action)
+        allowed = np.arange(-1, 3) == (0 if self.steps % 2 else 1)
+        return (*result, {**info, "action_mask": allowed.astype(np.int8)})
+
+
+def test_a_person_s_choice_that_the_mask_forbids_ends_the_run(tmp_path):
+    with pytest.raises(EnvError) as error:
+        asac.train(Forbidding("discrete"), max_step=200, quiet=True, directory=tmp_path, seed=1)
+    assert "mask" in error.value.what
+
+
 def test_names_of_infos_can_be_others_and_none():
     info = {"done": [2.0, 2.0], "action_taken": [1.0, 1.0]}
-    zeros = np.zeros(2, np.float32)
+    zeros = np.zeros(2)
     assert ExecutedActions(BOX, InterventionKeys(executed="done")).read(info, zeros)[0].tolist() == [1.0, 1.0]
     assert ExecutedActions(BOX, InterventionKeys(executed="")).read(info, zeros) == (None, None)
 
