@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from algorithm.core.data import StepBatch
+from algorithm.core.data import UNKNOWN_LOGP, StepBatch
 from algorithm.core.spec import Z_LIMIT
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import UniformSampler
@@ -103,6 +105,20 @@ NUMBERS = [
 def test_numbers_out_of_range(changes, said):
     with pytest.raises(BadMessage, match=f"^{said}"):
         check(step_message(**changes))
+
+
+def test_families_with_rollouts_take_the_policy_s_own_actions_only():
+    """Another one would end the learner: its probability is not known."""
+    message = step_message(chunk())
+    steps = message.steps["vector"]
+    steps.behaviour_logp[:] = UNKNOWN_LOGP
+    check(message)
+    clipped = {
+        **SPECS,
+        "vector": replace(SPECS["vector"], action=replace(SPECS["vector"].action, squash="clip")),
+    }
+    with pytest.raises(BadMessage, match="the policy has to choose the actions"):
+        check_steps(message, rules(most=dict.fromkeys(SPECS, MAX_LENGTH), specs=clipped), version=7)
 
 
 def at(value, index, new):

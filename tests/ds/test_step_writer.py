@@ -12,7 +12,7 @@ from algorithm.core.data import Episode, StepBatch
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
 from algorithm.replay.storage import NEXT, TRUNCATED
 from algorithm.run.experience.collector import LocalCollector
-from ds import checking
+from ds import checking, step_writer
 from ds.net.protocol import StepMessage
 from ds.net.wire import decode, encode
 from ds.step_writer import StepWriter
@@ -245,6 +245,18 @@ def test_a_message_grows_with_episodes_while_another_one_is_on_its_way():
     add(writer, 4)
     (long,) = flush(writer, 1, hold=True)
     assert told([long]) == [[2, *((1, t, False) for t in range(5))]], "it has as many steps as it may"
+
+
+def test_a_message_holds_a_thousand_episodes_or_the_end_of_a_step(monkeypatch):
+    monkeypatch.setattr(step_writer, "MAX_HELD", 3)
+    writer = made(max_length=50, most=60)
+    ended = [Episode("a", 1, 1.0, 1)]
+    for _ in range(2):
+        add(writer, 0, terminated=True)
+        assert flush(writer, 1, hold=True, episodes=ended) == []
+    add(writer, 0, terminated=True)
+    (held,) = flush(writer, 1, hold=True, episodes=ended)
+    assert sum(len(episodes.agents) for episodes in held.episodes.values()) == 3
 
 
 def test_a_step_that_does_not_follow_begins_another_chain():
