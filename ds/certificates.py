@@ -51,10 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make(folder: Path, hosts: Sequence[str], *, days: int, replace: bool = False) -> None:
-    """Write authority, certificate, key and, if there is none yet, the token into ``folder``.
+    """Write an authority, the learner's certificate and its key to ``folder``, and a token if it has none.
 
-    hosts: names and addresses that actors dial.
-    Raises UsageError if there are some already and ``replace`` is false, or a host is none; StorageError.
+    hosts: names and IP addresses that actors connect to
+    days:  validity of authority and certificate
+    Raises UsageError if one of the three files exists and ``replace`` is false, or if a host cannot be
+    encoded as a name; StorageError if a file cannot be written.
     """
     names = [_name(host) for host in hosts]
     paths = [folder / name for name in (AUTHORITY, CERTIFICATE, KEY)]

@@ -223,7 +223,10 @@ class Agent(ABC):
         return {name: picture.cpu().numpy() for name, picture in named}
 
     def rows(self) -> Rows:
-        """Return all lines of the agent for the start screen: models, parameters, memory, algorithm."""
+        """Return (label, text) of each line that the start screen shows about the agent.
+
+        Models and parameters, then :meth:`own_rows`, demonstrations and reward signals.
+        """
         sizes = ", ".join(f"{name} {n:,}" for name, n in self.num_parameters().items() if n)
         models = ", ".join(f"{name} {source}" for name, source in self._sources.items())
         rows = [(name, text) for name, text in (("models", models), ("parameters", sizes)) if text]

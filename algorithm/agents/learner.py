@@ -48,7 +48,7 @@ class Learner:
         return f"{type(self).__name__}(updates={self.updates:,}, parameters={size:,}, {self.device})"
 
     def modules(self) -> nn.Module:
-        """Return all networks, with the names that they have in a checkpoint."""
+        """Return one module that holds all networks, under the names that they have in a checkpoint."""
         assert self._networks is not None, "the family passes them, or overrides this"
         return self._networks
 

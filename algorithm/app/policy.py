@@ -225,11 +225,11 @@ def make_gym_env(
     lessons: Mapping[str, str] | None = None,
     env_object: EnvObject | None = None,
 ) -> gym.Env[Any, Any]:
-    """Make an environment of a task in its wrappers.
+    """Make a single gymnasium environment of a task, with the task's wrappers and environment parameters.
 
-    lessons: by default the last ones for evaluations, else the first
+    lessons:    parameter -> lesson; by default the last lessons for evaluations, else the first
     env_object: environments that were passed instead of the task
-    Raises UsageError for other simulators.
+    Raises UsageError for a simulator that is not of gymnasium.
     """
     request = env_request(
         loaded, purpose, source=env_object.source(purpose) if env_object else None, lessons=lessons

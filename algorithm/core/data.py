@@ -127,7 +127,7 @@ class SequenceBatch(Sized):
         return self.reward.shape[1]
 
     def rows(self, chosen: Tensor) -> SequenceBatch:
-        """Return copies of the windows ``chosen`` [b], indices into the batch."""
+        """Return a batch of copies of some windows; chosen: [b] their indices in this batch."""
         fields = {name: value[chosen] for name, value in vars(self).items() if name != "obs"}
         return SequenceBatch(obs={name: value[chosen] for name, value in self.obs.items()}, **fields)
 

@@ -124,7 +124,11 @@ def read_json(path: Path, limit: int = TEXT) -> dict[str, Any]:
 
 
 def read_lines(path: Path, limit: int = TEXT) -> list[str]:
-    """Return the lines of a file of text. Raises StorageError."""
+    """Return the lines of a UTF-8 file, without line feeds; none for an empty file.
+
+    limit: largest size in bytes
+    Raises StorageError if the file cannot be read, is larger, or is not UTF-8.
+    """
     try:
         text = read_text(path, limit)
     except OSError as error:

@@ -43,7 +43,7 @@ class Contents:
     digest: Digest = field(default_factory=Digest)
 
     def rows(self) -> Rows:
-        """Return the contents as lines of a table."""
+        """Return (label, text) of each line of the table that is printed about the source."""
         lengths, others = self.lengths, set(self.behaviours) - {DEFAULT_BEHAVIOUR}
         rows = [("fits", f"no: {self.misfit}" if self.misfit else self.doubt or "yes")]
         if self.remedy:

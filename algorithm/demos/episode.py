@@ -131,7 +131,7 @@ class Draft:
         return self._file
 
     def finish(self) -> None:
-        """Close the file and give it its name, in place of an older file."""
+        """Close the file and rename it to ``path``, in place of an older file."""
         assert self._file is not None, "open comes first"
         self._file.close()
         replace_file(self._draft, self.path)

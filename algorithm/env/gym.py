@@ -232,7 +232,7 @@ class GymRecipe:
         return env
 
     def _build(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
-        """Build the environment without its wrappers. Raises whatever it raises."""
+        """Call ``gymnasium.make`` with ``kwargs``, without ``wrappers``. Raises whatever that raises."""
         # The passive checker costs a third of a small environment's step.
         return gym.make(register_env(self.env_id), disable_env_checker=True, **kwargs)
 

@@ -157,11 +157,14 @@ def instance(
 def _keywords(
     cls: type[object], positional: int, user_args: Mapping[str, Any], name: str, key: str, where: str
 ) -> dict[str, Any]:
-    """Return a user's keyword arguments of a class, with numbers in the type that it declares.
+    """Return the keyword arguments of the configuration for a class, after a check against its signature.
 
-    positional: number of its positional arguments
+    Values for a class of ours or a dataclass are checked too, and converted to the declared types. A class
+    with ``**kwargs`` gets all arguments as they are.
+
+    positional: number of leading arguments that the program passes itself
     name, key, where: name of the class, its configuration key and its file, for messages
-    Raises ModelError for an unknown argument; for a class of ours or a dataclass also for a wrong value.
+    Raises ModelError for an unknown argument or a wrong value.
     """
     named = dict([*inspect.signature(cls).parameters.items()][positional:])
     if any(arg.kind is arg.VAR_KEYWORD for arg in named.values()):

@@ -53,7 +53,7 @@ def normal_logp(z: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
 
 
 def normal_entropy(log_std: Tensor) -> Tensor:
-    """Return the entropy ``Σ_i log σ_i + ½ log 2πe`` of a normal, log_std [..., A_c] → [...]."""
+    """Return the entropy ``Σ_i (log σ_i + ½ log 2πe)`` of a normal, log_std [..., A_c] → [...]."""
     return (log_std + (HALF_LOG_2PI + 0.5)).sum(-1)
 
 

@@ -148,7 +148,10 @@ def _checked(values: Double) -> Double:
 
 
 def _shapes(capacity: int) -> list[tuple[int, ...]]:
-    """Return [nodes, fan-out] of each level, leaves first, and at last [nodes] of the top."""
+    """Return the shapes of a tree's levels: (nodes, fan-out) from the leaves up, (nodes,) of the top.
+
+    The top has at most :data:`MAX_TOP` nodes.
+    """
     shapes: list[tuple[int, ...]] = []
     count, width = capacity, LEAF_FAN_OUT
     while count > MAX_TOP:

@@ -80,9 +80,9 @@ def _callbacks(inputs: RunInputs) -> Callbacks:
 
 
 def _environments(context: TrainingContext, runtime: type[Runtime]) -> tuple[Runtime, Evaluator | None]:
-    """Return the source of transitions, and the evaluations, if a second environment is possible.
+    """Make the source of transitions and the evaluator; fit the configuration to the spaces found.
 
-    The first environment has the spaces, by which the configuration of the context is completed.
+    There is no evaluator (None) for the Unity Editor, which cannot run a second environment.
     """
     if context.loaded.config.base_config.in_editor:
         source = runtime(context, None)

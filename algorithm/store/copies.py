@@ -13,11 +13,12 @@ from algorithm.store.rundir import RunDir
 
 
 def copy_run(run: RunDir, folder: Path, *, replace: bool, notice: Callable[[str], None]) -> None:
-    """Copy a run to a folder, less its lock.
+    """Copy a run to a folder, without ``run.lock``.
 
-    replace: the folder may hold a run, which stays until the copy is complete
-    Raises UsageError if the folder holds anything else, lies within the run or around it, or if a run there
-    is being trained; StorageError if copying fails.
+    replace: the folder may hold a run, which stays until the copy is complete; if it is ``run``, do nothing
+    notice:  called with a message when a stale lock is replaced
+    Raises UsageError if the folder exists and is not such a run, even if it is empty, if it lies within the
+    run or around it, or if either run is being trained; StorageError if copying fails.
     """
     whole, target = run.path.resolve(), folder.resolve()
     if replace and target == whole:

@@ -83,7 +83,10 @@ def decode(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a type or a union, 
 
 @lru_cache(maxsize=32)
 def _decoder(kind: Any) -> Decoder[Any]:  # noqa: ANN401
-    """Return the decoder of a type; it costs as much to make as to read a few arrays."""
+    """Return the decoder of a message type, from a cache because making one is slow.
+
+    It takes the arrays from ``_reading.arrays``, which the caller sets before each message.
+    """
     return Decoder(kind, ext_hook=lambda *ext: _reading.arrays.next(*ext), dec_hook=_checked)
 
 

@@ -198,7 +198,7 @@ class OffPolicyNetworks(Learner):
 
     @torch.no_grad()
     def target_q(self, state: Tensor, action: Tensor, critics: Ensemble | None = None) -> Tensor:
-        """Return :meth:`q` by target critics, without gradient; critics: None for the main horizon's."""
+        """Return Q as :meth:`q` does, by target critics (default: the main horizon's), without gradient."""
         flat, q = action.flatten(0, 1), critics or self.model.target_q
         return self._mean_of(q.frozen(state.flatten(0, 1), flat[:, self.continuous]), flat, state)
 
@@ -266,7 +266,7 @@ class OffPolicyNetworks(Learner):
         super().observe(new)
 
     def move_targets(self, tau: float) -> None:
-        """Move all target networks by θ' ← θ' + τ (θ − θ'); with τ = 1 they equal the online networks."""
+        """Move all target networks by θ' ← θ' + τ (θ − θ'), those of extensions too; τ = 1 copies θ."""
         self.model.target.polyak_(tau)
         if self.model.policy_target is not None:
             self.model.policy_target.polyak_(tau)

@@ -141,7 +141,7 @@ class RolloutAgent(Agent):
         return self._ring.full
 
     def _measure(self, batch: SequenceBatch) -> None:
-        """Add the observations of a rollout to the running statistics."""
+        """Add a rollout's observations to the normaliser's statistics, without burn-in steps and padding."""
         normaliser, first = self.learner.model.normaliser, self._ring.burn_in
         if normaliser.names:
             valid = batch.valid[:, first:]

@@ -77,7 +77,7 @@ class _PrintSchema(argparse.Action):
 
 
 def train_parser() -> Parser:
-    """Return the parser of ``main.py``."""
+    """Return the parser of the command line of ``main.py`` for training and watching."""
     parser = Parser("main.py", f"Train an agent with {', '.join(FAMILIES)}, or run a trained one.", _EXAMPLES)
     parser.add_argument("env", nargs="?", help=ENV_HELP)
     parser.add_flags(TrainOptions, with_roles=False)

@@ -49,7 +49,7 @@ class MemberOutcome(BaseModel):
 
     @property
     def end_text(self) -> str:
-        """How the generation ended for the member, with the reason."""
+        """How the generation ended for the member, and the reason if there is one: ``END: WHY``."""
         return f"{self.end}: {self.why}" if self.why else self.end
 
 
@@ -87,7 +87,7 @@ def by_generation(outcomes: Sequence[MemberOutcome]) -> dict[int, list[MemberOut
 
 
 def gene_text(value: object) -> str:
-    """Format the value of a gene."""
+    """Format the value of a gene for reading: a number briefly, anything else as YAML on one line."""
     if isinstance(value, float):
         return short(value)
     return f"{value:,}" if type(value) is int else inline(value)

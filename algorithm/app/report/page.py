@@ -126,7 +126,7 @@ def code(text: str) -> str:
 
 
 def bold(text: str) -> str:
-    """Return text in bold HTML."""
+    """Return text, escaped, in bold HTML."""
     return Markup("<b>{}</b>").format(text)
 
 

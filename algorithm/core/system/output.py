@@ -43,7 +43,7 @@ class SafeOutput:
         self.flush()
 
     def _give_up(self, error: OSError) -> None:
-        """Discard all further output, and log the reason."""
+        """Discard all further output, and log the reason. Without a free descriptor, do nothing."""
         try:
             with Path(os.devnull).open("wb") as nowhere:  # first, for what follows may be written here
                 os.dup2(nowhere.fileno(), self._file.fileno())

@@ -96,7 +96,10 @@ def spawn(
 
 
 def leave_import() -> None:
-    """End this process if it has been spawned and still imports the script that it was spawned from."""
+    """Raise SystemExit in a process of :func:`spawn` that is still importing the script of its parent.
+
+    Such an import runs the script again. See :func:`refuse_unguarded`.
+    """
     if multiprocessing.current_process().name.startswith(_CHILD) and multiprocessing.parent_process() is None:
         raise SystemExit(_IMPORTS_ONLY)
 

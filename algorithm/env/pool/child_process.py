@@ -187,7 +187,10 @@ class ChildProcess:
         kill_group(self.pid)
 
     def _printed(self) -> str:
-        """Return the last bytes of its output, as text."""
+        """Return the end of what this process has printed, as text: at most ``_OUTPUT_BYTES`` bytes.
+
+        What processes before it have printed into the same file is left out.
+        """
         with self._output.open("rb") as file:
             size = self._output.stat().st_size
             file.seek(max(self._offset if self._offset <= size else 0, size - _OUTPUT_BYTES))

@@ -42,9 +42,10 @@ class MonitorProcess:
         )
 
     def beat(self, name: str, seconds: float) -> None:
-        """Report that threads of this process run, and that the next report comes within so many seconds.
+        """Report that this process still runs its threads, and set the limit for the next report.
 
-        name: of the environment to blame if it does not; seconds: 0 for no limit
+        name:    environment that the error names if the next report is late
+        seconds: counted while this process is not stopped; 0 for no limit
         """
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):  # it was killed; the run continues without it

@@ -81,7 +81,10 @@ class StepBuffers:
             self.executed[i] = action
 
     def store_final(self, i: int) -> None:
-        """Keep the last observation of the episode in row i while the next episode starts."""
+        """Copy row i of ``obs`` and ``action_mask`` to ``final`` and ``final_mask``.
+
+        For the end of an episode, before the first observation of the next one overwrites the row.
+        """
         for name, value in self.obs.items():
             self.final[name][i] = value[i]
         if self.has_mask[i]:
@@ -93,7 +96,7 @@ class StepBuffers:
         return sum(_padded(shape, dtype) for _, shape, dtype in _columns(spec, n, parameters, infos))
 
     def mark_skipped(self, indices: Sequence[int]) -> None:
-        """Mark these rows as having taken no step."""
+        """Mark these rows as having taken no step: reward 0, no end of an episode, no other action."""
         for i in indices:
             self.skipped[i] = True
             self.replaced[i] = False

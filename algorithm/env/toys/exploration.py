@@ -124,18 +124,19 @@ _UNIT = 10.0  # of a distance as it is observed
 
 
 class ToyParking(Toy[NDArray[np.float32], NDArray[np.float32]]):
-    """A point in a plane, at rest ``distance`` from a place; an episode ends, with 1, when it stops there.
+    """A point in a plane that is to stop at a place; it begins at rest, ``distance`` away from it.
 
-    offset, velocity: [4], that of the place from the point and the point's own, both [2]; in units of 10, and
-                      of 1 a step
-    action:           [2], the acceleration in [−1, 1]; 1 is :data:`ACCELERATION`
+    observation: [4], the offset from the point to the place [2] in units of 10, and the point's velocity [2]
+                 in units of 1 per step
+    action:      [2], the acceleration in [−1, 1]; 1 is :data:`ACCELERATION`
 
-    ``reset(options={"distance": 3})`` begins an episode at another distance. The direction is random, and
-    nothing else.
+    The reward is 1 where the point stops at the place, which ends the episode, else 0. Only the direction to
+    the place is random. ``reset(options={"distance": 3})`` begins an episode at another distance.
 
     Half accelerating and half braking takes at most 2·√(distance/0.05) steps: 26 for the distance of 8.
     In the 60 steps of the id uniformly random accelerations stop there in 0.03 % of the episodes, in 1 % for
-    a distance of 3 and in 11 % for a distance of 1. One that hardly changes within an episode runs through.
+    a distance of 3 and in 11 % for a distance of 1. With an acceleration that hardly changes within an
+    episode, the point passes the place without stopping.
     """
 
     def __init__(self, distance: float = 8.0) -> None:

@@ -165,6 +165,7 @@ def _fill_numbers(message: Any, value: Array) -> None:  # noqa: ANN401 - a proto
 
 
 def _fill_image(message: Any, value: Array) -> None:  # noqa: ANN401 - a protobuf message
+    """Write an image [H, W, channels], uint8, into a message: PNGs of three channels, one after the other."""
     from PIL import Image
 
     channels = value.shape[2]

@@ -22,7 +22,7 @@ _EVERY_EPISODE = "values are drawn for every episode"
 
 
 def is_samplers(root: Node) -> bool:
-    """Return whether a file holds samplers in the form of ML-Agents 0.12 to 0.16."""
+    """Return whether a file holds samplers of ML-Agents 0.12 to 0.16, by its key ``resampling-interval``."""
     return _INTERVAL in root.children
 
 
@@ -32,9 +32,9 @@ def is_curricula(root: Node) -> bool:
 
 
 def samplers_of(root: Node) -> tuple[Node, list[tuple[str, Node, str]]]:
-    """Translate samplers of ML-Agents 0.12 to 0.16 to ``environment_parameters``.
+    """Translate samplers of ML-Agents 0.12 to 0.16 to ``environment_parameters`` of later releases.
 
-    Return them, and (key, its node, why) of each key that has no effect any more.
+    Returns these parameters, and (key, its node, why) of each key that has no effect any more.
     """
     interval = root.find((_INTERVAL,))
     parameters = {}

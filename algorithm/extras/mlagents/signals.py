@@ -43,7 +43,10 @@ def _windows_of_batch(value: object, settings: TrainerSettings) -> int:
 
 
 def _unused(signal: str, *used: str) -> list[TrainerKey]:
-    """Return rows for the keys of a signal's network without counterpart: all but those ``used``."""
+    """Return rows for the keys of a reward signal's ``network_settings`` that have no counterpart here.
+
+    used: keys without a row, as they have a counterpart
+    """
     names = ("normalize", "hidden_units", "num_layers", "vis_encode_type", "memory", "goal_conditioning_type")
     why = "has no network" if signal == "extrinsic" else _OWN_NETWORK
     return [

@@ -119,9 +119,11 @@ class Reference:
     def answer(
         self, situation: Situation, prev_action: Float, carry: Float, taken: Float | None = None
     ) -> Answer:
-        """Return the policy's actions; prev_action [N, A], carry [N, *C].
+        """Return the policy's mode, the scores of all choices, and the carry after the step.
 
-        taken: u [N, A_c] at which critics score the choices; the mode by default
+        prev_action: [N, A]
+        carry:       [N, *C]
+        taken:       u [N, A_c] for which critics score the discrete choices; by default the mode
         """
         policy, state, after = self._policy(situation, prev_action, carry)
         parts, mask = self._choice.parts, torch.from_numpy(situation.mask)

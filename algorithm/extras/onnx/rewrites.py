@@ -151,7 +151,11 @@ class SinusoidalTable(nn.Module):
 
     @override
     def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Add scores of distances to the mask; see :meth:`.RelativeSinusoidal.forward`."""
+        """Return queries and keys by heads, and the mask plus the scores of distances.
+
+        As :meth:`.RelativeSinusoidal.forward`, for one query: q [B, 1, size], k [B, slots, size], mask
+        [B, 1, 1, slots].
+        """
         content, position = (
             _heads(q + bias * self.scale, self.heads) for bias in (self.content_bias, self.distance_bias)
         )

@@ -133,7 +133,10 @@ class StudyRun:
 
     @property
     def cost(self) -> float:
-        """Processor seconds so far, without evaluations."""
+        """CPU seconds of the run and its children up to its last row of metrics, without evaluations.
+
+        0 before the first row.
+        """
         rows = read_points(self.run.metrics_jsonl, "time/cpu_seconds")
         return rows[-1][1] if rows else 0.0
 
@@ -172,7 +175,10 @@ class StudyRun:
             )
 
     def _last_error(self) -> str:
-        """Return the last error that the run has printed, else its last line."""
+        """Return the last ``error:`` line that the run has printed, without that word; else its last line.
+
+        The output of all its starts counts. Empty if it cannot be read.
+        """
         try:
             lines = [line.strip() for line in read_text(self._output).splitlines() if line.strip()]
         except (OSError, ValueError):

@@ -166,7 +166,10 @@ def _make_channels(classes: Sequence[type[Any]], taken: Sequence[Any]) -> list[A
 
 
 def _guarded(channel: Any) -> Any:  # noqa: ANN401 - of the package
-    """Return the channel with its errors turned into EnvError, except the package's, of invalid messages."""
+    """Turn errors of a user's channel on messages into EnvError; return the same channel, now changed.
+
+    UserError, and what ``mlagents_envs`` and ``struct`` raise for invalid messages, stay as they are.
+    """
     from mlagents_envs.exception import UnityException
 
     receive: Callable[[Any], None] = channel.on_message_received

@@ -156,7 +156,10 @@ class UnityVecEnv(VecEnv):
 
     @override
     def environments_of(self, agents: Collection[int]) -> list[int]:
-        """Return the indices of the agents' players; of all players if saved episodes are not ended yet."""
+        """Return the indices of the players that hold ``agents``.
+
+        Between :meth:`resume` and the next reset these are all players, since that reset is of all.
+        """
         return [
             slot.index
             for slot in self._slots

@@ -169,7 +169,7 @@ def _replace_linear(graph: fx.Graph, node: fx.Node, *, rounded: bool) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason in a compiler's error, with the file and line of the function that caused it."""
+    """Return a line with the reason of a compiler's error, and the file and line that it names, if any."""
     lines = [line.strip() for line in str(error).splitlines()]
     reason = next((line for line in lines if line and not line.endswith(" raised:")), type(error).__name__)
     reason = re.sub(r"^(\w+\.)*\w*(Error|Exception): ", "", reason)[:200]

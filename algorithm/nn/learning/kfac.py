@@ -134,7 +134,10 @@ class FlatKfac(FlatOptimiser):
 
     @override
     def tensors(self) -> dict[str, Tensor]:
-        """Return each layer's factors and their inverses, the momentum, and the number of measurements."""
+        """Return the state by name: factors and inverses of layer i as ``i.a``, ``momentum``, and ``count``.
+
+        count: number of measurements of the factors
+        """
         layers = {f"{i}.{k}": x for i, layer in enumerate(self._layers) for k, x in layer.tensors().items()}
         return {**layers, "momentum": self._momentum, "count": self._count}
 

@@ -177,9 +177,14 @@ def _check(
     *,
     lead: tuple[int, ...],
 ) -> None:
-    """Run a network on ``inputs``, and check its results: a mapping, a tuple or a tensor.
+    """Run a network on ``inputs``, and check the names or number of its results and their shapes.
 
-    shapes: name -> shape of each result, without ``lead``, in a tuple's order
+    The network may return a mapping by name, a tuple in the order of ``shapes``, or a single tensor.
+
+    name:   class of the network, for messages
+    shapes: name -> shape of each result, without ``lead``
+    lead:   leading dimensions of all inputs and results
+    Raises ModelError for a wrong result, or if the network fails.
     """
     where = file_of(network)
     with blame(name, "forward", where):

@@ -33,7 +33,10 @@ def places(ids: Int, others: Int) -> Int:
 
 
 def joined(first: AgentRows, second: AgentRows) -> AgentRows:
-    """Return the rows of ``first``, then those of ``second``."""
+    """Return the rows of ``first``, then those of ``second``, which has the same names.
+
+    If ``second`` has no agents, returns ``first`` itself, not a copy.
+    """
     if not len(second["ids"]):
         return first
     return {name: np.concatenate((value, second[name])) for name, value in first.items()}

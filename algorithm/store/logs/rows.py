@@ -82,7 +82,7 @@ class RecordFile:
 
 
 def json_line(step: int, row: Row) -> bytes:
-    """Format a row as a line of JSON, ``step`` first, numbers that are not finite as null."""
+    """Return a row as JSON and a line feed: ``step`` first, null for numbers that are not finite."""
     values = {name: value if math.isfinite(value) else None for name, value in row.items()}
     return f"{json.dumps({'step': step, **values}, allow_nan=False)}\n".encode()
 

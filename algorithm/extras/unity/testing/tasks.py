@@ -180,7 +180,7 @@ def add_agents(academy: Academy, kind: type[PlayerAgent], behaviour: Behaviour) 
 
 
 def continuous(academy: Academy, area: int) -> None:
-    """Add agents of :class:`Repeat`."""
+    """Add ``--agents`` agents of :class:`Repeat`; all areas are the same."""
     add_agents(academy, Repeat, CONTINUOUS)
 
 
