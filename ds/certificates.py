@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import ipaddress
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,6 +25,12 @@ with suppress(ImportError):  # `main` says what to install
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+MAX_DAYS = 36_500
+"""Longest validity, a hundred years."""
+
+_HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?", re.I)
+"""Name of a host, in ASCII."""
+
 _SKEW = timedelta(days=1)
 """Tolerance for different clocks of the machines."""
 
@@ -36,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--days", type=int, default=365, help="how long they are valid; default: %(default)s")
     parser.add_argument("--replace", action="store_true", help="replace existing ones")
     args = parser.parse_args(arguments)
-    if args.days < 1:
-        parser.error("--days must be at least 1")
+    if not 1 <= args.days <= MAX_DAYS:
+        parser.error(f"--days must be from 1 to {MAX_DAYS:,}")
     try:
         with needs("ds", "making certificates"):
             importlib.import_module("cryptography.x509")
@@ -82,9 +89,14 @@ def _name(host: str) -> x509.GeneralName:
     with suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(host))
     try:
-        return x509.DNSName(host.encode("idna").decode("ascii"))
+        name = host.encode("idna").decode("ascii")
     except UnicodeError as error:
         raise UsageError("this is not a host", where=host, why=str(error)) from error
+    if not _HOST.fullmatch(name):
+        raise UsageError(
+            "this is not a host", where=repr(host), fix="give a name or an address, without port or scheme"
+        )
+    return x509.DNSName(name)
 
 
 def _signed(names: list[x509.GeneralName], days: int) -> tuple[bytes, bytes, bytes]:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from algorithm.core.errors import StorageError, UsageError
-from algorithm.store.lock import RunLock
+from algorithm.store.lock import RunLock, lock_files
 from algorithm.store.rundir import RunDir
 
 
 def copy_run(run: RunDir, folder: Path, *, replace: bool, notice: Callable[[str], None]) -> None:
-    """Copy a run to a folder, without ``run.lock``.
+    """Copy a run to a folder, without its lock.
 
     replace: the folder may hold a run, which stays until the copy is complete; if it is ``run``, do nothing
     notice:  called with a message when a stale lock is replaced
@@ -44,7 +44,8 @@ def _exchange(run: RunDir, folder: Path, notice: Callable[[str], None]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        shutil.copytree(run.path, new, ignore=shutil.ignore_patterns(run.lock.name), dirs_exist_ok=True)
+        locks = shutil.ignore_patterns(*(file.name for file in lock_files(run.lock)))
+        shutil.copytree(run.path, new, ignore=locks, dirs_exist_ok=True)
         if folder.exists():
             with RunLock(folder / run.lock.name, notice=notice):  # nobody trains it
                 pass

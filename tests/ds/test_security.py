@@ -229,8 +229,16 @@ def test_the_command_makes_all_files_and_does_not_replace_them_unasked(
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert {name for name in before if before[name] != after[name]} == {AUTHORITY, CERTIFICATE, KEY}
     assert certificates.main([f"{'a' * 70}.org", "--folder", str(tmp_path / "other")]) == 2
-    with pytest.raises(SystemExit, match="2"):
-        certificates.main([HOST, "--days", "0"])
+    for days in ("0", "10000000000"):
+        with pytest.raises(SystemExit, match="2"):
+            certificates.main([HOST, "--days", days])
+
+
+@pytest.mark.parametrize("host", ["learner:8000", "http://learner/", "a b", "", "-a", f"{'a' * 70}.org"])
+def test_a_certificate_is_for_a_name_or_an_address(host: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="this is not a host"):
+        certificates.make(tmp_path / "x", [host], days=1)
+    certificates.make(tmp_path / "y", ["learner", "gpu-1.example.org", "*.example.org", "::1"], days=1)
 
 
 @pytest.mark.fault("F33")

@@ -18,7 +18,9 @@ import pytest
 
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.store import lock as locks
+from algorithm.store.copies import copy_run
 from algorithm.store.lock import Holder, RunLock
+from algorithm.store.rundir import RunDir
 from tests.lib.small_disk import child
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +69,14 @@ def refused(path):
 def beside(path):
     """What else is in the folder."""
     return {entry.name for entry in path.parent.iterdir()} - {path.name}
+
+
+def test_a_copy_of_a_run_takes_none_of_its_locks(tmp_path, file_system):
+    run = RunDir("task", "run", tmp_path / "run", "task")
+    run.path.mkdir()
+    (run.path / "config.yaml").write_text("a: 1")
+    copy_run(run, tmp_path / "copy", replace=False, notice=pytest.fail)
+    assert {entry.name for entry in (tmp_path / "copy").iterdir()} == {"config.yaml"}
 
 
 def test_the_lock_says_who_holds_it_and_goes_with_him(path, file_system):
