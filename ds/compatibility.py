@@ -83,7 +83,7 @@ def _json(side: Mapping[str, Any], key: str) -> str:
 
 
 def _described(side: Mapping[str, Any], key: str) -> str:
-    """Return the value of a key for a message: as JSON, of networks in words."""
+    """Return the value of a key for a message: as JSON, but in words for a file of networks."""
     if key.startswith("nn_file.") and key in side:
         digest = side[key]
         return "the default networks" if digest is None else f"a file with SHA-256 {str(digest)[:12]}…"

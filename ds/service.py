@@ -61,7 +61,7 @@ class ParameterStore:
 
     @property
     def next_version(self) -> int:
-        """Version of the next weights: above all that were published, here or before, or seen by an actor."""
+        """Version for the next weights: above any published by this learner or an earlier one of the run."""
         return max(self.newest + 1, self._first)
 
     @property

@@ -43,7 +43,7 @@ class StepWriter:
         self._complete: list[StepMessage] = []
 
     def recorder(self, behaviour: str) -> BehaviourRecorder:
-        """Return the :class:`~algorithm.agents.roles.Recorder` of the agents of one behaviour."""
+        """Return the :class:`~algorithm.agents.roles.Recorder` of a behaviour; KeyError if unknown."""
         return self._recorders[behaviour]
 
     def flush(

@@ -221,7 +221,7 @@ class LearningAgent:
         on_signal: OnSignal = "raise",
         quiet: bool,
     ) -> None:
-        """Train a new run until a step; 0 writes only its first checkpoint."""
+        """Train a new run until a step, 0 for a first checkpoint only; keep a saved run also on an error."""
         end = self._fresh.load().config.base_config.max_step
         made: list[Path] = []
         plan = replace(self._fresh, quiet=quiet)

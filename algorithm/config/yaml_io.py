@@ -61,7 +61,10 @@ class _Loader(yaml.SafeLoader):
         self._built = 0  # an alias counts as often as it is used
 
     def tree(self) -> Node:
-        """Return the text as a tree; an empty mapping if it has only comments."""
+        """Return the text as a tree; an empty mapping if it has only comments.
+
+        Appends keys that appear twice to ``problems``. Raises yaml.YAMLError or ValueError for other faults.
+        """
         node = self.get_single_node()
         return Node({}, f"{self._name}:1") if node is None else self._build(node, self._where(node))
 

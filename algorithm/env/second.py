@@ -94,7 +94,11 @@ def _parts(whole: Any) -> Iterator[object]:  # noqa: ANN401 - any part of an env
 
 
 def _difference(env: Any, other: Any) -> str:  # noqa: ANN401 - as above
-    """Return how another environment differs in a few seeded steps; empty if it does not."""
+    """Return how another environment differs from this one in three seeded steps, as a verb phrase.
+
+    Empty if they do not differ, and if that cannot be judged: a step raises, or ``env`` does not repeat
+    itself after a reset with the same seed. Both are left in the middle of an episode.
+    """
     space = deepcopy(env.action_space)
     space.seed(0)
     actions = [space.sample() for _ in range(_TRIED)]

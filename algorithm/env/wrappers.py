@@ -158,7 +158,11 @@ class MasksInInfos(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _with_masks(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """Return the environment, with masks in its infos if only its method has them."""
+    """Return the environment, wrapped in MasksInInfos if its masks come from a method ``action_masks()``.
+
+    It is returned as it is if its actions are a Box, its observations have a mask, the method is missing or
+    takes arguments, or it has that wrapper.
+    """
     seen = env.observation_space
     known = isinstance(env.action_space, gym.spaces.Box) or (
         isinstance(seen, gym.spaces.Dict) and MASK in seen.spaces

@@ -285,7 +285,10 @@ class ReplayBuffer(SavedReplay):
 
 
 def _check_size(batch_size: int, capacity: int) -> None:
-    """Raise ValueError if a replay of ``capacity`` rows could never hold a batch."""
+    """Raise ValueError if a batch is empty, or larger than ``capacity`` rows can ever fill.
+
+    They hold at most capacity − 1 transitions, since an episode takes one row more than it has transitions.
+    """
     if batch_size < 1:
         raise ValueError(f"replay: batch_size must be at least 1, got {batch_size}")
     if batch_size >= capacity:

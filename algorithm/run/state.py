@@ -176,7 +176,7 @@ class TrainState:
 
     @staticmethod
     def _restore_agent(name: str, agent: Agent, saved: Checkpoint, state: State) -> list[str]:
-        """Restore networks and state of an agent; return a line if its random numbers start over."""
+        """Restore networks and state of an agent; return a line if its random numbers start over, or none."""
         agent_state = state.part("agents").part(_part(name))
         draws_on = agent.learner.load_tensors(
             {file: saved.tensors[behaviour_file(name, file)] for file in agent.learner.tensors()},

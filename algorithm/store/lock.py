@@ -72,7 +72,7 @@ class Holder(BaseModel):
 
     @property
     def text(self) -> str:
-        """The content of ``run.lock``."""
+        """The content of ``run.lock``: the fields as a JSON object on one line."""
         return json.dumps(self.model_dump()) + "\n"
 
     @property
@@ -223,7 +223,10 @@ def lock_files(path: Path) -> tuple[Path, Path, Path]:
 
 
 def _acquire(path: Path) -> BaseFileLock:
-    """Acquire the kernel lock, or its substitute. Raises Timeout if it is held, and OSError."""
+    """Acquire the kernel lock, and return it; on a file system without such locks, that of a marker file.
+
+    Raises Timeout if it is still held after 0.3 s, and OSError if its file cannot be written.
+    """
     _, kernel, marker = lock_files(path)
     # The lock is shared by all threads: the watchdog releases it when the main thread hangs.
     lock: BaseFileLock = FileLock(kernel, timeout=_WAIT_S, thread_local=False, fallback_to_soft=False)

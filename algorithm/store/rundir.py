@@ -197,7 +197,7 @@ class RunDir(RunPaths):
         return next((name for name in named if name != "auto"), "auto")
 
     def _begun_and_resumed(self) -> tuple[dict[str, object], list[dict[str, object]]]:
-        """Read the manifest; return it and its entries for each resume. Raises StorageError."""
+        """Read the manifest; return it and its entries for each resume, oldest first. Raises StorageError."""
         manifest = read_json(self.manifest)
         resumed = manifest.get("resumed", [])
         if not isinstance(resumed, list) or not all(isinstance(each, dict) for each in resumed):

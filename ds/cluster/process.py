@@ -171,7 +171,7 @@ class ManagedProcess:
             self._again(f"exit code {self.code}")
 
     def move(self) -> None:
-        """Kill the process, and start it with another command, without counting that as a restart."""
+        """Kill the process; start it by a new order of ``make_order``, which does not count as a restart."""
         self._crew.ray.kill(self.actor, no_restart=False)
         self._wait(0.0)
 

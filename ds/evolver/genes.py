@@ -119,7 +119,7 @@ def _with(config: Config, block: str, key: str, value: object) -> Config:
 
 
 def _evolvable(block: str) -> list[str]:
-    """Return the keys of a block that may always change."""
+    """Return the keys directly in a block that any resume may change, without those of the population."""
     return [
         path[1]
         for path, field in fields()

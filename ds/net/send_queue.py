@@ -74,6 +74,7 @@ class SendQueue:
         return self._link.stopped() or self._link.halted.is_set()
 
     def _append(self, message: StepMessage) -> None:
+        """Add a message, with its number, while ``_changed`` is held; do nothing once the link is halted."""
         if self._link.halted.is_set():
             return
         self._last += 1

@@ -21,7 +21,11 @@ _OTHER_REPLAY = "fixed: the replay stores different values per row"
 
 
 def _new_noise_repeat(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of another ``noise_repeat`` on resume: agents carry noise only if it is held."""
+    """Return the effect of another ``noise_repeat`` on resume, in the form of ``option``'s ``resume``.
+
+    Open episodes end if noise is held for several steps (``noise_repeat`` above 1) only before or only after
+    the change, since the stored state of an agent has its noise only then.
+    """
     if (old.run.noise_repeat > 1) == (new.run.noise_repeat > 1):
         return "free: for noise that is drawn from now on"
     return "free: the open episodes end as truncated"

@@ -222,7 +222,7 @@ class InitialPriorities:
         self._new: list[Int] = []
 
     def added(self, ids: Int) -> None:
-        """Remember the ids of rows that have just been stored."""
+        """Add ids of rows that have just been stored; the next :meth:`update` sets their priorities."""
         self._new.append(ids)
 
     def update(self, *, learning: bool) -> None:

@@ -194,9 +194,9 @@ def standardised(advantage: Tensor) -> Tensor:
 
 
 def check_ratios(log_ratio: Tensor) -> None:
-    """Raise ModelError unless all ratios are 1, as they must be before the first step of an update.
+    """Raise ModelError if a ratio is not 1, as all must be before the first step of an update.
 
-    log_ratio: log ρ, of any shape
+    log_ratio: log ρ, of any shape but not empty; |log ρ| up to 0.01 passes, and so does NaN
     """
     off = float(log_ratio.detach().abs().max())
     if off > LARGEST_FIRST_RATIO:

@@ -96,14 +96,14 @@ class Facts:
 
     @property
     def specs(self) -> dict[str, AgentSpec]:
-        """Observations and actions of each behaviour; empty if the manifest has none."""
+        """Observations and actions by behaviour; empty if the manifest has none, or damaged ones."""
         with suppress(ValueError):
             return specs_from_json(self.manifest.get("spaces"))
         return {}
 
     @cached_property
     def behaviours(self) -> list[str]:
-        """Behaviours with metrics; at least one."""
+        """Names of the behaviours with metrics; without any, the name of a sole behaviour."""
         return list(self.metrics) or [DEFAULT_BEHAVIOUR]
 
     @cached_property

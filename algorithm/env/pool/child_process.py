@@ -110,7 +110,7 @@ class ChildProcess:
         return answer
 
     def send(self, message: object) -> None:
-        """Send a message. Raises WorkerLostError."""
+        """Send an object that can be pickled to the process. Raises WorkerLostError if the pipe is broken."""
         try:
             self._connection.send(message)
         except OSError:

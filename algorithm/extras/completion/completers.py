@@ -16,7 +16,10 @@ from algorithm.config.validation import schema_of
 def with_completers(
     parser: argparse.ArgumentParser, runs: Mapping[str, Callable[..., list[str]]]
 ) -> argparse.ArgumentParser:
-    """Return the parser with a completer at each action; runs: dest -> names of its runs (see `complete`)."""
+    """Add completers to a parser's arguments of known ``dest``, and return the same parser.
+
+    runs: ``dest`` of an argument that names a run -> function (task, models=folder) that lists such names
+    """
     completers = _COMPLETERS | {dest: _of_runs(names) for dest, names in runs.items()}
     for action in parser._actions:
         if action.dest in completers:

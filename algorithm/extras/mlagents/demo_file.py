@@ -112,7 +112,7 @@ class DemoRecords:
 
 
 def write_record(file: BinaryIO, message: Any) -> None:  # noqa: ANN401 - a protobuf message
-    """Write a message with its length before it."""
+    """Write the length of a message in bytes, as a varint, then the message."""
     data = message.SerializeToString()
     length = len(data)
     digits = bytearray()

@@ -114,7 +114,10 @@ LEAST, MOST = OfWholeRun(min, "the smallest"), OfWholeRun(max, "the largest")
 
 
 def one_of(table: Mapping[str, Any]) -> Callable[[Any, TrainerSettings], Any]:
-    """Return a translation of words by the table; it raises ValueError with the known ones."""
+    """Return a function (value, settings) that translates ``str(value)`` by a table.
+
+    It raises ValueError for a value that the table lacks, with a list of those that it has.
+    """
 
     def to(value: object, settings: TrainerSettings) -> object:
         if str(value) not in table:

@@ -117,6 +117,7 @@ def _interface(ports: Ports, spec: AgentSpec, keys: ExportConfig) -> dict[str, o
 
 
 def _port(port: Port) -> Mapping[str, object]:
+    """Return an input or output as an entry of the card; its shape begins with "batch" if it is batched."""
     shape: list[object] = ["batch"] if port.batched else []
     return {
         "name": port.name,

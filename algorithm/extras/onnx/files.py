@@ -97,7 +97,7 @@ def graphs_beside(
 
 @contextmanager
 def _torch_unchanged() -> Iterator[None]:
-    """Restore torch's random numbers and its precision of matrix products, which making networks changes."""
+    """Restore torch's random state and precision of float32 matrix products at the end of the block."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     precision = torch.get_float32_matmul_precision()
     with torch.random.fork_rng(devices):

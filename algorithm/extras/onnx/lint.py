@@ -41,7 +41,7 @@ _DOUBLE = 11
 
 
 def target_of(opset: int) -> dict[str, Any]:
-    """Return the file of the runtime for an operator set: Barracuda's up to 9, else Sentis's."""
+    """Return name and operators of the runtime for an operator set: Barracuda's up to 9, else Sentis's."""
     file = TARGETS / f"{'barracuda' if opset <= _BARRACUDA_UNTIL else 'sentis'}.json"
     content: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return content

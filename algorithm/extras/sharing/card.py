@@ -158,7 +158,11 @@ def _plain(text: object) -> str:
 
 
 def _front_matter(shared: CardContent, measured: Sequence[CardEvaluation]) -> str:
-    """Return the YAML that the hub reads. Without an evaluation there is no ``model-index``."""
+    """Return the YAML that the hub reads, without the lines ``---`` around it.
+
+    ``model-index`` has one evaluation for each behaviour, that of the most episodes; it is omitted if there
+    is none.
+    """
     matter: dict[str, object] = {
         "library_name": LIBRARY,
         "tags": ["reinforcement-learning", shared.env_id],

@@ -64,7 +64,15 @@ class Ledger:
     def record_step(
         self, obs: object, reward: object, terminated: object, truncated: object, final: object, took: Bool
     ) -> None:
-        """Record a step of the lanes ``took``; final: last observations [N, …], or None."""
+        """Set ``expected`` to the transitions of a step, after a reset.
+
+        obs:   observations of all N lanes, as the simulator returns them
+        final: last observations of ended episodes [N, …]; None if the simulator has none, and then lanes
+               that were truncated have no transition
+        took:  [N] lanes that took a step, rather than only being reset in it
+
+        The other arguments are [N].
+        """
         assert self._seen is not None, "it has been reset"
         ends, cut = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
         now, before, over = self._prints(obs), self._seen, ends | cut

@@ -278,7 +278,10 @@ def _env_class() -> type[Any]:
 def _new_behaviours(
     specs: Mapping[str, Any], known: Mapping[str, UnityBehaviour], infos: Mapping[str, Any]
 ) -> dict[str, UnityBehaviour]:
-    """Return the behaviours that appear for the first time, by the first message about an agent of each."""
+    """Return the behaviours of ``specs`` that are not in ``known``.
+
+    infos: name -> messages about its agents; it has at least one for each new behaviour, as the example
+    """
     return {
         name: UnityBehaviour(name, spec, infos[name].value[0])
         for name, spec in specs.items()

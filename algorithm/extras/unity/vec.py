@@ -52,7 +52,14 @@ class UnityVecEnv(VecEnv):
     def reset(
         self, indices: Sequence[int] | None = None, *, episode: int | None = None
     ) -> dict[str, ResetResult]:
-        """Reset the players of the agents ``indices``. Episodes have no numbers: ``episode`` is ignored."""
+        """Reset players, with all their agents; return by behaviour those that wait for an action.
+
+        indices: agents whose players are reset; None for all. After a restored state all are reset at first
+        episode: ignored, since episodes have no numbers
+
+        Agents that are gone are in ``removed``. A player that fails is replaced; raises EnvError once the
+        budget of replacements is spent.
+        """
         named = None if indices is None or self._stale else set(indices)
         slots = [slot for slot in self._slots if named is None or not named.isdisjoint(slot.agents.values())]
         former = {name: set(self._stale.get(name, ())) for name in self.specs}

@@ -57,7 +57,12 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
-    """Run the player until the trainer or a planned failure ends it; return the exit code."""
+    """Run the player until the trainer or a planned end stops it; return 0.
+
+    words: arguments of the command line
+    If it never connects, the protocol has another version, or it is stubborn and loses the trainer, it waits
+    for its parent's end. A planned crash ends the process with another exit code.
+    """
     options = parse(words)
     if options.logFile is not None:
         log = os.open(options.logFile, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
