@@ -43,9 +43,9 @@ def link_in_memory(path: Path, data: bytes) -> None:
         path.write_bytes(data)
         return
     descriptor = os.memfd_create(path.name)
-    os.chmod(descriptor, 0o600)
     os.write(descriptor, data)
     path.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
+    path.chmod(0o600)
 
 
 def sync(handle: int) -> None:
