@@ -122,18 +122,26 @@ class GymEnv:
         obs, reward, terminated, truncated, info = results_of("step", returned)
         over = as_bool(terminated, "terminated")
         executed, by_person = self._executed.read(info, env_action)
-        self.infos.add(info, by_person)
-        seen = self._seen(obs, info, over=over)._replace(executed=executed)
+        if info:
+            self.infos.add(info, by_person)
+        seen = self._seen(obs, info, over=over, executed=executed)
         return seen, as_number(reward, "the reward"), over, as_bool(truncated, "truncated")
 
-    def _seen(self, obs: Any, info: Any, *, over: bool) -> TimeStep:  # noqa: ANN401 - a space may hold anything
+    def _seen(
+        self,
+        obs: Any,  # noqa: ANN401 - a space may hold anything
+        info: Mapping[str, Any],
+        *,
+        over: bool,
+        executed: Float | None = None,
+    ) -> TimeStep:
         """Convert observation and mask; remark on values outside the bounds."""
         read = self._observations.read(obs)
         remarks, self._remarks = self._remarks, ()
         for name, why in self._bounds.violations(read).items():
             what = f"observation {name!r} of {self.name} is outside its bounds"
             remarks += (Remark(what, why, "it is used as it is; correct the bounds of observation_space"),)
-        return TimeStep(read, self._masks.read(obs, info, over=over), remarks)
+        return TimeStep(read, self._masks.read(obs, info, over=over), remarks, executed)
 
     def render(self) -> Picture | None:
         """Return an image; None if it was built without images. Raises EnvError."""

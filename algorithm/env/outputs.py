@@ -161,28 +161,28 @@ def present(keys: Sequence[str], values: Double) -> dict[str, float]:
     return {key: value for key, value in zip(keys, values.tolist(), strict=True) if math.isfinite(value)}
 
 
-RATE = "intervention_rate"
-"""Key of the share of an episode's steps in which a person acted; there once an environment reports any."""
+PERSON = "intervention_rate"
+"""Key of a person's steps in an episode, there once an environment has reported any."""
 
 
 class EpisodeInfos:
     """The numbers in the infos of N environments' episodes, by key; NaN for a missing one.
 
-    keys:   names of infos, and :data:`RATE` behind them
-    values: [N, K]; the sum over the episode for keys that begin with ``reward``, else the last number
+    keys:   names of infos, and :data:`PERSON` after them
+    values: [N, K]; sums over the episode for keys that begin with ``reward`` and for a person's steps, for
+            others the last number
     """
 
     def __init__(self, keys: Sequence[str], n: int = 1) -> None:
-        self.keys = (*keys, RATE)
-        self._steps, self._helped = np.zeros(n), np.zeros(n)
-        self._reported = False
-        self.values: Double = np.full((n, len(self.keys)), np.nan)
+        self._names, self.keys = tuple(keys), (*keys, PERSON)
+        self._summed = [key.startswith(_SUMMED) or key == PERSON for key in self.keys]
+        self._first = np.full(len(self.keys), np.nan)
+        self.values: Double = np.tile(self._first, (n, 1))
         self._over: Bool = np.zeros(n, np.bool_)
 
     def begin(self) -> None:
         """Begin an episode, of a single environment."""
-        self.values[:] = np.nan
-        self._steps[:] = self._helped[:] = 0.0
+        self.values[:] = self._first
 
     def begin_next(self, rows: Int) -> None:
         """Begin the episodes of ``rows`` with their next step; until then the last numbers stay."""
@@ -193,10 +193,11 @@ class EpisodeInfos:
 
         by_person: a person acted; None: the environment does not report it
         """
-        for k, key in enumerate(self.keys):
+        for k, key in enumerate(self._names):
             if info.get(key) is not None:
                 self._put(k, np.True_, np.float64(as_number(info[key], f"info[{key!r}]")))
-        self._count(np.True_, by_person)
+        if by_person is not None:
+            self._add_person(np.True_, np.float64(by_person))
 
     def add_batch(
         self, infos: Batched, took: Bool, ended: Bool, *, last: str = "", by_person: Bool | None = None
@@ -208,32 +209,26 @@ class EpisodeInfos:
         by_person: [N] a person acted; None: nothing is reported
         Raises SpaceMismatchError for values that are no numbers.
         """
-        begins = self._over & took
-        self.values[begins] = np.nan
-        self._steps[begins] = self._helped[begins] = 0.0
+        self.values[self._over & took] = self._first
         self._over = np.where(took, ended, self._over)
         finals = infos.get(last, {}) if last else infos
         for source, rows in ((infos, took & ~ended), (finals, took & ended)):
-            for k, key in enumerate(self.keys):
+            for k, key in enumerate(self._names):
                 if key in source:
                     there = rows & np.asarray(source.get(f"_{key}", True), np.bool_)
                     self._put(k, *_numbers(source[key], there, f"infos[{key!r}]"))
-
-        self._count(took, by_person)
-
-    def _count(self, took: Bool | np.bool_, by_person: Bool | bool | None) -> None:
-        """Count steps, and a person's among them; set the episodes' share of these."""
-        self._steps += took
         if by_person is not None:
-            self._reported = True
-            self._helped += took & by_person
-        if self._reported:
-            self.values[:, -1] = self._helped / np.maximum(self._steps, 1.0)
+            self._add_person(took, by_person.astype(np.float64))
+
+    def _add_person(self, rows: Bool | np.bool_, by_person: Double | np.float64) -> None:
+        """Count a person's steps of some rows; from the first report on, every episode begins with 0."""
+        self._first[-1] = 0.0
+        self._put(-1, rows, by_person)
 
     def _put(self, k: int, rows: Bool | np.bool_, numbers: Double | np.float64) -> None:
         """Store numbers of key k for some rows; add them up if the key is summed."""
         before = self.values[:, k]
-        if self.keys[k].startswith(_SUMMED):
+        if self._summed[k]:
             numbers = np.where(np.isnan(before), numbers, before + numbers)
         self.values[:, k] = np.where(rows, numbers, before)
 

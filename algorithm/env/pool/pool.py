@@ -207,8 +207,8 @@ class EnvPool(VecEnv):
         self._executor.close()
 
     def _executed(self) -> Executed | None:
-        replaced = self._buffers.replaced.copy()
-        return Executed(self._buffers.executed.copy(), replaced) if replaced.any() else None
+        buffers = self._buffers
+        return Executed(buffers.executed.copy(), buffers.replaced.copy()) if buffers.replaced.any() else None
 
     def _recover(self, failures: Sequence[GroupFailure]) -> Bool:
         """Start episodes where they were lost; return the mask of those sub-environments, [N]."""

@@ -11,6 +11,7 @@ from algorithm.core.errors import EnvError
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from algorithm.env.base import Observation, ResetResult, VecEnv
+from algorithm.env.outputs import PERSON
 from algorithm.nn.process import others_modes
 from algorithm.run.experience.agent_processor import AgentProcessor
 from algorithm.run.experience.non_finite import BadNumber, OnNonFinite, Stop, no_beginning
@@ -84,7 +85,7 @@ class LocalCollector:
         for name, recorded_step in recorded.items():  # they are stored, whatever becomes of the reset
             self.behaviour_steps[name] += recorded_step.taken
         episodes = [
-            replace(episode, infos=self._env.infos(episode.agent))
+            replace(episode, infos=_with_rate(self._env.infos(episode.agent), episode.length))
             for recorded_step in recorded.values()
             for episode in recorded_step.episodes
         ]
@@ -231,6 +232,11 @@ class LocalCollector:
                 self._groups[name].abandon(part)
         self._reset({name: group.ids.tolist() for name, group in self._groups.items()})
         return f"{why}: all open episodes end as truncated"
+
+
+def _with_rate(infos: dict[str, float], length: int) -> dict[str, float]:
+    """Return an episode's infos with a person's steps as the share of its steps."""
+    return infos | {PERSON: infos[PERSON] / length} if PERSON in infos else infos
 
 
 def _lost_line(environments: list[int], reason: str) -> str:
