@@ -13,7 +13,7 @@ from typing import Literal
 from algorithm.core.system.processes import HUNG_UP, STOP_SIGNALS, exit_now
 
 OnSignal = Literal["raise", "return"]
-"""How a training in Python ends after a signal, once it is saved.
+"""End of a training in Python after a signal, once it is saved.
 
 raise: the program's own handler of the signal is called; without one KeyboardInterrupt is raised for SIGINT,
 and SystemExit for others. return: it returns as at a normal end

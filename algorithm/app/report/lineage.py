@@ -49,7 +49,7 @@ class MemberOutcome(BaseModel):
 
     @property
     def end_text(self) -> str:
-        """How the generation ended for the member, and the reason if there is one: ``END: WHY``."""
+        """End of the generation for the member, and the reason if there is one: ``END: WHY``."""
         return f"{self.end}: {self.why}" if self.why else self.end
 
 

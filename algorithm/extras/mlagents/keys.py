@@ -15,7 +15,7 @@ NOTHING = object()
 
 
 class OfWholeRun(NamedTuple):
-    """How a key of the whole run gets its value from those of all behaviours.
+    """Rule by which a key of the whole run gets its value from those of all behaviours.
 
     reduce: (values of all behaviours) -> value of the run
     words:  name of the result, for the comment

@@ -181,7 +181,7 @@ def limits(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
 
 
 StudyRule = tuple[bool, str, str, str, str]
-"""Whether a study has a problem, and the texts of the problem."""
+"""A problem of a study: whether it exists, and its texts."""
 
 
 def _of_space(loaded: LoadedConfig, space: SearchSpace) -> tuple[StudyRule, ...]:

@@ -136,6 +136,7 @@ def test_where_every_new_row_is_overwritten_nothing_is_judged():
     agent._priorities.added(np.arange(6))
     agent.learner.td_error = lambda batch: pytest.fail("nothing is left to judge")
     agent._priorities.update(learning=True)
+    assert agent._priorities._new == []
 
 
 def test_before_learning_begins_new_rows_keep_the_largest_priority():
