@@ -18,7 +18,7 @@ from algorithm.env.actions import branches
 from algorithm.env.base import Executed
 from algorithm.env.config import InterventionKeys
 from algorithm.env.outputs import Batched, SpaceMismatchError, as_bool, info_of, observation_of
-from algorithm.env.spaces import Leaf, Space, branches_of, is_leaf, leaves
+from algorithm.env.spaces import Leaf, Space, leaves
 
 _ROUNDING = 1e-5
 """Distance from ±1 that an executed action may have by rounding."""
@@ -36,6 +36,9 @@ class ExecutedActions:
 
     def __init__(self, space: Space, keys: InterventionKeys) -> None:
         self._space, self._keys = space, keys
+        self._names = [
+            f"{mark}{name}" for name in (keys.flag, keys.executed, *keys.actions) for mark in ("", "_")
+        ]
 
     def read(
         self,
@@ -58,34 +61,30 @@ class ExecutedActions:
                 return None, False
             key = self._key_of_person(info)
         action = self._flat(info[key], f"info[{key!r}]")
+        if by_person:
+            return action, True
         differs = not np.allclose(action, self._flat(sent, "the action"), rtol=0.0, atol=_ROUNDING)
-        return action if by_person or differs else None, differs if flag is None else by_person
+        return action if differs else None, flag is None and differs
 
     def read_batch(
         self,
-        infos: Sequence[tuple[Batched, Bool]],
+        sources: Sequence[tuple[Batched, Bool]],
         sent: Batched,
         requested: Float,
     ) -> tuple[Executed | None, Bool | None]:
         """Return the actions that N environments executed in place of those ``sent``, as :meth:`read`.
 
-        infos: as vector classes have them, with the environments [N] that they are read of
+        sources: infos as vector classes have them, with the environments [N] that they are read of
         requested: [N, A] the flat actions
         """
-        keys = self._keys
-        executed, replaced = requested.copy(), np.zeros(len(requested), np.bool_)
-        by_person = None
-        names = (keys.flag, keys.executed, *keys.actions)
-        for source, rows in infos:
-            reported = {
-                f"{mark}{name}": source[f"{mark}{name}"]
-                for name in names
-                for mark in ("", "_")
-                if f"{mark}{name}" in source
-            }
-            if keys.flag not in reported and keys.executed not in reported:
-                continue
-            by_person = np.zeros_like(replaced) if by_person is None else by_person
+        flag, key = self._keys.flag, self._keys.executed
+        reporting = [(infos, rows) for infos, rows in sources if flag in infos or key in infos]
+        if not reporting:
+            return None, None
+        executed = requested.copy()
+        replaced, by_person = np.zeros((2, len(requested)), np.bool_)
+        for infos, rows in reporting:
+            reported = {name: infos[name] for name in self._names if name in infos}
             for i in np.flatnonzero(rows).tolist():
                 action, by_person[i] = self.read(info_of(reported, i), observation_of(sent, i))
                 if action is not None:
@@ -94,19 +93,19 @@ class ExecutedActions:
 
     def _key_of_person(self, info: Mapping[str, Any]) -> str:
         keys = self._keys
-        for name in keys.actions:
-            if info.get(name) is not None:
-                return name
-        raise SpaceMismatchError(
-            f"info[{keys.flag!r}] is true, and the action that was executed is missing: it has to be one of "
-            f"{', '.join((keys.executed, *keys.actions))}"
-        )
+        key = next((name for name in keys.actions if info.get(name) is not None), None)
+        if key is None:
+            raise SpaceMismatchError(
+                f"info[{keys.flag!r}] is true, and the action that was executed is missing: it has to be one "
+                f"of {', '.join((keys.executed, *keys.actions))}"
+            )
+        return key
 
     def _flat(self, action: Any, what: str) -> Float:  # noqa: ANN401 - a space may hold anything
         """Return an action of the space as a flat one [A]; ``what`` names it in errors."""
         try:
-            flat = flat_actions(self._space, _batched(self._space, action), 1)[0]
-        except (SpaceMismatchError, LookupError, TypeError, ValueError) as error:
+            flat = flat_actions(self._space, action)[0]
+        except SpaceMismatchError as error:
             raise SpaceMismatchError(f"{what} is no action of {self._space}: {error}; {_NAMES}") from error
         if not np.abs(flat).max() <= 1.0 + _ROUNDING:  # also NaN
             raise SpaceMismatchError(f"{what} is {action!r:.80}, outside of {self._space}; {_NAMES}")
@@ -114,24 +113,17 @@ class ExecutedActions:
         return clipped
 
 
-def _batched(space: Space, action: Any) -> Any:  # noqa: ANN401 - a space may hold anything
-    """Return an action with every leaf as an array of one, [1, ...]."""
-    if is_leaf(space):
-        return np.asarray(action)[None]
-    parts = {key: _batched(part, action[key]) for key, part in branches_of(space)}
-    return parts if isinstance(space, gym.spaces.Dict) else tuple(parts.values())
-
-
-def flat_actions(space: Space, actions: Any, n: int) -> Float:  # noqa: ANN401 - a space may hold anything
+def flat_actions(space: Space, actions: Any, *lead: int) -> Float:  # noqa: ANN401 - a space may hold anything
     """Convert n actions of a space, stored leaf by leaf [n, ...], to flat ones [n, A].
 
+    lead: n; without it ``actions`` is a single action, and the result [1, A]
     A number beyond the bounds of a Box stays beyond ±1. Raises SpaceMismatchError for a wrong structure,
     shape or type, and for a value that is no choice; EnvError for an unsupported space.
     """
     one_hots: list[Array] = []
     numbers: list[Array] = []
     for leaf in leaves(space, "action", "the environment"):
-        value = _values(leaf, actions, n)
+        value = _values(leaf, actions, lead)
         if isinstance(leaf.space, gym.spaces.Box):
             numbers.append(_scaled(leaf.space, value))
         else:
@@ -139,7 +131,7 @@ def flat_actions(space: Space, actions: Any, n: int) -> Float:  # noqa: ANN401 -
     return np.concatenate([*one_hots, *numbers], axis=1, dtype=np.float32, casting="unsafe")
 
 
-def _values(leaf: Leaf, actions: Any, n: int) -> NDArray[Any]:  # noqa: ANN401 - a space may hold anything
+def _values(leaf: Leaf, actions: Any, lead: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401 - as above
     """Return the numbers of a leaf, [n, size]."""
     name, value = _shown(leaf), actions
     try:
@@ -148,10 +140,10 @@ def _values(leaf: Leaf, actions: Any, n: int) -> NDArray[Any]:  # noqa: ANN401 -
         array = np.asarray(value)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise SpaceMismatchError(f"{name} is missing, or is not an array: {error}") from error
-    expected = (n, *(leaf.space.shape or ()))
+    expected = (*lead, *(leaf.space.shape or ()))
     if array.shape != expected or array.dtype.kind not in "fiub":
         raise SpaceMismatchError(f"{name} is {array.dtype} {list(array.shape)}, not numbers {list(expected)}")
-    return array.reshape(n, -1)
+    return array.reshape(*(lead or (1,)), -1)
 
 
 def _scaled(box: gym.spaces.Box, value: NDArray[Any]) -> NDArray[np.float64]:

@@ -161,7 +161,7 @@ def present(keys: Sequence[str], values: Double) -> dict[str, float]:
     return {key: value for key, value in zip(keys, values.tolist(), strict=True) if math.isfinite(value)}
 
 
-PERSON = "intervention_rate"
+PERSON = "steps of a person"
 """Key of a person's steps in an episode, there once an environment has reported any."""
 
 
@@ -174,7 +174,7 @@ class EpisodeInfos:
     """
 
     def __init__(self, keys: Sequence[str], n: int = 1) -> None:
-        self._names, self.keys = tuple(keys), (*keys, PERSON)
+        self.keys = (*keys, PERSON)
         self._summed = [key.startswith(_SUMMED) or key == PERSON for key in self.keys]
         self._first = np.full(len(self.keys), np.nan)
         self.values: Double = np.tile(self._first, (n, 1))
@@ -193,30 +193,33 @@ class EpisodeInfos:
 
         by_person: a person acted; None: the environment does not report it
         """
-        for k, key in enumerate(self._names):
+        for k, key in enumerate(self.keys[:-1]):
             if info.get(key) is not None:
                 self._put(k, np.True_, np.float64(as_number(info[key], f"info[{key!r}]")))
         if by_person is not None:
             self._add_person(np.True_, np.float64(by_person))
 
     def add_batch(
-        self, infos: Batched, took: Bool, ended: Bool, *, last: str = "", by_person: Bool | None = None
+        self,
+        sources: Sequence[tuple[Batched, Bool]],
+        took: Bool,
+        ended: Bool,
+        by_person: Bool | None = None,
     ) -> None:
         """Add the infos of a step of N environments, in the form of vector classes.
 
+        sources: infos, with the environments [N] that they are read of
         took, ended: [N] environments that took a step, and whose episodes ended with it
-        last: key of the infos with those of ended episodes; without it they are among the others
         by_person: [N] a person acted; None: nothing is reported
         Raises SpaceMismatchError for values that are no numbers.
         """
         self.values[self._over & took] = self._first
         self._over = np.where(took, ended, self._over)
-        finals = infos.get(last, {}) if last else infos
-        for source, rows in ((infos, took & ~ended), (finals, took & ended)):
-            for k, key in enumerate(self._names):
-                if key in source:
-                    there = rows & np.asarray(source.get(f"_{key}", True), np.bool_)
-                    self._put(k, *_numbers(source[key], there, f"infos[{key!r}]"))
+        for infos, rows in sources:
+            for k, key in enumerate(self.keys[:-1]):
+                if key in infos:
+                    there = rows & np.asarray(infos.get(f"_{key}", True), np.bool_)
+                    self._put(k, *_numbers(infos[key], there, f"infos[{key!r}]"))
         if by_person is not None:
             self._add_person(took, by_person.astype(np.float64))
 

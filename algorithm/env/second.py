@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from copyreg import dispatch_table
 from functools import partial
@@ -96,28 +96,32 @@ def _parts(whole: Any) -> Iterator[object]:  # noqa: ANN401 - any part of an env
 def _difference(env: Any, other: Any) -> str:  # noqa: ANN401 - as above
     """Return how another environment differs from this one in three seeded steps, as a verb phrase.
 
-    Empty if they do not differ, and if that cannot be judged: a step raises, or ``env`` does not repeat
+    Empty if they do not differ, and if that cannot be judged: a step of ``env`` raises, or it does not repeat
     itself after a reset with the same seed. Both are left in the middle of an episode.
     """
     space = deepcopy(env.action_space)
     space.seed(0)
     actions = [space.sample() for _ in range(_TRIED)]
-
-    def played(played_env: Any, *, disturbed: bool = False) -> list[object]:  # noqa: ANN401 - as above
-        seen = [played_env.reset(seed=0)[0]]
-        if disturbed:
-            other.reset(seed=1)
-            other.step(actions[0])
-        seen += [played_env.step(action)[:4] for action in actions]
-        return deepcopy(seen)
-
     try:
-        alone, again, beside = played(env), played(env), played(env, disturbed=True)
-        there = played(other)
+        alone, again = _played(env, actions), _played(env, actions)
     except Exception:  # a training reports the fault
         return ""
     if not data_equivalence(alone, again):
         return ""
+    try:
+        beside, there = _played(env, actions, beside=other), _played(other, actions)
+    except Exception as error:
+        return f"fails beside it: {described(error)}"
     if not data_equivalence(alone, beside):
         return "shares its simulator: steps of one move the other"
     return "" if data_equivalence(alone, there) else "plays other episodes"
+
+
+def _played(env: Any, actions: Sequence[Any], beside: Any = None) -> list[object]:  # noqa: ANN401 - as above
+    """Return the results of actions after a reset with seed 0. beside: takes a step in between."""
+    seen = [env.reset(seed=0)[0]]
+    if beside is not None:
+        beside.reset(seed=1)
+        beside.step(actions[0])
+    seen += [env.step(action)[:4] for action in actions]
+    return deepcopy(seen)

@@ -75,7 +75,8 @@ class Writer:
         self._check_steps(steps)
         if steps.torn or 2 * len(steps) > self._storage.capacity:
             return None
-        follows, (is_open, at, heads) = steps.follows, self.heads.of(steps.streams)
+        follows = steps.follows
+        is_open, at, heads = self.heads.of(steps.streams)
         if follows is not None:
             is_open[steps.again[1]] = False
         continues = self._outlive(is_open & (at == steps.start_steps), heads, follows)
@@ -87,7 +88,8 @@ class Writer:
             self.heads.renew(steps.streams, steps.start_steps + 1, newest, steps.ended)
             return taken, newest
         last, none_follows = np.ones((2, len(steps)), np.bool_)
-        last[steps.again[0]], none_follows[follows[follows >= 0]] = False, False
+        last[steps.again[0]] = False
+        none_follows[follows[follows >= 0]] = False
         self.heads.renew(steps.streams[last], steps.start_steps[last] + 1, newest[last], steps.ended[last])
         return taken, newest[none_follows]
 
@@ -182,9 +184,8 @@ class Writer:
         storage.links[slots, PREV] = distance
         storage.links[slots, STEP] = steps.start_steps + 1
         alive = storage.alive(taken)
-        on = (
-            slice(None) if np.count_nonzero(alive) == len(taken) else alive
-        )  # later rows overwrite the others
+        # Later rows overwrite those that are not alive.
+        on = slice(None) if np.count_nonzero(alive) == len(taken) else alive
         acted = taken[on] % storage.capacity
         onehot = steps.action[on, : storage.discrete]
         storage.act(acted, steps.z[on], steps.behaviour_logp[on], steps.reward[on], onehot)

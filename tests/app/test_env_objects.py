@@ -26,7 +26,7 @@ from algorithm.app.env_arguments import env_to_play
 from algorithm.env.objects import EnvObject
 from algorithm.env.toys.exploration import ToyBits
 from algorithm.extras.check.context import CheckLimits
-from tests.lib.toys_objects import Handle, Piped, Plane, Several, Shared, Unseeded, Walk
+from tests.lib.toys_objects import Brittle, Handle, Piped, Plane, Several, Shared, Unseeded, Walk
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
@@ -157,7 +157,7 @@ def test_a_class_steps_many_in_workers_and_infos_come_along():
     assert np.allclose(rows["rollout/info/reward/all"], rows["rollout/return_mean"], equal_nan=True)
 
 
-@pytest.mark.parametrize("env", [Shared(), Handle(), Piped(), gym.wrappers.TimeLimit(Handle(), 5)])
+@pytest.mark.parametrize("env", [Shared(), Handle(), Piped(), Brittle(), gym.wrappers.TimeLimit(Handle(), 5)])
 def test_an_instance_without_a_copy_needs_another_one(env):
     with pytest.raises(asac.UsageError, match="second environment"):
         asac.train(env, **SHORT)

@@ -33,24 +33,36 @@ def test_objects_of_vector_classes_are_read_one_by_one():
     """Gymnasium batches numpy's own truth values so."""
     many, took = EpisodeInfos(KEYS, 3), np.ones(3, np.bool_)
     values = np.array([np.True_, None, np.False_], object)
-    many.add_batch({"done": values, "_done": np.array([True, True, True])}, took, ~took)
+    many.add_batch([({"done": values, "_done": np.array([True, True, True])}, took)], took, ~took)
     assert [present(many.keys, row) for row in many.values] == [{"done": 1.0}, {}, {"done": 0.0}]
     with pytest.raises(SpaceMismatchError, match="done"):
-        many.add_batch({"done": np.array([None, "yes", None], object)}, took, ~took)
+        many.add_batch([({"done": np.array([None, "yes", None], object)}, took)], took, ~took)
 
 
 def test_of_many_those_count_that_have_one_and_took_a_step():
-    many, all_three = EpisodeInfos(KEYS, 3), np.ones(3, np.bool_)
+    many, all_three, none = EpisodeInfos(KEYS, 3), np.ones(3, np.bool_), np.zeros(3, np.bool_)
     ended = np.array([False, True, False])
-    many.add_batch({"reward_a": np.array([1.0, 2.0, 3.0])}, all_three, np.zeros(3, np.bool_))
+    many.add_batch([({"reward_a": np.array([1.0, 2.0, 3.0])}, all_three)], all_three, none)
     infos = {"reward_a": np.array([1.0, 50.0, 3.0]), "_reward_a": np.array([True, True, False])}
     last = {"reward_a": np.array([0.0, 7.0, 0.0]), "done": np.array([0, 1, 0])}
-    many.add_batch({**infos, "final_info": last}, all_three, ended, last="final_info")
+    many.add_batch([(infos, ~ended), (last, ended)], all_three, ended)
     assert many.values[:, 1].tolist() == [2.0, 9.0, 3.0], "50 is of the next episode's reset"
     assert present(many.keys, many.values[1]) == {"done": 1.0, "reward_a": 9.0}
 
-    many.add_batch({"reward_a": np.array([5.0, 5.0, 5.0])}, ~ended, np.zeros(3, np.bool_))
+    fives = {"reward_a": np.array([5.0, 5.0, 5.0])}
+    many.add_batch([(fives, ~ended)], ~ended, none)
     assert many.values[:, 1].tolist() == [7.0, 9.0, 8.0], "the second one was reset in that step"
     many.begin_next(np.array([0]))
-    many.add_batch({"reward_a": np.array([5.0, 5.0, 5.0])}, all_three, np.zeros(3, np.bool_))
+    many.add_batch([(fives, all_three)], all_three, none)
     assert many.values[:, 1].tolist() == [5.0, 5.0, 13.0]
+
+
+def test_from_the_first_report_on_every_episode_counts_a_person_s_steps():
+    many, all_three, none = EpisodeInfos((), 3), np.ones(3, np.bool_), np.zeros(3, np.bool_)
+    many.add_batch([({}, all_three)], all_three, none)
+    assert np.isnan(many.values).all(), "nothing was reported"
+    many.add_batch([], np.array([True, True, False]), none, np.array([True, False, True]))
+    assert many.values[:2, 0].tolist() == [1.0, 0.0] and np.isnan(many.values[2, 0]), "it took no step"
+    many.begin_next(np.array([0]))
+    many.add_batch([], all_three, none)
+    assert many.values[:2, 0].tolist() == [0.0, 0.0], "the next episode begins with 0"

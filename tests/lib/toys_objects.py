@@ -55,6 +55,18 @@ class Shared(Walk):
         return seen
 
 
+class Brittle(Walk):
+    """Its copy cannot be played in."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return Brittle(-1.0)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        if self.size < 0.0:
+            raise RuntimeError("the copy has no simulator")
+        return super().step(action)
+
+
 class Handle(Walk):
     """It holds what has no copy."""
 

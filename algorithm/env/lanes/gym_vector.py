@@ -133,10 +133,9 @@ class GymVectorEnv(LanesVecEnv):
             ended = terminated | truncated
             took = ~self._resets_itself
             last = infos.get(self._last_infos, {}) if self._last_infos else infos
-            executed, by_person = self._executed.read_batch(
-                [(infos, took & ~ended), (last, took & ended)], scaled, actions[DEFAULT_BEHAVIOUR]
-            )
-            self._infos.add_batch(infos, took, ended, last=self._last_infos, by_person=by_person)
+            sources = [(infos, took & ~ended), (last, took & ended)]
+            executed, by_person = self._executed.read_batch(sources, scaled, actions[DEFAULT_BEHAVIOUR])
+            self._infos.add_batch(sources, took, ended, by_person)
         except SpaceMismatchError as error:
             raise self._space_error(str(error)) from error
         skipped, final = self._resets_itself, None

@@ -105,19 +105,21 @@ class AgentProcessor(LiveAgents):
 
     def _executed(self, acted: ActorOutput, executed: Executed) -> ActorOutput:
         """Return the output with the actions that were executed, whose densities are not known."""
-        spec, replaced = self._spec.action, executed.replaced
-        action, z, logp = acted.action.copy(), acted.z.copy(), acted.behaviour_logp.copy()
-        action[replaced] = executed.action[replaced]
-        if (action[:, : spec.discrete].astype(np.bool_) & ~self.action_mask)[replaced].any():
+        spec, rows = self._spec.action, executed.replaced.nonzero()[0]
+        done = executed.action[rows]
+        onehot = done[:, : spec.discrete]
+        if (onehot.astype(np.bool_) & ~self.action_mask[rows]).any():
             raise EnvError(
                 "the environment has executed a choice that its action mask forbids",
                 where=f"behaviour {self.name!r}, base_config.interventions",
                 why="what was executed is learned from, and masked choices have no probability",
                 fix="let action_mask allow all that a person may do",
             )
-        z[replaced] = spec.unsquashed(action[replaced, spec.discrete :])
-        action[replaced, spec.discrete :] = spec.squashed(z[replaced])
-        logp[replaced] = UNKNOWN_LOGP
+        done_z = spec.unsquashed(done[:, spec.discrete :])
+        action, z, logp = acted.action.copy(), acted.z.copy(), acted.behaviour_logp.copy()
+        action[rows] = np.hstack((onehot, spec.squashed(done_z)))
+        z[rows] = done_z
+        logp[rows] = UNKNOWN_LOGP
         return replace(acted, action=action, z=z, behaviour_logp=logp)
 
     def _episode(self, i: int) -> Episode:

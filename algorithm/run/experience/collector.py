@@ -235,8 +235,9 @@ class LocalCollector:
 
 
 def _with_rate(infos: dict[str, float], length: int) -> dict[str, float]:
-    """Return an episode's infos with a person's steps as the share of its steps."""
-    return infos | {PERSON: infos[PERSON] / length} if PERSON in infos else infos
+    """Return an episode's infos with the share of a person's steps, unless there is one."""
+    by_person = infos.pop(PERSON, None)
+    return infos if by_person is None else {"intervention_rate": by_person / length, **infos}
 
 
 def _lost_line(environments: list[int], reason: str) -> str:

@@ -37,6 +37,7 @@ class Scripted:
         self.buffers.obs["obs"][:] = -1.0
         if not self._fails:
             return []
+        self.buffers.write_executed(0, np.ones(1, np.float32))
         self.buffers.mark_skipped([0])
         return [GroupFailure(envs=(0,), culprit=0, what="failed in step", why="it broke")]
 
@@ -55,7 +56,7 @@ def test_a_worker_that_dies_while_one_copy_is_reset_costs_the_others_their_step(
     pool.reset()
     result = pool.step({DEFAULT_BEHAVIOUR: np.zeros((2, 1), np.float32)})[DEFAULT_BEHAVIOUR]
     assert executor.resets == [[0, 1], [0], [0, 1]]
-    assert result.skipped.tolist() == [True, True]
+    assert result.skipped.tolist() == [True, True] and result.executed is None
     assert result.reward.tolist() == [0.0, 0.0]
     assert result.obs["obs"][:, 0].tolist() == [2, 11]  # episode 1 of environment 0 was the one that died
     assert [fault.what for fault in faults] == ["failed in step", "worker_0 died"]

@@ -27,7 +27,7 @@ class Intervening(gym.Env):
 
     kind:  of the actions
     style: what the infos report: ``taken`` the action of every step, ``person`` a flag in every step and the
-           person's action, ``rare`` both in steps of the person only
+           person's action, ``rare`` both in steps of the person only. The info of a reset still has the flag
     """
 
     def __init__(self, kind: str = "continuous", style: str = "taken") -> None:
@@ -40,7 +40,8 @@ class Intervening(gym.Env):
         if seed is not None:
             self.action_space.seed(seed)
         self.steps = self.helped = 0
-        return np.zeros(self.size + 1), {}
+        before = {"is_intervention": True, "teleop_action": self.action_space.sample()}
+        return np.zeros(self.size + 1), {} if self.style == "taken" else before
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         self.steps += 1

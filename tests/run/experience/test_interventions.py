@@ -55,7 +55,10 @@ class Player:
 
 def vector(kind, style, mode):
     makes = [partial(Intervening, kind, style)] * 3
-    return GymVectorEnv(lambda: SyncVectorEnv(makes, autoreset_mode=mode), seed_of=SEEDS, name="x")
+    infos = ("helped",)
+    return GymVectorEnv(
+        lambda: SyncVectorEnv(makes, autoreset_mode=mode), seed_of=SEEDS, name="x", infos=infos
+    )
 
 
 def single(kind, style, workers):
@@ -100,6 +103,7 @@ def test_what_is_stored_is_what_was_executed(way, kind, style):
     assert 0.25 < by_person.mean() < 0.42 and not unknown[~by_person].any()
     if style != "taken" or kind != "discrete":  # there a person may choose what the policy has chosen
         assert unknown[by_person].all()
+    assert any(last.any() for last, _ in player.told)
     for last, obs in player.told:
         begun = last.any(1)  # at the start of an episode it is told nothing
         if not begun.any():
@@ -108,7 +112,7 @@ def test_what_is_stored_is_what_was_executed(way, kind, style):
 
 
 @pytest.mark.parametrize("style", ["taken", "person", "rare"])
-@pytest.mark.parametrize("way", ["one process", "workers"])
+@pytest.mark.parametrize("way", WAYS)
 def test_the_share_of_a_person_s_steps_is_a_number_of_the_episode(way, style):
     with closing(WAYS[way]("continuous", style)) as env:
         player = Player(env.specs[DEFAULT_BEHAVIOUR])
