@@ -16,13 +16,11 @@ import numpy as np
 from algorithm.core.errors import EnvError
 from algorithm.core.system.alarm import interrupting
 from algorithm.core.system.processes import exit_now
-from algorithm.env.pool.monitor_process import monitor_process
 from algorithm.env.pool.step_buffers import StepBuffers
 
 CLOSE_TIMEOUT = 10.0
 """Seconds within which simulators are released."""
 
-_SLACK = 30.0  # seconds from this thread's limit to the monitor's: all code may hold the GIL for a while
 _SAVING = 60.0  # seconds at most for `on_hang`
 
 
@@ -59,8 +57,8 @@ class Watchdog:
     on_hang: called before the process ends, in another thread than the one that hangs; it gets a minute
 
     A call that never returns cannot be stopped from within its process, so the process prints its stacks and
-    exits with code 4. A call that holds the GIL stops this thread as well; then another process
-    (:mod:`algorithm.env.pool.monitor_process`) ends this one. Time in which it was stopped does not count.
+    exits with code 4. Time in which the process was stopped does not count. A call that holds the GIL stops
+    this thread as well, and is not detected: only a worker process can then be replaced.
     """
 
     def __init__(
@@ -71,7 +69,6 @@ class Watchdog:
         self._ending = threading.Lock()  # held while the process ends
         self._closing = 0.0  # time.monotonic() at the start of closing
         if timeout > 0:
-            monitor_process().beat(name, timeout + _SLACK)
             threading.Thread(target=self._watch, name="env watchdog", daemon=True).start()
 
     def __enter__(self) -> None:
@@ -92,7 +89,6 @@ class Watchdog:
         if self._timeout <= 0:
             threading.Thread(target=self._watch, name="env watchdog", daemon=True).start()
         self._closing = time.monotonic()
-        monitor_process().beat(self._name, 2 * CLOSE_TIMEOUT + _SLACK)
         try:
             with closing_in_time(self._name):
                 yield
@@ -114,14 +110,12 @@ class Watchdog:
         call, before = 0.0, 0.0
         while not self._stop.wait(interval):
             now, (began, limit) = active.update(), self._call()
-            monitor_process().beat(self._name, 0.0 if _debugged() else limit + _SLACK)
             if began != call:
                 call, before = began, now
             elif call and now - before > limit:
                 with self._ending:
                     if self._call()[0] == call and not self._stop.is_set():
                         self._end_process(limit)
-        monitor_process().beat(self._name, 0.0)
 
     def _end_process(self, limit: float) -> None:
         """Print the stacks of all threads, save the run, and end the process with the error."""
@@ -139,17 +133,11 @@ class Watchdog:
         last.start()
         active = ActiveTime(0.5)
         while last.is_alive() and active.update() < _SAVING:
-            monitor_process().beat(self._name, _SLACK)
             last.join(0.5)
         show_cursor = "\x1b[?25h" if sys.__stderr__ and sys.__stderr__.isatty() else ""
         with suppress(OSError):  # standard error is full or closed
             os.write(2, f"{show_cursor}error: {error}\n".encode())
         exit_now(EnvError.exit_code)
-
-
-def _debugged() -> bool:
-    """Return whether a debugger may stop all threads at a breakpoint, which is no hang."""
-    return sys.gettrace() is not None or not {"pydevd", "debugpy"}.isdisjoint(sys.modules)
 
 
 def closing_in_time(name: str) -> AbstractContextManager[None]:
