@@ -21,7 +21,6 @@ TARGETS: tuple[Mapping[str, str | None], ...] = (
     {"g": "model.wind"},
     {"g": "gravity.1"},
     {"g": "what"},
-    {"mass": None, "gravty": None},
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from numbers import Integral
@@ -39,7 +39,7 @@ def with_parameters(env: gym.Env[Any, Any], source: ParameterSource) -> gym.Env[
 class SetAttributes:
     """Resets of an environment that apply parameters: by options of ``reset``, by attributes, or by methods.
 
-    Attributes are set before the reset. The first reset shows whether the environment reads its options.
+    Attributes are set before the reset.
 
     targets: in the order of the values; empty for plain resets
     Raises UsageError for a target that the environment and its wrappers do not have.
@@ -53,55 +53,20 @@ class SetAttributes:
             if path is not None
         }
         self._options = {place: name for place, (name, path) in enumerate(targets.items()) if path is None}
-        self._unseen = bool(self._options)
 
     def reset(
         self, seed: int | None, options: Mapping[str, Any] | None, values: Sequence[float] | Double
     ) -> tuple[Any, Any]:
         """Reset the environment with the values [K] of the parameters; return observation and info.
 
-        Raises UsageError for a value that it does not take, and for an option that it does not read.
+        Raises UsageError for a value that it does not take.
         """
         held = [(setter, setter.set(float(values[place]))) for place, setter in self._setters.items()]
         named = {name: float(values[place]) for place, name in self._options.items()}
-        all_options = {**(options or {}), **named}
-        noted = Noted(all_options) if self._unseen else all_options
-        result = self._env.reset(seed=seed, options=noted or None)
+        result = self._env.reset(seed=seed, options={**(options or {}), **named} or None)
         for setter, value in held:
             setter.check(value)
-        if isinstance(noted, Noted):
-            for name in named:
-                if name not in noted.seen:
-                    raise _passed_over(self._env, name)
-            self._unseen = False
         return result
-
-
-class Noted(dict[str, Any]):
-    """Options of a reset that record which of them the environment reads.
-
-    seen: names that were read; all of them after an iteration
-    """
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__(options)
-        self.seen: set[object] = set()
-
-
-def _noting(name: str) -> Callable[..., Any]:
-    """Return a method of dict that records the key that is read, or all keys if it takes none."""
-    plain = getattr(dict, name)
-
-    def method(self: Noted, *arguments: Any) -> Any:  # noqa: ANN401 - as dict's own
-        self.seen.update(arguments[:1] or dict.keys(self))
-        return plain(self, *arguments)
-
-    return method
-
-
-_OF_A_KEY = ("__getitem__", "__contains__", "get", "pop", "setdefault")
-for _name in (*_OF_A_KEY, "__iter__", "keys", "values", "items", "copy"):
-    setattr(Noted, _name, _noting(_name))
 
 
 class WithParameters(gym.Wrapper[Any, Any, Any, Any]):
@@ -256,18 +221,4 @@ def _missing(name: str, path: str, part: str, owner: Any) -> UsageError:  # noqa
         where=f"{KEY}.{name}.set",
         why=f"there is no {part!r} in {type(owner).__name__}",
         fix=fix,
-    )
-
-
-def _passed_over(env: gym.Env, name: str) -> UsageError:
-    """Return the error for an option that the environment does not read."""
-    attributes = _numbers(env.unwrapped)
-    close = difflib.get_close_matches(name, attributes, n=1, cutoff=0.5)
-    line = f"{KEY}: {{{name}: {{value: …, set: {close[0] if close else 'ATTRIBUTE'}}}}}"
-    return UsageError(
-        f"the environment has no parameter {name!r}",
-        where=f"{KEY}.{name}",
-        why=f"its reset() did not read the option {name!r}",
-        fix=f"set an attribute instead: {line}\nnumeric attributes: "
-        f"{', '.join(attributes[:_SHOWN]) or 'none'}",
     )

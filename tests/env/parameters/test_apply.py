@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +10,7 @@ import pytest
 
 from algorithm.core.errors import UsageError
 from algorithm.env.gym import GymEnv
-from algorithm.env.parameters.apply import Noted, WithParameters
+from algorithm.env.parameters.apply import WithParameters
 from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
 from tests.env.parameters.test_samplers import sampler
@@ -81,38 +80,6 @@ def test_what_is_set_has_to_last_until_the_episode_begins(path: str, value: floa
     with pytest.raises(UsageError) as raised:
         env.reset(1, np.array([value]))
     assert raised.value.where == "environment_parameters.g.set" and why in raised.value.why
-
-
-def test_an_option_that_the_first_reset_does_not_look_at_is_an_error() -> None:
-    env = GymEnv(Weighed(), parameters={"mass": None, "gravty": None})
-    with pytest.raises(UsageError) as raised:
-        env.reset(1, np.array([1.0, 2.0]))
-    assert "'gravty'" in raised.value.what and "{gravty: {value: …, set: gravity}}" in raised.value.fix
-
-
-@pytest.mark.parametrize(
-    "look",
-    [
-        lambda options: options.get("mass"),
-        lambda options: options["mass"],
-        lambda options: "mass" in options,
-        lambda options: options.pop("mass"),
-        list,
-        dict,
-        lambda options: {**options},
-        lambda options: [*options.items()],
-        lambda options: options | {"size": 1},
-        copy.copy,
-        copy.deepcopy,
-        lambda options: options.copy(),
-    ],
-)
-def test_every_look_at_a_name_is_noted(look: object) -> None:
-    noted = Noted({"mass": 1.0})
-    len(noted)
-    assert not noted.seen
-    look(noted)  # type: ignore[operator]
-    assert "mass" in noted.seen
 
 
 def test_an_environment_of_its_own_draws_by_the_seeds_of_its_episodes() -> None:

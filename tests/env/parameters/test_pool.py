@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from algorithm.core.data import State
-from algorithm.core.errors import UsageError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
@@ -136,12 +135,6 @@ def test_without_parameters_nothing_of_a_state_is_another() -> None:
         state = env.state()
         assert "parameters" not in state.arrays and "parameters" not in state.meta
         assert env.metrics() == {} and env.episode_of(0, begins=True).endswith(f"seed {SEEDS(0, 0)}")
-
-
-def test_an_option_that_nobody_reads_ends_the_run_at_its_first_reset() -> None:
-    with closing(make({"mas": 1.0}, restarts=5)) as env, pytest.raises(UsageError) as raised:
-        env.reset(episode=0)
-    assert "no parameter 'mas'" in raised.value.what
 
 
 def test_a_vector_class_of_its_own_is_not_used() -> None:
