@@ -3,23 +3,20 @@
 A mask is ``obs["action_mask"]`` of a Dict that is the whole observation, or else ``info["action_mask"]``, or
 what the method ``action_masks()`` returns (:class:`~algorithm.env.wrappers.MasksInInfos`).
 
-It is flat, [ΣN], or in the structure of the action space, as ``space.sample(mask=…)`` of Gymnasium takes it:
-Discrete [n]; MultiDiscrete a tuple of them per axis; MultiBinary 0, 1, or 2 for both, per element; Dict and
-Tuple the same per part. None, and a missing key, allow everything.
+It is flat, [ΣN]: one entry for each choice of all branches. None, and a missing key, allow everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
-from algorithm.core.steps import Array, Bool
-from algorithm.env.actions import Actions, branches
+from algorithm.core.steps import Bool
+from algorithm.env.actions import Actions
 from algorithm.env.outputs import SpaceMismatchError, info_of, observation_of
-from algorithm.env.spaces import Space, branches_of, is_leaf
 
 MASK = "action_mask"
 """Key of the mask in the observation or the info."""
@@ -27,14 +24,16 @@ MASK = "action_mask"
 MASKS_METHOD = "action_masks"
 """Method of an environment that has its mask in neither of them."""
 
+_FORM = "one entry for each choice of all branches"
+
 Info = Mapping[str, Any]
 
 RawMask = Any
-"""A mask, or a part of one, as environments return it."""
+"""A mask as environments return it."""
 
 
 class Masks:
-    """A reader of masks for an action space, for one environment or N at once.
+    """A reader of masks for actions, for one environment or N at once.
 
     A branch without an allowed choice raises if the agent has to act. Where the task has ended it does not,
     and the usual all-zero mask counts as all allowed.
@@ -43,8 +42,8 @@ class Masks:
     All methods raise SpaceMismatchError for a mask that does not fit.
     """
 
-    def __init__(self, space: Space, actions: Actions, *, observed: bool) -> None:
-        self._space, self._names, self._observed = space, actions.branch_names, observed
+    def __init__(self, actions: Actions, *, observed: bool) -> None:
+        self._names, self._observed = actions.branch_names, observed
         self._slices = actions.spec.branch_slices
         self._size = actions.spec.discrete
         self._starts = np.array([where.start for where in self._slices], np.int64)
@@ -63,7 +62,7 @@ class Masks:
         flags = True if self._observed else infos.get(f"_{MASK}", True)
         held = np.broadcast_to(np.asarray(flags, np.bool_), len(over))
         if isinstance(raw, np.ndarray) and raw.dtype != object and raw.shape == mask.shape:
-            mask[held] = _as_bools(raw[held], MASK)
+            mask[held] = _as_bools(raw[held])
             held = np.any(self._empty(mask), axis=1)  # all others are complete
         for i in held.nonzero()[0].tolist():
             mask[i] = self._of_env(raw, i, over[i])
@@ -89,13 +88,14 @@ class Masks:
             raise SpaceMismatchError(f"environment {i}: {error}") from error
 
     def _flat(self, raw: RawMask) -> Bool:
-        """Return the mask as a new flat array, [ΣN]."""
-        if _is_flat(raw, self._size):
-            return _as_bools(np.asarray(raw), MASK)
-        nested = not isinstance(self._space, gym.spaces.Discrete | gym.spaces.MultiBinary)
-        if nested and isinstance(raw, np.ndarray) and raw.ndim < 2 and raw.dtype != object:
-            raise SpaceMismatchError(f"{MASK} has {raw.size} entries for {self._size} choices")
-        return np.concatenate([np.empty(0, np.bool_), *_flattened(self._space, raw, MASK)])
+        """Return the mask as a new array, [ΣN]."""
+        try:
+            mask = np.asarray(raw)
+        except ValueError as error:  # parts of different lengths
+            raise SpaceMismatchError(f"{MASK} is not an array, {_FORM}: {error}") from error
+        if mask.shape != (self._size,):
+            raise SpaceMismatchError(f"{MASK} has shape {mask.shape} for {self._size} choices: it is {_FORM}")
+        return _as_bools(mask)
 
     def _empty(self, mask: Bool) -> Bool:
         """Return which branches have no choice, [..., ΣN] -> [..., branches]."""
@@ -114,91 +114,12 @@ class Masks:
         return mask
 
 
-def _is_flat(raw: RawMask, size: int) -> bool:
-    """Return whether a mask is a flat array or sequence of ``size`` numbers."""
-    if isinstance(raw, np.ndarray):
-        return bool(raw.dtype != object and raw.shape == (size,))
-    if not isinstance(raw, Sequence) or len(raw) != size:
-        return False
-    return all(isinstance(entry, int | float | np.generic) for entry in raw)
-
-
-def _flattened(space: Space, raw: RawMask, name: str) -> Iterator[Bool]:
-    """Yield the masks of the leaves of ``space`` in their order, flat.
-
-    name: of this part, for messages
-    Raises SpaceMismatchError for another structure.
-    """
-    if isinstance(space, gym.spaces.Box):
-        if raw is not None:
-            raise SpaceMismatchError(f"{name} belongs to a Box, which has no choices: it must be None")
-    elif not is_leaf(space):
-        for (_, part), (label, value) in zip(branches_of(space), _parts(space, raw, name), strict=True):
-            yield from _flattened(part, value, label)
-    elif raw is None:
-        yield np.ones(sum(branches(space)[0]), np.bool_)
-    elif isinstance(space, gym.spaces.MultiBinary):
-        yield _binary(space, raw, name)
-    else:
-        counts = space.nvec if isinstance(space, gym.spaces.MultiDiscrete) else branches(space)[0][0]
-        yield from _choices(np.asarray(counts), raw, name)
-
-
-def _parts(space: Space, raw: RawMask, name: str) -> list[tuple[str, RawMask]]:
-    """Return label and mask of each part of a Dict or Tuple, in its order."""
-    keys = [key for key, _ in branches_of(space)]
-    if raw is None:
-        return [(name, None)] * len(keys)
-    if isinstance(space, gym.spaces.Dict):
-        if not isinstance(raw, Mapping) or (unknown := set(raw) - set(keys)):
-            what = (
-                f"has unknown keys {sorted(map(str, unknown))}"
-                if isinstance(raw, Mapping)
-                else "is not a mapping"
-            )
-            raise SpaceMismatchError(f"{name} {what}: the action space has {keys}")
-        return [(f"{name}/{key}", raw.get(key)) for key in keys]
-    if not isinstance(raw, tuple | list) or len(raw) != len(keys):
-        raise SpaceMismatchError(f"{name} is not a tuple of {len(keys)} parts, unlike its action space")
-    return [(f"{name}/{key}", raw[key]) for key in keys]
-
-
-def _choices(counts: Array, raw: RawMask, name: str) -> Iterator[Bool]:
-    """Yield the masks of a Discrete or MultiDiscrete with these ``counts``, of any number of axes."""
-    if not counts.ndim:
-        mask = _as_bools(_array(raw, name), name)
-        if mask.shape != (counts,):
-            raise SpaceMismatchError(f"{name} has shape {mask.shape} for {counts} choices")
-        yield mask
-        return
-    if not isinstance(raw, Sequence | np.ndarray) or len(raw) != len(counts):
-        raise SpaceMismatchError(f"{name} is not a tuple of {len(counts)} masks")
-    for i, count in enumerate(counts):
-        yield from _choices(np.asarray(count), raw[i], f"{name}[{i}]")
-
-
-def _binary(space: gym.spaces.MultiBinary, raw: RawMask, name: str) -> Bool:
-    """Return the flat mask of a MultiBinary: for each element, whether 0 and 1 are allowed."""
-    values = _array(raw, name)
-    if values.shape != space.shape or not np.isin(values, (0, 1, 2)).all():
-        raise SpaceMismatchError(f"{name} is not an array of 0, 1 and 2 of shape {space.shape}")
-    return np.stack([values.ravel() != 1, values.ravel() != 0], 1).ravel()
-
-
-def _array(raw: RawMask, name: str) -> Array:
-    """Return a mask as an array. Raises SpaceMismatchError."""
-    try:
-        return np.asarray(raw)
-    except ValueError as error:
-        raise SpaceMismatchError(f"{name} is not an array: {error}") from error
-
-
-def _as_bools(raw: Array, name: str) -> Bool:
+def _as_bools(raw: NDArray[Any]) -> Bool:
     """Convert zeros and ones to a new bool array. Raises SpaceMismatchError for other values.
 
     Some masks are added to logits; as bools they would mean the opposite.
     """
-    mask: Bool = np.equal(raw, 1)
+    mask: Bool = np.equal(raw, 1).astype(np.bool_)
     if raw.dtype != np.bool_ and not (mask | np.equal(raw, 0)).all():
-        raise SpaceMismatchError(f"{name} holds other values than 0 and 1")
+        raise SpaceMismatchError(f"{MASK} holds other values than 0 and 1")
     return mask

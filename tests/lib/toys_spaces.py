@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -113,29 +112,6 @@ def branch_sizes(space: gym.Space) -> list[int]:
         return [2] * int(np.prod(space.shape))
     parts = space.spaces.values() if isinstance(space, gym.spaces.Dict) else getattr(space, "spaces", ())
     return [n for part in parts for n in branch_sizes(part)]
-
-
-def structured(space: gym.Space, allowed: Iterator[np.ndarray]) -> Any:
-    """As ``space.sample(mask=…)`` takes it."""
-    if isinstance(space, gym.spaces.Discrete):
-        return next(allowed)
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        return _tuples(space.nvec.shape, allowed)
-    if isinstance(space, gym.spaces.MultiBinary):
-        pairs = [next(allowed) for _ in branch_sizes(space)]
-        bits = [2 if off and on else int(on) for off, on in pairs]
-        return np.array(bits, np.int8).reshape(space.shape)
-    if isinstance(space, gym.spaces.Dict):
-        return {key: structured(part, allowed) for key, part in space.spaces.items()}
-    if isinstance(space, gym.spaces.Tuple):
-        return tuple(structured(part, allowed) for part in space.spaces)
-    return None
-
-
-def _tuples(shape: tuple[int, ...], allowed: Iterator[np.ndarray]) -> Any:
-    if not shape:
-        return next(allowed)
-    return tuple(_tuples(shape[1:], allowed) for _ in range(shape[0]))
 
 
 class Photo(gym.Env):
