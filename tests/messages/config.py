@@ -182,7 +182,7 @@ SECTIONS = (
     "  base_config: {max_step: 0}",
     "  base_config: {env_type: gym}",
     "  base_config: {env_type: Gymm}",
-    "  base_config: {on_non_finite: Drop}",
+    "  eval_config: {lesson: Last}",
     "  sac_config: {seq_encoder: attention}",
     "  sac_config: {seq_encoder: rnn}",
     "  sac_config: {siamese: none}",

@@ -66,7 +66,7 @@ class Report:
     agents:   (behaviour, id in the run) of those that are there now
     work:     metrics and statistics, by behaviour
     lines:    for the console
-    restarts, dropped: numbers of restarted environments and of dropped episodes
+    restarts: number of restarted environments
     """
 
     steps: Mapping[str, int]
@@ -75,4 +75,3 @@ class Report:
     work: Mapping[str, Contribution]
     lines: Sequence[str] = field(default_factory=list)
     restarts: int = 0
-    dropped: int = 0

@@ -156,7 +156,7 @@ class BehaviourRecord:
             elif not np.isfinite(high - low):
                 yield error(
                     f"{text}, with numbers that are not finite",
-                    why="training would stop there, or drop the episode (base_config.on_non_finite)",
+                    why="training would stop there",
                     fix="check what the sensor divides by; the build must send finite numbers",
                 )
             elif axes and high <= 0:
@@ -191,7 +191,7 @@ class BehaviourRecord:
         if not np.isfinite(rewards).all():
             return error(
                 "a reward is not finite",
-                why="training would stop there, or drop the episode (base_config.on_non_finite)",
+                why="training would stop there",
                 fix="check what is added to it in the scene",
             )
         if len(rewards) < _FEW:
