@@ -233,7 +233,7 @@ class EnvPool(VecEnv):
 
     def _episode_started(self, i: int) -> None:
         """Count the planned episode and plan the next one, which the executor may start by itself."""
-        self._history.end_episode(i)
+        self._history.begin_episode(i)
         self._open_values[i] = self._buffers.parameters[i]
         self._episode[i] += 1
         self._plan_episode(i, self._episode[i] + 1)
@@ -248,7 +248,7 @@ class EnvPool(VecEnv):
         failures = self._executor.repeat(dict(enumerate(done)))
         for i, actions in enumerate(done):
             self._episode_started(i)
-            self._history.restore(
+            self._history.begin_episode(
                 i, actions[: self._buffers.repeated_steps[i]], self._buffers.repeated_return.item(i)
             )
         self._count_failures(failures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,66 +13,43 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.core.steps import Array, Bool, Double, Float
 from algorithm.env.pool.step_buffers import StepBuffers
 
-_BLOCK_STEPS = 512  # steps that are recorded before they are divided among the episodes
-
 
 class ActionHistory:
     """Flat actions and sum of rewards of the open episodes of ``n`` sub-environments, for a resume.
 
     width: A, of a flat action
-
-    A step copies its actions [N, A] and rewards [N] into a block of recent steps. A full block is divided
-    among the open episodes, so that memory grows with their lengths only.
     """
 
     def __init__(self, n: int, width: int) -> None:
-        self._recent: Float = np.zeros((_BLOCK_STEPS, n, width), np.float32)
-        self._reward: Double = np.zeros((_BLOCK_STEPS, n))
-        self._next = 0  # row of the chunk
-        self._chunks: list[list[Float]] = [[] for _ in range(n)]
-        self._sum = [0.0] * n  # of the rewards that came with the pieces
-        self._first = [0] * n  # row of the chunk where the rest of the episode begins
+        self._width = width
+        self._actions = [array("f") for _ in range(n)]  # four bytes a number, however long an episode is
+        self._total: Double = np.zeros(n)
 
     def record(self, action: Float) -> None:
         """Record the actions of a step, [N, A]."""
-        if self._next == len(self._recent):
-            self._flush()
-        self._recent[self._next] = action
-        self._next += 1
+        for done, row in zip(self._actions, action, strict=True):
+            done.frombytes(row.tobytes())
 
     def record_reward(self, reward: Double) -> None:
         """Record the rewards of that step, [N]."""
-        self._reward[self._next - 1] = reward
+        self._total += reward
 
-    def end_episode(self, env: int) -> None:
-        """Drop the open episode and begin another one."""
-        self._chunks[env], self._sum[env], self._first[env] = [], 0.0, self._next
-
-    def restore(self, env: int, actions: Float, total: float) -> None:
-        """Set the open episode to these actions [L, A] and sum of rewards, after a repetition."""
-        self._chunks[env], self._sum[env], self._first[env] = [actions], total, self._next
+    def begin_episode(self, env: int, actions: Float | None = None, total: float = 0.0) -> None:
+        """Begin an episode in place of the open one; after a repetition with actions [L, A] and rewards."""
+        self._actions[env] = array("f", b"" if actions is None else actions.tobytes())
+        self._total[env] = total
 
     def length(self, env: int) -> int:
         """Return the steps of the open episode."""
-        return sum(map(len, self._chunks[env])) + self._next - self._first[env]
+        return len(self._actions[env]) // self._width
 
     def actions(self, env: int) -> Float:
         """Return the actions of the open episode, [L, A]."""
-        return np.concatenate((*self._chunks[env], self._recent[self._first[env] : self._next, env]))
+        return np.array(self._actions[env], np.float32).reshape(-1, self._width)
 
     def total_reward(self, env: int) -> float:
         """Return the sum of rewards of the open episode, added in order in double precision."""
-        earned = self._reward[self._first[env] : self._next, env]
-        return float(np.add.accumulate(np.append(self._sum[env], earned))[-1])
-
-    def _flush(self) -> None:
-        """Divide the recorded steps among the open episodes."""
-        for env, first in enumerate(self._first):
-            if first < len(self._recent):
-                self._sum[env] = self.total_reward(env)
-                self._chunks[env].append(self._recent[first:, env].copy())
-            self._first[env] = 0
-        self._next = 0
+        return float(self._total[env])
 
 
 def spec_as_json(spec: AgentSpec) -> dict[str, Any]:

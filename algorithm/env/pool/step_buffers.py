@@ -7,12 +7,9 @@ from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from algorithm.core.spec import AgentSpec
 from algorithm.core.steps import Array, Bool, Double, Float, Int
-
-_ALIGNMENT = 64  # bytes: each column starts on its own cache line
 
 
 class StepBuffers:
@@ -32,16 +29,11 @@ class StepBuffers:
     ) -> None:
         """Make the arrays.
 
-        buffer: memory of at least :meth:`num_bytes`; allocated by default
+        buffer: memory for them; allocated by default
         parameters, infos: how many numbers an episode has, as inputs and as results
         """
-        if buffer is None:
-            buffer = memoryview(bytearray(self.num_bytes(spec, n, parameters, infos)))
-        arrays: dict[str, NDArray[Any]] = {}
-        start = 0
-        for name, shape, dtype in _columns(spec, n, parameters, infos):
-            arrays[name] = np.ndarray(shape, dtype, buffer, start)
-            start += _padded(shape, dtype)
+        columns = _columns(spec, n, parameters, infos)
+        arrays: Any = np.zeros((), columns) if buffer is None else np.ndarray((), columns, buffer)
         self.action: Float = arrays["action"]  # [N, A] flat, in [-1, 1]
         self.seed: Int = arrays["seed"]  # [N] of the next reset
         self.parameters: Double = arrays["parameters"]  # [N, K] of the next reset
@@ -90,11 +82,6 @@ class StepBuffers:
         if self.has_mask[i]:
             self.final_mask[i] = self.action_mask[i]
 
-    @staticmethod
-    def num_bytes(spec: AgentSpec, n: int, parameters: int = 0, infos: int = 0) -> int:
-        """Return the memory that the buffers of ``n`` sub-environments need."""
-        return sum(_padded(shape, dtype) for _, shape, dtype in _columns(spec, n, parameters, infos))
-
     def mark_skipped(self, indices: Sequence[int]) -> None:
         """Mark these rows as having taken no step: reward 0, no end of an episode, no other action."""
         for i in indices:
@@ -115,7 +102,7 @@ class SharedStepBuffers(StepBuffers):
     ) -> None:
         """name: of existing memory to open; without it memory is created, which :meth:`close` removes."""
         self._owns = name is None
-        size = self.num_bytes(spec, n, parameters, infos) if self._owns else 0
+        size = _columns(spec, n, parameters, infos).itemsize if self._owns else 0
         self._memory = SharedMemory(name, create=self._owns, size=size)
         super().__init__(spec, n, self._memory.buf, parameters=parameters, infos=infos)
 
@@ -133,15 +120,11 @@ class SharedStepBuffers(StepBuffers):
             self._memory.unlink()
 
 
-_Column = tuple[str, tuple[int, ...], str]
-"""Name, shape and dtype."""
-
-
-def _columns(spec: AgentSpec, n: int, parameters: int, infos: int) -> list[_Column]:
-    """Return name, shape and dtype of each array."""
+def _columns(spec: AgentSpec, n: int, parameters: int, infos: int) -> np.dtype[Any]:
+    """Return a record of all arrays, whose fields are one array each."""
     seen = list(spec.obs.items())
     choices = (n, spec.action.discrete)
-    return [
+    columns = [
         ("action", (n, spec.action.size), "float32"),
         ("seed", (n,), "int64"),
         ("parameters", (n, parameters), "float64"),
@@ -161,9 +144,4 @@ def _columns(spec: AgentSpec, n: int, parameters: int, infos: int) -> list[_Colu
         ("repeated_return", (n,), "float64"),
         ("call_started", (n,), "float64"),
     ]
-
-
-def _padded(shape: tuple[int, ...], dtype: str) -> int:
-    """Return the bytes of an array, rounded up so that the next one is aligned."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+    return np.dtype([(name, kind, shape) for name, shape, kind in columns], align=True)

@@ -130,7 +130,7 @@ def _named(seen: Observation) -> dict[str, Array]:
 
 def _bad_rows(value: Array) -> Bool:
     """Return which rows [N] of an array have a number that is not finite."""
-    bad: Bool = ~fits_float32(value).reshape(len(value), -1).all(1)
+    bad: Bool = np.logical_or.reduce(~fits_float32(value).reshape(len(value), -1), axis=1)
     return bad
 
 

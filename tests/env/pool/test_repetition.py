@@ -5,47 +5,14 @@ from __future__ import annotations
 from contextlib import closing
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.env.pool import repetition as history
-from algorithm.env.pool.repetition import ActionHistory
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from tests.lib.toys_vector import diary_seed
 
 SEEDS = episode_seeds(5, "train")
-
-
-@settings(max_examples=30)
-@given(events=st.lists(st.one_of(st.just("act"), st.integers(0, 2)), max_size=40))
-def test_a_history_is_a_list_for_each_environment(events):
-    """Against plain lists; a block holds four steps, so that it is divided again and again.
-
-    The rewards are such that their sum depends on the order in which they are added.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(history, "_BLOCK_STEPS", 4)
-        found = ActionHistory(3, 1)
-    rows: list[list[float]] = [[], [], []]
-    totals = [0.0] * 3
-    for k, event in enumerate(events):
-        if event == "act":
-            found.record(np.array([[k], [k + 0.25], [k + 0.5]], np.float32))
-            reward = np.float32([0.1, 1e9 * (-1) ** k, 1.0 / (k + 1)])
-            found.record_reward(reward)
-            for copy, row in enumerate(rows):
-                row.append(k + 0.25 * copy)
-                totals[copy] += float(reward[copy])
-        else:
-            found.end_episode(event)
-            rows[event], totals[event] = [], 0.0
-        for copy, row in enumerate(rows):
-            assert found.actions(copy)[:, 0].tolist() == row
-            assert (found.length(copy), found.total_reward(copy)) == (len(row), totals[copy])
 
 
 def test_an_episode_that_ended_with_the_last_step_is_the_one_that_is_meant():
