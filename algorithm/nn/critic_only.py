@@ -23,6 +23,8 @@ class CriticRep(Rep):
     hidden: names of the observations that only critics see, in order
     """
 
+    lib = library.TORCH
+
     def __init__(self, rep: Rep, hidden: Sequence[str]) -> None:
         nn.Module.__init__(self)
         self.rep, self._hidden = rep, tuple(hidden)
@@ -38,7 +40,7 @@ class CriticRep(Rep):
     ) -> tuple[Tensor, Tensor]:
         state, carry = self.rep(without(obs, self._hidden), prev_action, carry, valid)
         hidden = [obs[name].reshape(*state.shape[:-1], -1) for name in self._hidden]
-        return library.of(state).cat([state, *hidden], -1), carry
+        return self.lib.cat([state, *hidden], -1), carry
 
 
 class BlindPolicy(nn.Module):

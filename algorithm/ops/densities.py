@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 from torch import Tensor
 
@@ -13,14 +14,14 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 LOG_4 = math.log(4.0)
 
 
-def log_tanh_jacobian(z: Tensor) -> Tensor:
+def log_tanh_jacobian(z: Tensor, lib: SimpleNamespace = library.TORCH) -> Tensor:
     """Return ``log |d tanh(z)/dz| = 2 (log 2 − z − softplus(−2z))``, exact also where tanh saturates.
 
     The identity log(1 − tanh² z) of arXiv 1812.05905, appendix C, without cancellation.
 
-    z: any shape. Returns the same shape.
+    z: any shape; lib: library that computes with it. Returns the same shape.
     """
-    lib, w = library.of(z), -2.0 * z
+    w = -2.0 * z
     jacobian: Tensor = lib.add(w, lib.softplus(w), alpha=-2.0) + LOG_4
     return jacobian
 
@@ -68,5 +69,5 @@ def tanh_normal_logp(z: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
     check_shapes("tanh_normal_logp", z.shape, {"mean": mean, "log_std": log_std})
     lib = library.of(z)
     standard = (z - mean) * lib.exp(-log_std)
-    logp: Tensor = (-0.5 * lib.square(standard) - log_std - HALF_LOG_2PI - log_tanh_jacobian(z)).sum(-1)
+    logp: Tensor = (-0.5 * lib.square(standard) - log_std - HALF_LOG_2PI - log_tanh_jacobian(z, lib)).sum(-1)
     return logp

@@ -35,7 +35,6 @@ METRICS: Mapping[str, str] = {
     "value/return_scale": "divisor of rewards with `reward_scaling`",
     "norm/shift": "largest shift of a batch from the critics' batch norm",
     "norm/shift_policy": "the same for the policy",
-    "optim/weight_norm": "weight norm of encoder and critics, with a norm or weight decay",
     "policy/saturation": "share of continuous actions at their bounds",
     "vtrace/rho_mean": "mean clipped importance ratio",
     "vtrace/clip_frac": "share of clipped ratios",

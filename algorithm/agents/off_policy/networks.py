@@ -27,7 +27,7 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encoding import States
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.noisy import LayerNoise
-from algorithm.nn.layers.norm import BatchNorm, BatchStatistics
+from algorithm.nn.layers.norm import BatchStatistics
 from algorithm.nn.learning.gradients import Autograd, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, optimiser_if_any
 from algorithm.nn.loader import Networks
@@ -120,9 +120,7 @@ class OffPolicyNetworks(Learner):
 
     def _make_statistics(self) -> None:
         """Collect the batch norms, whose statistics each update commits, and the layers with noise."""
-        model, first = self.model, self.model.q.members[0]
-        norms = any(isinstance(layer, nn.LayerNorm | BatchNorm) for layer in first.modules())
-        self.logs_weight_norm = self.keys.weight_decay > 0.0 or norms
+        model = self.model
         policy_norms = BatchStatistics([model.policy])
         self.policy_norms = policy_norms if policy_norms else None
         norm_pass = any(critics.norm_pass is not None for critics in self.horizons)
@@ -145,10 +143,10 @@ class OffPolicyNetworks(Learner):
 
     def draw_subset(self) -> Tensor | None:
         """Draw the indices [M] of the critics in an update's targets, on the CPU; None: all critics."""
-        number, drawn = self.keys.ensemble_q_num, self.keys.ensemble_q_sample
-        if drawn == number:
+        if self.keys.ensemble_q_sample == self.keys.ensemble_q_num:
             return None
-        return torch.randperm(number, generator=self._subset_generator)[:drawn]
+        order = torch.randperm(self.keys.ensemble_q_num, generator=self._subset_generator)
+        return order[: self.keys.ensemble_q_sample]
 
     def draw_extensions(self, batch: SequenceBatch) -> list[dict[str, object]]:
         """Draw the random numbers of the extensions, for each step of their own modules."""

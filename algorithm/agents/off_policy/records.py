@@ -28,10 +28,10 @@ class Draws:
 class NextActions:
     """Actions of the policy in the next states of all L transitions, without gradient."""
 
-    u: Tensor  # [P, A_c] continuous actions
+    rows: Tensor | slice  # P' of P: indices [B·T] of the states from which returns bootstrap, or all
+    u: Tensor  # [P', A_c] continuous actions in these states
     bonus: Tensor  # [B, L] h(s')
-    probs: Tensor | None  # [P, ΣN] of discrete choices; None without discrete actions
-    rows: Tensor | None  # [B·T] indices into P of the states from which returns bootstrap; None: all
+    probs: Tensor | None  # [P', ΣN] of discrete choices in these states; None without discrete actions
     valid: Tensor  # [B, L] transitions that exist
     log_ratio: Tensor | None  # [B, L−1] log π/μ of the stored actions after the first; None: not needed
     steps: Tensor  # steps that targets use, [B, T, n] bool; with V-trace the ratios π/μ [B, L−1]

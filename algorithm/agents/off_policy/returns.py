@@ -63,9 +63,9 @@ class Return(ABC):
         """
         return valid.unsqueeze(-1)
 
-    def rows(self, steps: Tensor) -> Tensor | None:
-        """Return the indices [B·T] of the transitions, of B·L, after which y bootstraps; None: all."""
-        return None
+    def rows(self, steps: Tensor) -> Tensor | slice:
+        """Return the indices [B·T] of the transitions, of B·L, after which y bootstraps; or all, a slice."""
+        return slice(None)
 
 
 @dataclass(frozen=True)
@@ -218,11 +218,13 @@ def ratio_metrics(log_ratio: Tensor, valid: Tensor, rho_max: float) -> dict[str,
     return {"vtrace/rho_mean": rho, "vtrace/clip_frac": clipped}
 
 
-def spread_out(value: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
-    """Return a tensor of ``shape`` [B, L] with the values [B·T] at their ``rows``, 0 elsewhere.
+def spread_out(value: Tensor, rows: Tensor | slice, shape: torch.Size) -> Tensor:
+    """Return a tensor of ``shape`` [B, L] with the values [P'] at their ``rows``, 0 elsewhere.
 
     Values of the same row are equal, so it does not matter which one is kept.
     """
+    if isinstance(rows, slice):
+        return value.view(shape)
     full = value.new_zeros(shape)
     full.view(-1)[rows] = value
     return full

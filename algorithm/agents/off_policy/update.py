@@ -90,9 +90,6 @@ class OffPolicyLearner(OffPolicyNetworks):
         result["metrics"]["optim/grad_norm"] = norms[0]
         if self.has_statistics:
             result["metrics"] |= self.commit_statistics()
-        if self.logs_weight_norm:
-            weights = self.critic_optimiser.flat.data
-            result["metrics"]["optim/weight_norm"] = torch.linalg.vector_norm(weights)
         for drawn in draws.extensions[1:]:
             optimisers = list(self.extension_steps.optimisers.values())
             metrics, _ = gradients.descend(optimisers, self.extension_losses, batch, drawn)
@@ -138,12 +135,13 @@ class OffPolicyLearner(OffPolicyNetworks):
         valid, returns = batch.valid[:, ctx.burn_in :], self.horizons[0].returns
         log_ratio = self.log_ratio(batch, policy) if returns.needs_ratios else None
         steps = returns.steps(valid, log_ratio, coins)
+        rows = returns.rows(steps)
         return NextActions(
-            u=u,
+            u=u[rows],
             valid=valid,
             bonus=self.objective.entropy_bonus(logp, choice).view(valid.shape),
-            probs=None if choice is None else choice.probs,
-            rows=returns.rows(steps),
+            probs=None if choice is None else choice.probs[rows],
+            rows=rows,
             log_ratio=log_ratio,
             steps=steps,
         )
@@ -157,14 +155,11 @@ class OffPolicyLearner(OffPolicyNetworks):
         """
         valid, action = ctx.batch.valid[:, self.learned], ctx.batch.action[:, self.learned].flatten(0, 1)
         now = ctx.states.learned.flatten(0, 1), action[:, self.continuous]
-        then = ctx.states.target_following.flatten(0, 1), ahead.u
-        if ahead.rows is not None:
-            then = then[0][ahead.rows], then[1][ahead.rows]
+        then = ctx.states.target_following.flatten(0, 1)[ahead.rows], ahead.u
         taken, targets = [], []
         for critics in self.horizons:
             if in_batch and critics.norm_pass is not None:
-                then_valid = ctx.batch.valid[:, ctx.burn_in :].flatten()
-                exist = valid.flatten(), then_valid if ahead.rows is None else then_valid[ahead.rows]
+                exist = valid.flatten(), ahead.valid.flatten()[ahead.rows]
                 out, next_out = critics.norm_pass(now, then, exist, members)
             else:
                 with torch.no_grad():
@@ -187,17 +182,15 @@ class OffPolicyLearner(OffPolicyNetworks):
 
         After a terminal state all terms are 0. For n = 1 this is eq. 2 and 3; ``critics.returns`` sets n.
 
-        next_out: outputs [M, P, N·D] of the drawn target critics in all next states, or those of ahead.rows
+        next_out: outputs [M, P', N·D] of the drawn target critics in the states ``ahead.rows``
         """
-        batch, first, rows = ctx.batch, slice(ctx.burn_in, None), ahead.rows
-        valid, ended, bonus = batch.valid[:, first], batch.terminated[:, first], ahead.bonus
-        reward = critics.reward(ctx)[:, first]
-        probs = ahead.probs if rows is None or ahead.probs is None else ahead.probs[rows]
-        value, spread = self.values.bootstrap(next_out, probs), None
+        batch, first, valid, bonus = ctx.batch, slice(ctx.burn_in, None), ahead.valid, ahead.bonus
+        reward, ended = critics.reward(ctx)[:, first], batch.terminated[:, first]
+        value, spread = self.values.bootstrap(next_out, ahead.probs), None
         if self.values.has_spread:  # [J, P] atoms, whose mean is the value
             atoms, value = value, value.mean(0)
             spread = (atoms - value).unflatten(-1, (len(valid), -1))
-        value = value.view(valid.shape) if rows is None else spread_out(value, rows, valid.shape)
+        value = spread_out(value, ahead.rows, valid.shape)
         if not critics.main:  # the bonus belongs to the environment's reward
             bonus = torch.zeros_like(bonus)
         if not critics.horizon.ends:
@@ -243,9 +236,7 @@ class OffPolicyLearner(OffPolicyNetworks):
         policy = self.policy_in_batch(state, obs, share)
         u, logp = self.parts.continuous.sample(policy, noise)
         members = self.objective.policy_critics
-        every_q = [
-            self.values.point(critics.q.frozen(state, u, members=members)) for critics in self.horizons
-        ]
+        every_q = [self.values.point(x.q.frozen(state, u, members=members)) for x in self.horizons]
         q, choice = total(self.policy_reduce(q) for q in every_q), None
         if self.branches:
             mean_q = total(q.mean(0) for q in every_q) if self.parts.discrete.asks_critics else None
@@ -284,17 +275,14 @@ class OffPolicyLearner(OffPolicyNetworks):
         targets: Sequence[CriticTarget],
     ) -> dict[str, Tensor]:
         """Return values to log; sequences are by horizon, and a further horizon's names have its signal."""
-        unit = self.return_scale.scale
-        metrics = (
-            {} if ahead.log_ratio is None else ratio_metrics(ahead.log_ratio, ahead.valid, self.keys.v_rho)
-        )
+        main, loss, mean = targets[0], losses[0].detach(), means[0]
+        metrics = {"loss/q": loss, "value/q_mean": mean / main.unit, "value/target": main.y / main.unit}
+        metrics |= self.values.metrics(taken[0].detach(), main)
+        if ahead.log_ratio is not None:
+            metrics |= ratio_metrics(ahead.log_ratio, ahead.valid, self.keys.v_rho)
         if self.scales_rewards:
             metrics |= self.return_scale.metrics()
-        metrics["value/target"] = targets[0].y / unit
-        each = [self.values.metrics(q.detach(), target) for q, target in zip(taken, targets, strict=True)]
-        metrics |= {name: total(values[name] for values in each) / len(each) for name in each[0]}
-        metrics |= {"loss/q": losses[0].detach(), "value/q_mean": means[0] / unit}
         for critics, loss, mean in zip(self.horizons[1:], losses[1:], means[1:], strict=True):
             metrics[signal_metric("loss/q", critics.extensions)] = loss.detach()
-            metrics[signal_metric("value/q", critics.extensions)] = mean / unit
+            metrics[signal_metric("value/q", critics.extensions)] = mean / main.unit
         return metrics

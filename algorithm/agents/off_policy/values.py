@@ -101,14 +101,12 @@ class Values(ABC):
 class ScalarValues(Values):
     """Values that are a number each (arXiv 1812.05905).
 
-    reduce:  reduction over target critics
-    epsilon: the loss clips predictions to this distance from the target network's; 0 or less: no clip
+    reduce: reduction over target critics
     """
 
-    def __init__(self, action: ActionSpec, reduce: Reduce, epsilon: float = 0.0) -> None:
+    def __init__(self, action: ActionSpec, reduce: Reduce) -> None:
         super().__init__(action)
-        self.reduce, self._epsilon = reduce, epsilon
-        self.clips = epsilon > 0
+        self.reduce = reduce
 
     @override
     def taken(self, out: Tensor, action: Tensor) -> Tensor:
@@ -122,17 +120,30 @@ class ScalarValues(Values):
 
     @override
     def loss(self, taken: Tensor, target: CriticTarget) -> Tensor:
-        """Return the squared error; if the target has ``slow_q``, of predictions clipped around it."""
+        """Return the squared error."""
+        return critic_loss(taken, target.y, target.weight, target.valid)
+
+
+class ClippedValues(ScalarValues):
+    """Numbers whose predictions the loss clips to a distance ``epsilon`` from the target network's."""
+
+    clips = True
+
+    def __init__(self, action: ActionSpec, reduce: Reduce, epsilon: float) -> None:
+        super().__init__(action, reduce)
+        self._epsilon = epsilon
+
+    @override
+    def loss(self, taken: Tensor, target: CriticTarget) -> Tensor:
+        """Return the squared error of predictions clipped around the target's ``slow_q``."""
+        assert target.slow_q is not None
         y, slow, weight, valid = target.y, target.slow_q, target.weight, target.valid
-        if slow is None:
-            return critic_loss(taken, y, weight, valid)
         return clipped_critic_loss(taken, y, slow, weight, valid, epsilon=self._epsilon)
 
     @override
     def metrics(self, taken: Tensor, target: CriticTarget) -> dict[str, Tensor]:
         """Return the share of predictions whose gradient the clip removes."""
-        if target.slow_q is None:
-            return {}
+        assert target.slow_q is not None
         binds = clip_binds(taken, target.y, target.slow_q, epsilon=self._epsilon)
         return {"value/clipped": masked_mean(binds.float().mean(0).flatten(), target.valid.flatten())}
 
@@ -278,7 +289,9 @@ def make_values(config: OffPolicyConfig, action: ActionSpec, device: torch.devic
     if config.value_head == "categorical":
         size = config.categorical_num, config.categorical_range
         return CategoricalValues(action, *size, device, sigma=config.categorical_sigma, reduce=reduce)
-    return ScalarValues(action, reduce, config.clip_epsilon)
+    if config.clip_epsilon > 0:
+        return ClippedValues(action, reduce, config.clip_epsilon)
+    return ScalarValues(action, reduce)
 
 
 def with_values(spec: AgentSpec, config: OffPolicyConfig) -> AgentSpec:

@@ -79,9 +79,9 @@ def _tensors(x: Numbers | Mapping[str, Numbers]) -> Any:  # noqa: ANN401  # a te
 
 
 def with_arrays(module: nn.Module, form: Callable[[nn.Module], Any] = form_of) -> Any:  # noqa: ANN401
-    """Return a copy of a module whose tensors are arrays and whose modules are forms."""
+    """Return a copy of a module that computes by numpy: its tensors are arrays, its modules are forms."""
     twin = copy.copy(module)
-    vars(twin).update({name: form(child) for name, child in module.named_children()})
+    vars(twin).update(lib=NUMPY, **{name: form(child) for name, child in module.named_children()})
     for tensors in (module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
         vars(twin).update({name: array_of(tensor) for name, tensor in tensors})
     return twin

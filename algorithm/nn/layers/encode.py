@@ -88,6 +88,8 @@ class VectorEncoder(nn.Module):
     Raises :class:`ModelError` for a name that the spec does not have.
     """
 
+    lib = library.TORCH
+
     def __init__(self, obs: ObsSpec, names: Sequence[str] | None = None) -> None:
         super().__init__()
         if names is None:
@@ -111,7 +113,7 @@ class VectorEncoder(nn.Module):
         if not self.names:
             raise ValueError("VectorEncoder: there is no observation to encode")
         parts = [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)]
-        joined: Tensor = parts[0] if len(parts) == 1 else library.of(parts[0]).cat(parts, -1)
+        joined: Tensor = parts[0] if len(parts) == 1 else self.lib.cat(parts, -1)
         return joined
 
 

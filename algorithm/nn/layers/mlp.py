@@ -219,6 +219,8 @@ class ActionHead(nn.Module):
     Raises ValueError for an unknown ``log_std``.
     """
 
+    lib = library.TORCH
+
     def __init__(
         self, in_size: int, action: ActionSpec, linear: Linear = nn.Linear, log_std: LogStd = "clamp"
     ) -> None:
@@ -237,7 +239,7 @@ class ActionHead(nn.Module):
         """
         part = None
         if self.continuous is not None:
-            lib, mean = library.of(features), self.continuous(features)
+            lib, mean = self.lib, self.continuous(features)
             if log_std is None:
                 mean, log_std = lib.split(mean, self.sizes, -1)
             else:

@@ -27,6 +27,8 @@ class NoisyLinear(nn.Module):
     in_size, out_size: widths
     """
 
+    lib = library.TORCH
+
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
         bound = in_size**-0.5
@@ -57,7 +59,7 @@ class NoisyLinear(nn.Module):
     @override
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., in_size] to [..., out_size] with the present noise."""
-        lib, noise = library.of(x), self.noise_out[:, None] * self.noise_in
+        lib, noise = self.lib, self.noise_out[:, None] * self.noise_in
         weight = lib.addcmul(self.weight, self.weight_sigma, noise)
         out: Tensor = lib.linear(x, weight, lib.addcmul(self.bias, self.bias_sigma, self.noise_out))
         return out

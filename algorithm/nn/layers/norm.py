@@ -140,6 +140,8 @@ class RmsNorm(nn.Module):
     size: features
     """
 
+    lib = library.TORCH
+
     def __init__(self, size: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
@@ -147,7 +149,7 @@ class RmsNorm(nn.Module):
     @override
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., size] of x [..., size]."""
-        lib = library.of(x)
+        lib = self.lib
         out: Tensor = x * lib.rsqrt(lib.square(x).mean(-1)[..., None] + RMS_EPSILON) * self.weight
         return out
 

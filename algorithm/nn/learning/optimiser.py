@@ -163,8 +163,7 @@ class FlatAdam(FlatOptimiser):
         if torch.compiler.is_compiling():
             self._move_in_graph(gradient, rate)
             return
-        parameters = [self.flat.data]
-        adam(parameters, [gradient], *self._state, lr=rate, found_inf=self._unusable, **self._kernel)
+        adam([self.flat.data], [gradient], *self._state, lr=rate, found_inf=self._unusable, **self._kernel)
 
     def _move_in_graph(self, gradient: Tensor, rate: Tensor) -> None:
         """Take the same step as the kernel, in operations that a compiler can fuse."""

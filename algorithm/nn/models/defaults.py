@@ -52,6 +52,8 @@ class ModelRep(Rep):
     out_size:     width of the state
     """
 
+    lib = library.TORCH
+
     def __init__(
         self,
         spec: AgentSpec,
@@ -85,7 +87,7 @@ class ModelRep(Rep):
             return self.net(obs[self.only_vector]), carry
         parts = [self.vectors(obs)] if self.has_vectors else []
         parts += [encoder(obs[name]) for name, encoder in zip(self.image_names, self.images, strict=True)]
-        return self.net(parts[0] if len(parts) == 1 else library.of(parts[0]).cat(parts, -1)), carry
+        return self.net(parts[0] if len(parts) == 1 else self.lib.cat(parts, -1)), carry
 
 
 CELLS = {"gru": GRU, "lstm": LSTM}
@@ -97,6 +99,8 @@ class _RepWithMemory(Rep, ABC):
     The state is the features and the memory's output, concatenated: the current observation need not pass
     through the memory.
     """
+
+    lib = library.TORCH
 
     def __init__(self, spec: AgentSpec, features: ModelRep) -> None:
         super().__init__(spec)
@@ -113,7 +117,7 @@ class _RepWithMemory(Rep, ABC):
     ) -> tuple[Tensor, Tensor]:
         """Return states and carries as in :meth:`Rep.forward`; a missing token has a state of zeros."""
         features, _ = self.features(obs, prev_action, carry, valid)
-        lib = library.of(features)
+        lib = self.lib
         remembered, after = self.remember(lib.cat([features, prev_action], -1), carry, valid)
         state = lib.cat([features, remembered], -1)
         return lib.where(valid[..., None], state, 0.0), after
@@ -214,6 +218,8 @@ class ModelQ(nn.Module):
     activation: between the layers
     """
 
+    lib = library.TORCH
+
     def __init__(
         self,
         spec: AgentSpec,
@@ -233,7 +239,7 @@ class ModelQ(nn.Module):
     @override
     def forward(self, state: Tensor, c_action: Tensor) -> Tensor:
         """Return q [..., N] of state [..., S] and c_action [..., A_c]."""
-        q: Tensor = self.net(library.of(state).cat([state, c_action], -1))
+        q: Tensor = self.net(self.lib.cat([state, c_action], -1))
         return q
 
 

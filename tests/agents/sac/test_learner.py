@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 
 import pytest
 import torch
 
 from algorithm.agents.off_policy.records import CriticTarget
-from algorithm.agents.off_policy.values import ScalarValues, smallest
+from algorithm.agents.off_policy.values import ClippedValues, smallest
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.layers.noisy import LayerNoise, NoisyLinear
@@ -197,10 +196,7 @@ def test_the_share_that_is_clipped_counts_what_exists():
     q = torch.tensor([[[1.0, 0.0, 1.0]], [[0.0, 0.0, 1.0]]])
     y, target, valid = torch.full((1, 3), 2.0), torch.zeros(2, 1, 3), torch.tensor([[True, True, False]])
     learned = CriticTarget(y=y, spread=None, slow_q=target, weight=torch.ones(1), valid=valid, unit=1.0)
-    values = ScalarValues(SMALL.action, smallest, 0.2)
-    assert values.metrics(q, learned) == {"value/clipped": 0.25}
-    assert values.metrics(q, replace(learned, slow_q=None)) == {}
-    assert [ScalarValues(SMALL.action, smallest, epsilon).clips for epsilon in (0.2, -1.0)] == [True, False]
+    assert ClippedValues(SMALL.action, smallest, 0.2).metrics(q, learned) == {"value/clipped": 0.25}
 
 
 def test_noise_in_layers_is_drawn_anew_for_every_update():
