@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from algorithm.nn.layers.attention import Attention, Gate, SelfAttention
-
-KINDS = ("rotary", "sinusoidal")
+from algorithm.nn.layers.attention import Attention, SelfAttention
 
 
 def make(size: int = 8, context: int = 4, **options) -> Attention:
@@ -51,70 +49,55 @@ def spans(length: int, *parts: tuple[int, int]) -> Tensor:
     return torch.stack([(slot >= first) & (slot < last) for first, last in parts])
 
 
-def attended(part: SelfAttention, x: Tensor, context: int, positions: str) -> Tensor:
+def attended(part: SelfAttention, x: Tensor, context: int) -> Tensor:
     """Attention over tokens that all exist [T, size], one query and one head at a time."""
     q, k, v = part.qkv(x).chunk(3, -1)
-    score = rotary_score if positions == "rotary" else sinusoidal_score
     found = torch.zeros_like(x)
     for t in range(len(x)):
         keys = range(max(0, t - context + 1), t + 1)
         for head, own in enumerate(torch.arange(x.shape[1]).chunk(part.heads)):
-            scores = torch.stack([score(part, q[t], k[s], t - s, head, own) for s in keys])
+            scores = torch.stack([rotary_score(part, q[t], k[s], t - s, head) for s in keys])
             found[t, own] = (scores / len(own) ** 0.5).softmax(0) @ v[keys.start : keys.stop, own]
     return part.out(found)
 
 
-def rotary_score(part: SelfAttention, q: Tensor, k: Tensor, distance: int, head: int, own: Tensor) -> Tensor:
+def rotary_score(part: SelfAttention, q: Tensor, k: Tensor, distance: int, head: int) -> Tensor:
     """Re Σ q k* exp(i · distance · frequency) over the head's pairs, as complex numbers."""
     q, k = (torch.complex(*x.chunk(2)).view(part.heads, -1)[head] for x in (q, k))
     angle = distance * 10000.0 ** (-torch.arange(len(q)) / len(q))
     return (q * k.conj() * torch.polar(torch.ones(len(q)), angle)).real.sum()
 
 
-def sinusoidal_score(
-    part: SelfAttention, q: Tensor, k: Tensor, distance: int, head: int, own: Tensor
-) -> Tensor:
-    """(q + u)·k + (q + v)·W R of the distance, in one head."""
-    positions, count = part.positions, (len(q) + 1) // 2
-    angle = distance * 10000.0 ** (-torch.arange(count) / count)
-    encoded = positions.distance(torch.cat([angle.sin(), angle.cos()])[: len(q)].double())
-    content, place = q + positions.content_bias, q + positions.distance_bias
-    return content[own] @ k[own] + place[own] @ encoded[own]
-
-
 @given(
-    sizes=st.sampled_from([("rotary", 8, 1), ("rotary", 8, 4), ("rotary", 6, 3), ("sinusoidal", 9, 3)]),
+    sizes=st.sampled_from([(8, 1), (8, 4), (6, 3)]),
     context=st.sampled_from([2, 4, 20]),
     depth=st.integers(1, 2),
-    gated=st.booleans(),
     length=st.sampled_from([1, 4, 7, 24]),
     ends=st.lists(st.tuples(st.integers(0, 24), st.integers(0, 24)), min_size=1, max_size=2),
 )
-def test_a_window_equals_plain_loops(sizes, context, depth, gated, length, ends):
+def test_a_window_equals_plain_loops(sizes, context, depth, length, ends):
     """Tokens that do not exist are left out altogether; slots only matter by their differences."""
-    positions, size, heads = sizes
-    block = make(size, context, depth=depth, heads=heads, positions=positions, gated=gated)
+    size, heads = sizes
+    block = make(size, context, depth=depth, heads=heads)
     valid = spans(length, *ends)
     x = randn(len(valid), length, size)
     expected = torch.zeros_like(x)
     for row, exists in enumerate(valid):
         stream = x[row, exists]
         for layer in block.layers:
-            found = attended(layer.attention, layer.norm_attention(stream), context, positions)
-            stream = layer.add_attention(stream, found)
+            found = attended(layer.attention, layer.norm_attention(stream), context)
+            stream = stream + found
             dense = layer.dense_out(F.gelu(layer.dense_in(layer.norm_dense(stream))))
-            stream = layer.add_dense(stream, dense)
+            stream = stream + dense
         expected[row, exists] = block.norm(stream)
     torch.testing.assert_close(window(block, x, valid), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("context", [2, 5])
 @pytest.mark.parametrize("depth", [1, 3])
-@pytest.mark.parametrize("positions", KINDS)
-@pytest.mark.parametrize("gated", [False, True])
-def test_acting_equals_the_window_of_the_tokens_that_exist(context, depth, positions, gated):
+def test_acting_equals_the_window_of_the_tokens_that_exist(context, depth):
     """Of each agent by itself, far longer than the context and than what reaches through all layers."""
-    block = make(8, context, depth=depth, positions=positions, gated=gated)
+    block = make(8, context, depth=depth)
     valid = torch.rand(3, 30) < 0.7
     x = randn(3, 30, 8).masked_fill(~valid.unsqueeze(-1), torch.nan)
     out = act(block, x, valid)
@@ -124,11 +107,10 @@ def test_acting_equals_the_window_of_the_tokens_that_exist(context, depth, posit
         torch.testing.assert_close(of_agent[exists], expected, atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("positions", KINDS)
 @pytest.mark.parametrize("content", [1e6, torch.nan])
-def test_padding_has_exactly_no_effect(positions, content):
+def test_padding_has_exactly_no_effect(content):
     """On the left, on the right, on both sides and everywhere: outputs, gradients of inputs and weights."""
-    block = make(8, 3, depth=2, positions=positions, gated=True)
+    block = make(8, 3, depth=2)
     valid = spans(7, (0, 4), (3, 7), (2, 5), (0, 0))
     tokens, results = randn(4, 7, 8), []
     for value in (0.0, content):
@@ -142,24 +124,9 @@ def test_padding_has_exactly_no_effect(positions, content):
     assert not out[~valid].any() and not x.grad[~valid].any() and x.grad[valid].any(-1).all()
 
 
-def test_a_gate_by_hand():
-    """y = −3 counts as 0. Weights 0: z = σ(−2) = 0.1192 and ĥ = 0, so x = 2 becomes 2 · 0.8808."""
-    gate, x = Gate(1), torch.tensor([2.0])
-    with torch.no_grad():
-        gate.from_y.weight.copy_(torch.tensor([[1.0], [2.0], [3.0]]))
-        gate.from_x.weight.zero_()
-        gate.from_reset.weight.zero_()
-        assert gate(x, torch.tensor([-3.0])).item() == pytest.approx(2 * 0.880797, abs=1e-5)
-        gate.from_x.weight.copy_(torch.tensor([[0.5], [-1.0]]))
-        gate.from_reset.weight.fill_(-1.0)
-    # y = 1: r = σ(1 + 1) = 0.880797, z = σ(2 − 2 − 2) = 0.119203, ĥ = tanh(3 − 0.880797 · 2) = 0.844921
-    expected = 0.880797 * 2 + 0.119203 * 0.844921
-    assert gate(x, torch.tensor([1.0])).item() == pytest.approx(expected, abs=1e-5)
-
-
 def test_initial_weights():
-    """Variance 1 / inputs; what writes to the stream 1 / (2 depth) of that; biases zero, gates 2."""
-    block = Attention(64, 4, depth=2, positions="sinusoidal", gated=True)
+    """Variance 1 / inputs; what writes to the stream 1 / (2 depth) of that; biases zero."""
+    block = Attention(64, 4, depth=2)
     for name, p in block.named_parameters():
         if p.dim() == 2:
             writes = name.endswith((".out.weight", "dense_out.weight"))
@@ -167,13 +134,12 @@ def test_initial_weights():
         elif "norm" in name and name.endswith("weight"):
             assert (p == 1).all()
         else:
-            assert (p == (2 if name.endswith(("add_attention.bias", "add_dense.bias")) else 0)).all()
+            assert (p == 0).all()
 
 
-@pytest.mark.parametrize("positions", KINDS)
-def test_all_of_it_follows_to_another_device(positions):
+def test_all_of_it_follows_to_another_device():
     """The device without memory refuses a tensor of any other."""
-    block = Attention(8, 4, positions=positions, gated=True).to("meta")
+    block = Attention(8, 4).to("meta")
     x, valid = torch.empty(2, 5, 8, device="meta"), torch.ones(2, 5, dtype=torch.bool, device="meta")
     assert window(block, x, valid).is_meta and act(block, x, valid).is_meta
 
@@ -181,7 +147,6 @@ def test_all_of_it_follows_to_another_device(positions):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"positions": "absolute"}, "rotary, sinusoidal"),
         ({"heads": 3}, "3 heads"),
         ({"heads": 0}, "0 heads"),
         ({"size": 0}, "size of 0"),

@@ -29,7 +29,7 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.attention import Attention
 from algorithm.nn.layers.noisy import NoisyLinear
-from algorithm.nn.layers.positions import RelativeSinusoidal, Rotary
+from algorithm.nn.layers.positions import Rotary
 from algorithm.nn.layers.recurrent import GRU, LSTM, Recurrent
 from algorithm.ops import discrete as ops
 
@@ -105,7 +105,7 @@ class AttentionSteps(nn.Module):
         self.width = 2 * attention.out_size
         for layer in self.layers:
             heads = cast(Any, layer).attention
-            heads.positions = _TABLES[type(heads.positions)](heads.positions, attention.context)
+            heads.positions = RotaryTable(heads.positions, attention.context)
 
     @override
     def forward(self, x: Tensor, carry: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,45 +132,11 @@ class RotaryTable(nn.Module):
         self.register_buffer("sin", angle.sin())
 
     @override
-    def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Turn q and k; see :meth:`.Rotary.forward`."""
         cos, sin = self.get_buffer("cos"), self.get_buffer("sin")
         turn = self.inner[0].turn
-        return turn(q, cos[-1:], sin[-1:]), turn(k, cos, sin), mask
-
-
-class SinusoidalTable(nn.Module):
-    """Relative sinusoidal positions of a fixed number of slots, the query in the last one."""
-
-    def __init__(self, relative: RelativeSinusoidal, slots: int) -> None:
-        super().__init__()
-        self.heads, self.scale = relative.heads, relative.scale
-        self.content_bias, self.distance_bias = relative.content_bias, relative.distance_bias
-        with torch.no_grad():  # distances slots − 1, …, 0 of the keys, [heads, d, slots]
-            self.register_buffer("table", relative.encode(slots)[:, 1:].transpose(-2, -1).contiguous())
-
-    @override
-    def forward(self, q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries and keys by heads, and the mask plus the scores of distances.
-
-        As :meth:`.RelativeSinusoidal.forward`, for one query: q [B, 1, size], k [B, slots, size], mask
-        [B, 1, 1, slots].
-        """
-        content, position = (
-            _heads(q + bias * self.scale, self.heads) for bias in (self.content_bias, self.distance_bias)
-        )
-        return content, _heads(k, self.heads), mask + position @ self.get_buffer("table")
-
-
-def _heads(x: Tensor, heads: int) -> Tensor:
-    """Return features [B, T, heads · d] by heads, [B, heads, T, d]."""
-    return x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
-
-
-_TABLES: Mapping[type[nn.Module], Callable[[Any, int], nn.Module]] = {
-    Rotary: RotaryTable,
-    RelativeSinusoidal: SinusoidalTable,
-}
+        return turn(q, cos[-1:], sin[-1:]), turn(k, cos, sin)
 
 
 class Critics(nn.Module):

@@ -7,64 +7,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from algorithm.nn.layers.positions import POSITIONS
+from algorithm.nn.layers.positions import Rotary
 
 DENSE_FACTOR = 4
 """Width of the feed-forward layer in multiples of ``size`` (arXiv 1706.03762, section 3.3)."""
-
-GATE_BIAS = 2.0
-"""Initial b_g of a gate, which then passes σ(−2) ≈ 12 % of the new input (arXiv 1910.06764)."""
-
-
-class Sum(nn.Module):
-    """Residual sum x + y, as a module in the place of :class:`Gate`."""
-
-    @override
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the stream x with a sublayer's output y in it; all are [..., size]."""
-        return x + y
-
-
-class Gate(nn.Module):
-    """Gate of a GRU in place of the sum (GTrXL, arXiv 1910.06764, "gated-recurrent-unit-type gating").
-
-    With y after a ReLU, as in the paper: r = σ(W_r y + U_r x), z = σ(W_z y + U_z x − b_g),
-    ĥ = tanh(W_g y + U_g (r ⊙ x)), and the result is (1 − z) ⊙ x + z ⊙ ĥ. The initial value of b_g is
-    :data:`GATE_BIAS`, for which a new block is close to the identity.
-
-    size: width of x and y
-    """
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.from_y = nn.Linear(size, 3 * size, bias=False)  # W_r, W_z, W_g
-        self.from_x = nn.Linear(size, 2 * size, bias=False)  # U_r, U_z
-        self.from_reset = nn.Linear(size, size, bias=False)  # U_g
-        self.bias = nn.Parameter(torch.full((size,), GATE_BIAS))
-
-    @override
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the stream x with a sublayer's output y in it; all are [..., size]."""
-        r_y, z_y, h_y = self.from_y(y.relu()).chunk(3, -1)
-        r_x, z_x = self.from_x(x).chunk(2, -1)
-        z = torch.sigmoid(z_y + z_x - self.bias)
-        h = torch.tanh(h_y + self.from_reset(torch.sigmoid(r_y + r_x) * x))
-        return torch.lerp(x, h, z)
 
 
 class SelfAttention(nn.Module):
     """Attention of several heads with one projection for queries, keys and values.
 
     size, heads: widths
-    positions:   a key of :data:`~algorithm.nn.layers.positions.POSITIONS`
     """
 
-    def __init__(self, size: int, heads: int, positions: str) -> None:
+    def __init__(self, size: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
         self.scale = (size // heads) ** -0.5
         self.qkv = nn.Linear(size, 3 * size)
-        self.positions = POSITIONS[positions](size, heads)
+        self.positions = Rotary(size, heads)
         self.out = nn.Linear(size, size)
 
     @override
@@ -79,11 +39,10 @@ class SelfAttention(nn.Module):
         size = x.shape[-1]
         q, kv = self.qkv(x).split([size, 2 * size], -1)
         k, v = (kv if past is None else torch.cat([past, kv], 1)).chunk(2, -1)
-        q, k, bias = self.positions(q * self.scale, k, mask)
-        # Plain products: on a CPU, torch's fused attention is nowhere faster for windows this short. With
-        # sinusoidal positions, whose mask needs a gradient, it takes 10-20 % longer forward and backward.
+        q, k = self.positions(q * self.scale, k)
+        # Plain products: on a CPU, torch's fused attention is nowhere faster for windows this short.
         scores = q @ k.transpose(-2, -1)
-        scores += bias  # in place: this is the largest tensor of the block
+        scores += mask  # in place: this is the largest tensor of the block
         weights = scores.softmax(-1)
         attended = weights @ v.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         return self.out(attended.transpose(1, 2).flatten(-2)), kv
@@ -92,27 +51,24 @@ class SelfAttention(nn.Module):
 class Layer(nn.Module):
     """Attention, then two dense layers; each works on the normalised residual stream and is added to it.
 
-    size, heads, positions: as in :class:`SelfAttention`
-    gated:                  add by :class:`Gate` instead of :class:`Sum`
+    size, heads: as in :class:`SelfAttention`
     """
 
-    def __init__(self, size: int, heads: int, positions: str, gated: bool) -> None:
+    def __init__(self, size: int, heads: int) -> None:
         super().__init__()
         self.norm_attention = nn.LayerNorm(size)
-        self.attention = SelfAttention(size, heads, positions)
-        self.add_attention = Gate(size) if gated else Sum()
+        self.attention = SelfAttention(size, heads)
         self.norm_dense = nn.LayerNorm(size)
         self.dense_in = nn.Linear(size, DENSE_FACTOR * size)
         self.dense_out = nn.Linear(DENSE_FACTOR * size, size)
-        self.add_dense = Gate(size) if gated else Sum()
 
     @override
     def forward(self, x: Tensor, mask: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Apply attention, then the dense layers; shapes as in :meth:`SelfAttention.forward`."""
         attended, kv = self.attention(self.norm_attention(x), mask, past)
-        x = self.add_attention(x, attended)
+        x = x + attended
         dense = self.dense_out(F.gelu(self.dense_in(self.norm_dense(x))))
-        return self.add_dense(x, dense), kv
+        return x + dense, kv
 
 
 class Attention(nn.Module):
@@ -133,27 +89,17 @@ class Attention(nn.Module):
     size:      width of tokens and result, a multiple of ``heads``
     context:   number of tokens that a token attends to, itself included; at least 2
     depth:     number of layers
-    heads:     number of heads; with ``rotary`` each must have an even width
-    positions: ``rotary`` or ``sinusoidal``, see :mod:`algorithm.nn.layers.positions`
-    gated:     gates instead of sums, see :class:`Gate`: slower, but steadier in long or deep training
-    Raises ``ValueError`` for numbers and names outside of these.
+    heads:     number of heads, each of an even width
+    Raises ``ValueError`` for numbers outside of these.
     """
 
-    def __init__(
-        self,
-        size: int,
-        context: int,
-        depth: int = 1,
-        heads: int = 4,
-        positions: str = "rotary",
-        gated: bool = False,
-    ) -> None:
+    def __init__(self, size: int, context: int, depth: int = 1, heads: int = 4) -> None:
         super().__init__()
-        _check_choice(size, context, depth, heads, positions)
+        _check_sizes(size, context, depth, heads)
         self.out_size = size
         self.context = context
         self.carry_shape = (context - 1, 1 + depth * 2 * size)
-        layers = [Layer(size, heads, positions, gated) for _ in range(depth)]
+        layers = [Layer(size, heads) for _ in range(depth)]
         self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(size)
         self._initialise(layers)
@@ -164,8 +110,7 @@ class Attention(nn.Module):
             if isinstance(module, nn.Linear):
                 bound = (3 / module.in_features) ** 0.5
                 module.weight.uniform_(-bound, bound)
-                if module.bias is not None:
-                    module.bias.zero_()
+                module.bias.zero_()
         for layer in layers:
             for writer in (layer.attention.out, layer.dense_out):
                 writer.weight.mul_((2 * len(layers)) ** -0.5)
@@ -221,9 +166,7 @@ class Attention(nn.Module):
         )
 
 
-def _check_choice(size: int, context: int, depth: int, heads: int, positions: str) -> None:
-    if positions not in POSITIONS:
-        raise ValueError(f"Attention: positions must be one of {', '.join(POSITIONS)}, got {positions!r}")
+def _check_sizes(size: int, context: int, depth: int, heads: int) -> None:
     if heads < 1 or size < 1 or size % heads:
         raise ValueError(
             f"Attention: {heads} heads cannot share a size of {size}. Make size a positive multiple of heads."

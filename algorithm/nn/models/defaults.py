@@ -159,16 +159,14 @@ class RecurrentRep(_RepWithMemory):
 class AttentionRep(_RepWithMemory):
     """Causal self-attention over features and previous actions, ``seq_encoder: ATTN``.
 
-    context:        number of tokens that a token attends to, itself included
+    context:    number of tokens that a token attends to, itself included
     dense_n, dense_depth, conv, random_shift, activation: of the features, see :class:`ModelRep`
-    attn_n:         width of a token
-    attn_depth:     layers
-    attn_heads:     heads of a layer
-    attn_positions: ``rotary`` or ``sinusoidal``
-    attn_gated:     gates instead of residual sums
+    attn_n:     width of a token
+    attn_depth: layers
+    attn_heads: heads of a layer
     """
 
-    def __init__(  # noqa: PLR0913 - the keys of nn_config.rep
+    def __init__(
         self,
         spec: AgentSpec,
         context: int,
@@ -179,21 +177,12 @@ class AttentionRep(_RepWithMemory):
         attn_n: AtLeastOne = 64,
         attn_depth: AtLeastOne = 1,
         attn_heads: AtLeastOne = 4,
-        attn_positions: Literal["rotary", "sinusoidal"] = "rotary",
-        attn_gated: bool = False,
         activation: Activation = "relu",
     ) -> None:
         features = ModelRep(spec, dense_n, dense_depth, conv, random_shift, activation=activation)
         super().__init__(spec, features)
         self.embed = nn.Linear(self.token_size, attn_n)
-        self.memory = Attention(
-            attn_n,
-            context,
-            depth=attn_depth,
-            heads=attn_heads,
-            positions=attn_positions,
-            gated=attn_gated,
-        )
+        self.memory = Attention(attn_n, context, depth=attn_depth, heads=attn_heads)
         self.carry_shape = self.memory.carry_shape
 
     @override

@@ -27,7 +27,6 @@ MEMORIES = {
     "lstm": ("RNN", {"rnn": "lstm"}),
     "4 heads": ("ATTN", {"attn_n": 16, "attn_heads": 4}),
     "4 heads, 3 layers": ("ATTN", {"attn_n": 16, "attn_heads": 4, "attn_depth": 3}),
-    "sinusoidal, gated": ("ATTN", {"attn_positions": "sinusoidal", "attn_gated": True}),
 }
 RNN = [name for name, (kind, _) in MEMORIES.items() if kind == "RNN"][1:]
 
@@ -83,7 +82,7 @@ def assert_as_while_acting(player: Player, batch: SequenceBatch, state: torch.Te
     torch.testing.assert_close(state[rows, times], expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("memory", ["4 heads", "sinusoidal, gated"])
+@pytest.mark.parametrize("memory", ["4 heads"])
 def test_every_learned_position_of_attention_sees_what_it_saw_while_acting(memory):
     """Episodes longer than the window, and windows that begin anywhere; one layer."""
     sac = make_sac(memory, burn_in_step=3, learn_step=5)
@@ -104,7 +103,7 @@ def test_a_recurrent_state_is_that_while_acting_wherever_its_window_begins(memor
     assert begins.any() and not batch.carry[begins].any() and batch.carry[~begins].flatten(1).any(1).all()
 
 
-@pytest.mark.parametrize("memory", ["4 heads, 3 layers", "sinusoidal, gated"])
+@pytest.mark.parametrize("memory", ["4 heads, 3 layers"])
 def test_attention_acts_under_the_band_of_training(memory):
     """Episodes longer than the context: a window over the whole of them gives the states of the cache."""
     sac = make_sac(memory, burn_in_step=4, learn_step=4)

@@ -153,16 +153,15 @@ def test_every_two_kinds_stand_together() -> None:
 
 
 @pytest.mark.parametrize("rnn", ["gru", "lstm"])
-@pytest.mark.parametrize("positions", ["rotary", "sinusoidal"])
-def test_layers_of_memory_are_what_they_were(rnn: str, positions: str) -> None:
-    """Two layers of each, gated ones, step by step against the modules that were trained."""
+def test_layers_of_memory_are_what_they_were(rnn: str) -> None:
+    """Two layers of each, step by step against the modules that were trained."""
     from algorithm.extras.onnx.rewrites import rewritten
     from algorithm.nn import GRU, LSTM, Attention
 
     torch.manual_seed(1)
     for own in (
         {"gru": GRU, "lstm": LSTM}[rnn](5, 6, depth=2),
-        Attention(8, 4, depth=2, heads=2, positions=positions, gated=rnn == "gru"),
+        Attention(8, 4, depth=2, heads=2),
     ):
         for parameter in own.parameters():
             nn.init.normal_(parameter, std=0.5)
