@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from algorithm.core.wording import short
-
 WINDOW = 12
 """Number of summaries that a history keeps."""
 
@@ -114,30 +112,6 @@ def grows(values: list[float], factor: float = 1.0) -> bool:
     rising = all(after > before for before, after in pairwise(values))
     return len(values) > 1 and rising and values[-1] >= factor * values[0]
 
-
-def certain_discriminator(updates_per_step: float, penalty: float, history: History) -> str | None:
-    """Report a discriminator that is certain of all transitions, while returns do not rise.
-
-    It is reported after six summaries and 1,000 updates. The reward of such a discriminator hardly depends
-    on the actions.
-
-    updates_per_step: updates of the agent per environment step
-    penalty:          weight of the gradient penalty
-    """
-    sure = history.least("gail/expert", 6) >= 0.98 and history.most("gail/policy", 6) <= 0.02
-    before, now = history.random_return, history.returns(6)
-    if not sure or updates_per_step * history.span(5) < 1000 or not now <= before:
-        return None
-    return (
-        f"the discriminator tells everything apart: gail/expert is {short(history.now('gail/expert'))} and "
-        f"gail/policy {short(history.now('gail/policy'))}, and episodes return {short(now)}, no more than "
-        f"at the start ({short(before)}) · raise reward_signals.gail.gradient_penalty ({penalty:g}), or "
-        "start a new run with use_vail: true or use_actions: false"
-    )
-
-
-SIGNALS = ("gail/expert", "gail/policy")
-"""Metrics of reward signals that a rule reads."""
 
 Rule = Callable[[History], "str | None"]
 """Rule of the health monitor: returns a warning once trouble is certain, else None."""

@@ -99,7 +99,7 @@ def test_a_foreign_state_is_refused(damage):
 
 def test_two_troubles_are_two_lines_and_numbers_that_are_not_finite_are_missing():
     health = monitor(sac())
-    assert len(watch(health, summaries({"time/replay_ratio": 0.1, "loss/q": math.nan}))) == 2
+    assert len(watch(health, summaries({"value/q_mean": lambda k: -(1.5**k), "loss/q": math.nan}))) == 2
     health = monitor(sac())
     assert watch(health, summaries(dict.fromkeys(WATCHED, math.inf), every=1)) == []
     json.dumps(health.state(), allow_nan=False)

@@ -32,7 +32,6 @@ from algorithm.agents.off_policy.setup import (
     make_store,
     prioritised,
     set_priorities,
-    staleness_in,
     use_demonstrations,
 )
 from algorithm.agents.off_policy.update import OffPolicyLearner
@@ -224,13 +223,8 @@ class OffPolicyAgent(Agent):
     @override
     def own_metrics(self, step: int) -> dict[str, float]:
         """Return values to log of the replay and of the last updates. Waits for the device."""
-        replay = self.replay
-        recent = self._recent.metrics(replay.next_id)
-        if recent and self._keys.seq_encoder == "RNN" and len(replay):
-            first = self._keys.burn_in_step
-            learned = slice(first, first + self._keys.learn_step)
-            recent |= staleness_in(replay, self.learner, learned)
-        return recent if self._offline else {"replay/size": float(len(replay)), **recent}
+        recent = self._recent.metrics(self.replay.next_id)
+        return recent if self._offline else {"replay/size": float(len(self.replay)), **recent}
 
     @override
     def stores(self) -> dict[str, ReplayBuffer]:

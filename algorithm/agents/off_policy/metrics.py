@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from algorithm.agents.health import RETURNS, SIGNALS, WINDOW, History, Rule, certain_discriminator, grows
+from algorithm.agents.health import RETURNS, WINDOW, History, Rule, grows
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.console import panel
 from algorithm.core.wording import short
 from algorithm.keys.behaviour import BehaviourConfig
-from algorithm.replay.config import ReplayConfig
 
 METRICS: Mapping[str, str] = {
     "loss/q": "loss of critics and encoder",
@@ -42,8 +41,6 @@ METRICS: Mapping[str, str] = {
     "curiosity/bonus_mean": "mean curiosity bonus",
     "curiosity/bonus_std": "standard deviation of the bonus",
     "loss/rnd": "loss of RND's predictor",
-    "memory/delta_q_first": "relative error of Q by stored states, first learned step",
-    "memory/delta_q_last": "the same at the last learned step",
 }
 
 PANELS = (
@@ -55,18 +52,13 @@ PANELS = (
 
 WATCHED = (
     *RETURNS,
-    *SIGNALS,
     "loss/q",
     "value/q_mean",
     "value/clipped",
     "value/clamped",
-    "norm/shift",
-    "norm/shift_policy",
     "value/return_scale",
     "policy/saturation",
     "replay/priority_mean",
-    "replay/priority_saturated",
-    "time/replay_ratio",
 )
 """Metrics of a summary that health rules read."""
 
@@ -79,18 +71,11 @@ def critic_rules(
     keys:  shared keys, with the values that the algorithm prescribes
     bonus: returns the most that an algorithm adds to a value of rewards, such as an entropy bonus
     """
-    replay, prioritised = config.replay_config, keys.use_priority and keys.use_replay_buffer
-    gail = config.reward_signals.gail
-    rate = keys.replay_ratio if keys.use_replay_buffer else 1 / keys.batch_size
     table = (
         ("diverging", True, partial(diverging_critics, keys, bonus)),
         ("saturated", True, saturated_actions),
-        ("statistics", True, partial(runaway_statistics, keys)),
         ("clamped", keys.value_head == "categorical", partial(clamped_targets, keys)),
         ("held_back", keys.clip_epsilon > 0, partial(held_back_critic, keys)),
-        ("priorities", prioritised, partial(saturated_priorities, keys, replay)),
-        ("ratio", keys.use_replay_buffer, partial(ratio_not_kept, keys, replay)),
-        ("told_apart", gail.strength > 0, partial(certain_discriminator, rate, gail.gradient_penalty)),
         ("starved", True, partial(starved_learner, keys)),
     )
     return {name: rule for name, applies, rule in table if applies}
@@ -109,17 +94,6 @@ def saturated_actions(history: History) -> str | None:
         f"actions are stuck at their bounds: policy/saturation is {short(history.now('policy/saturation'))}, "
         f"and episodes return {short(now)}, no more than random actions did ({short(before)}) · lower "
         "sac_config.learning_rate or the scale of the rewards, or set sac_config.action_noise"
-    )
-
-
-def ratio_not_kept(keys: OffPolicyConfig, replay: ReplayConfig, history: History) -> str | None:
-    """Report that fewer than 0.8 of the configured updates per step were made, in five summaries in a row."""
-    if not history.most("time/replay_ratio", 5) < 0.8 * keys.replay_ratio:
-        return None
-    return (
-        f"the replay ratio is not kept: time/replay_ratio is {short(history.now('time/replay_ratio'))} of "
-        f"{keys.replay_ratio:g}, because the replay often holds less than a batch · raise "
-        f"replay_config.capacity ({replay.capacity}) or lower sac_config.batch_size ({keys.batch_size})"
     )
 
 
@@ -181,23 +155,6 @@ def held_back_critic(keys: OffPolicyConfig, history: History) -> str | None:
     )
 
 
-def saturated_priorities(keys: OffPolicyConfig, replay: ReplayConfig, history: History) -> str | None:
-    """Report that nearly all priorities have the largest value, so that draws are almost uniform.
-
-    In six summaries 0.9 of the TD errors were ``td_error_max`` or more, and their mean was twice that.
-    """
-    largest = replay.td_error_max
-    shares, errors = "replay/priority_saturated", "replay/priority_mean"
-    if not (history.least(shares, 6) >= 0.9 and history.least(errors, 6) >= 2 * largest):
-        return None
-    scaling = "" if keys.reward_scaling is True else ", or set sac_config.reward_scaling to true"
-    return (
-        f"priorities are saturated: {shares} is {short(history.now(shares))}, so rows are drawn nearly "
-        f"uniformly; TD errors are {short(history.now(errors))} · raise replay_config.td_error_max "
-        f"({largest:g}){scaling}"
-    )
-
-
 def clamped_targets(keys: OffPolicyConfig, history: History) -> str | None:
     """Report that 0.01 of the targets lay beyond a histogram's range, in five summaries."""
     if not history.least("value/clamped", 5) >= 0.01:
@@ -206,21 +163,6 @@ def clamped_targets(keys: OffPolicyConfig, history: History) -> str | None:
         "targets exceed the range of the critics' histograms and are clipped to it: value/clamped is "
         f"{short(history.now('value/clamped'))} · start a new run with sac_config.categorical_range above "
         f"{keys.categorical_range:g}"
-    )
-
-
-def runaway_statistics(keys: OffPolicyConfig, history: History) -> str | None:
-    """Report a batch norm whose running statistics, by which policies act, differ from the batches'.
-
-    In six summaries a batch's mean was three standard deviations away; in sound trainings it is below one.
-    """
-    off = [name for name in ("norm/shift", "norm/shift_policy") if history.least(name, 6) >= 3]
-    if not off:
-        return None
-    rate = keys.learning_rate
-    return (
-        f"the statistics of a batch norm drift: {off[0]} is {short(history.now(off[0]))} standard "
-        f"deviations · lower sac_config.learning_rate ({rate:g}), or use norm: layer"
     )
 
 

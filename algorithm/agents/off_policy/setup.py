@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.imitation.batches import Batches, DemoBatches, MixedBatches, ReplayBatches
@@ -17,14 +16,13 @@ from algorithm.agents.off_policy.objective import AlgorithmSpec
 from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.roles import AgentInputs
 from algorithm.agents.schedules import FifoUpdates, RatioUpdates
-from algorithm.core.data import Int, SequenceBatch, UpdateResult
+from algorithm.core.data import Int, UpdateResult
 from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.core.plugins import SAMPLERS, find
 from algorithm.core.seeding import stream_seed
 from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.keys.demonstrations import DemoConfig
 from algorithm.nn.loader import Networks
-from algorithm.ops.shapes import masked_mean
 from algorithm.replay.budget import largest_capacity, replay_bytes
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.config import ReplayConfig
@@ -239,44 +237,3 @@ class InitialPriorities:
             batch = self._replay.windows(ids)
             error = self._learner.td_error(batch.to(self._learner.device))
             self._replay.feedback(UpdateResult(priority=error, ids=batch.ids, anchor=batch.anchor))
-
-
-def staleness_in(replay: ReplayBuffer, learner: OffPolicyLearner, learned: slice) -> dict[str, float]:
-    """Return :func:`staleness` over as many windows as a batch has, spread over the whole replay.
-
-    learned: positions of a window
-    """
-    batch = replay.windows(replay.spread(replay.batch_size))
-    stored = torch.from_numpy(replay.carries(batch.ids[:, learned].numpy()))
-    return {name: float(value) for name, value in staleness(learner, batch, stored).items()}
-
-
-@torch.no_grad()
-def staleness(learner: OffPolicyLearner, batch: SequenceBatch, stored: Tensor) -> dict[str, Tensor]:
-    """Return the relative error of Q by stored carries of a recurrent memory, for the log.
-
-    That is ΔQ of R2D2 (section 3): the mean over critics and windows of |Q − Q'|, divided by the mean of |Q|.
-    The state of Q is computed from the window's beginning, that of Q' from the carry stored with its token.
-    The result covers the first and the last learned position, if a window has that.
-
-    stored: [B, T, *C] the carries in the replay before each learned token
-    """
-    batch = batch.to(learner.device)
-    ctx = learner.encode(batch)
-    learned, valid = ctx.learned, batch.valid[:, ctx.learned]
-
-    def alone(x: Tensor) -> Tensor:  # every token a window of its own
-        return x[:, learned].flatten(0, 1).unsqueeze(1)
-
-    state, _ = learner.model.rep(
-        {name: alone(value) for name, value in ctx.obs.items()},
-        alone(batch.prev_action),
-        stored.to(learner.device).flatten(0, 1),
-        alone(batch.obs_valid),
-    )
-    now = ctx.q(ctx.state[:, learned])
-    then = ctx.q(state.view(*stored.shape[:2], -1))
-    scale = masked_mean(now.abs().mean(0).flatten(), valid.flatten()).clamp(min=1e-8)
-    difference = masked_mean((now - then).abs().mean(0).t(), valid.t()) / scale
-    ends = {"memory/delta_q_first": 0, "memory/delta_q_last": -1}
-    return {name: difference[at] for name, at in ends.items() if valid[:, at].any()}

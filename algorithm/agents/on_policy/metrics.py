@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from algorithm.agents.health import RETURNS, SIGNALS, History, Rule, certain_discriminator, grows
-from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, PpoConfig, own_block
+from algorithm.agents.health import RETURNS, History, Rule
+from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, own_block
 from algorithm.core.console import panel, readout
 from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.wording import short
@@ -57,59 +57,16 @@ READOUTS = (
 )
 ACKTR_READOUTS = (_LOSSES, readout("policy", entropy="policy/entropy", step="acktr/step_scale"))
 
-WATCHED = (
-    *RETURNS,
-    *SIGNALS,
-    "policy/entropy_share",
-    "policy/std",
-    "ppo/approx_kl",
-    "ppo/clip_fraction",
-    "ppo/explained_variance",
-)
+WATCHED = (*RETURNS, "policy/entropy_share", "ppo/explained_variance")
 """Metrics of a summary that health rules read."""
 
 
 def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
     """Return the health rules that apply to this configuration, by name."""
-    ppo = isinstance(own_block(config), PpoConfig)
-    table = (
-        ("values", True, values_learn_nothing),
-        ("collapsed", True, collapsed_entropy),
-        ("widening", True, widening_policy),
-        ("too_far", ppo, moves_too_far),
-    )
-    rules: dict[str, Rule] = {name: partial(rule, config) for name, applies, rule in table if applies}
-    keys, gail = own_block(config), config.reward_signals.gail
-    if gail.strength:
-        size = keys.rollout_step * config.base_config.n_envs
-        rate = keys.num_epoch * keys.num_minibatch / size
-        rules["told_apart"] = partial(certain_discriminator, rate, gail.gradient_penalty)
-    return rules
-
-
-def moves_too_far(config: BehaviourConfig, history: History) -> str | None:
-    """Report that updates on a rollout change the policy too much, and returns fall.
-
-    In six summaries ppo/approx_kl was above 0.1, or half of the ratios were clipped; in Spinning Up 0.01 to
-    0.05 are usual for ``target_kl``. Mean returns of the later half of the last twelve summaries are below
-    those of the earlier half.
-    """
-    keys, returns = own_block(config), history.known("rollout/return_mean")
-    far = history.least("ppo/approx_kl", 6) > 0.1 or history.least("ppo/clip_fraction", 6) > 0.5
-    if not far or len(returns) < 6:
-        return None
-    half = len(returns) // 2
-    before, now = sum(returns[:half]) / half, sum(returns[-half:]) / half
-    if now >= before:
-        return None
-    assert isinstance(keys, PpoConfig)
-    target_kl = ", or set ppo_config.target_kl" if keys.target_kl is None else ""
-    return (
-        f"updates move the policy too far: ppo/approx_kl is {short(history.now('ppo/approx_kl'))} and "
-        f"ppo/clip_fraction {short(history.now('ppo/clip_fraction'))}, and returns fall from "
-        f"{short(before)} to {short(now)} · lower ppo_config.learning_rate ({keys.learning_rate:g}) or "
-        f"ppo_config.num_epoch ({keys.num_epoch}){target_kl}"
-    )
+    return {
+        "values": partial(values_learn_nothing, config),
+        "collapsed": partial(collapsed_entropy, config),
+    }
 
 
 def values_learn_nothing(config: BehaviourConfig, history: History) -> str | None:
@@ -143,23 +100,6 @@ def collapsed_entropy(config: BehaviourConfig, history: History) -> str | None:
         f"the policy has stopped exploring: its entropy is {short(share)} % "
         f"of that of random choices, and {_returns(history)} · raise {name}.entropy_coef "
         f"({keys.entropy_coef:g}) or lower {_length_key(config)}"
-    )
-
-
-def widening_policy(config: BehaviourConfig, history: History) -> str | None:
-    """Report that the standard deviation grows for its own sake.
-
-    policy/std is above 3, where three quarters of the actions are clipped to a bound: 2 − 2Φ(1/3) = 0.74. It
-    rose in each of the last five summaries, and returns are no better than at the start.
-    """
-    keys, name = own_block(config), BLOCKS[config.algorithm]
-    widths = history.last("policy/std", 6)
-    if not grows(widths) or widths[-1] <= 3 or not _no_better(history):
-        return None
-    key = f"{name}.entropy_coef ({keys.entropy_coef:g})" if keys.entropy_coef else _length_key(config)
-    return (
-        f"the policy only grows wider: policy/std is {short(widths[-1])} and still grows, so most actions "
-        f"are at a bound, and {_returns(history)} · lower {key}"
     )
 
 

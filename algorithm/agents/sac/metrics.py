@@ -11,7 +11,7 @@ from functools import partial
 
 from algorithm.agents.health import History, Rule, grows
 from algorithm.agents.off_policy import metrics
-from algorithm.agents.off_policy.metrics import critic_rules, stuck
+from algorithm.agents.off_policy.metrics import critic_rules
 from algorithm.agents.sac.config import SacConfig, sac_keys
 from algorithm.core.console import panel, readout
 from algorithm.core.wording import short
@@ -65,8 +65,6 @@ def make_rules(config: BehaviourConfig) -> dict[str, Rule]:
     if sac.use_auto_alpha:
         for part in "cd":
             rules[f"temperature_{part}"] = partial(runaway_temperature, sac, part)
-            rules[f"too_much_entropy_{part}"] = partial(entropy_out_of_reach, sac, part)
-        rules["too_little_entropy"] = partial(entropy_too_low, sac)
     return rules
 
 
@@ -111,45 +109,6 @@ def runaway_temperature(sac: SacConfig, part: str, history: History) -> str | No
     )
 
 
-def entropy_out_of_reach(sac: SacConfig, part: str, history: History) -> str | None:
-    """Report that the entropy cannot rise to its target, however large the temperature.
-
-    Over twelve summaries it stayed at least 0.1 below and came no closer by a fifth, while α rose in each of
-    them to a thousand times its start.
-    """
-    alpha = history.last(f"policy/alpha_{part}")
-    start, missing = math.exp(sac.init_log_alpha), [-gap for gap in _gaps(history, part)]
-    if not stuck(missing, 0.1) or not grows(alpha) or alpha[-1] < 1000 * start:
-        return None
-    return (
-        f"the target entropy is out of reach: policy/entropy_{part} stays {short(missing[-1])} below it, "
-        f"while the temperature has grown {alpha[-1] / start:.0f}-fold · {_less_entropy(sac, part)}"
-    )
-
-
-def entropy_too_low(sac: SacConfig, history: History) -> str | None:
-    """Report that the continuous policy has its smallest width, and the target is narrower still.
-
-    Over twelve summaries the entropy stayed at least 1 per action above a target below −3 per action. It came
-    no closer by a fifth, itself below −2 per action, while α fell in each of them to less than a thousandth
-    of its start. A policy with no reason to be narrow, because actions have no effect, causes no alarm: its
-    entropy is near log 2 per action.
-    """
-    alpha, gaps = history.last("policy/alpha_c"), _gaps(history, "c")
-    if sac.target_c_alpha < 3:
-        return None
-    actions = -history.now("policy/target_entropy_c") / sac.target_c_alpha
-    falling = grows(alpha[::-1]) and alpha[-1] < 1e-3 * math.exp(sac.init_log_alpha)
-    narrow = history.now("policy/entropy_c") <= -2 * actions
-    if not stuck(gaps, actions) or not falling or not narrow:
-        return None
-    return (
-        f"the target entropy is out of reach: policy/entropy_c stays {short(gaps[-1])} above it, while the "
-        f"temperature has fallen to {short(alpha[-1])} · lower sac_config.target_c_alpha "
-        f"({sac.target_c_alpha:g}; usual: 1)"
-    )
-
-
 def _bonus(sac: SacConfig, history: History) -> dict[str, float]:
     """Return the bonus of the present entropy in a value, by action part whose entropy is in the targets."""
     unit = _return_scale(history) * history.ahead(sac.gamma)
@@ -158,12 +117,6 @@ def _bonus(sac: SacConfig, history: History) -> dict[str, float]:
         for part in ("cd" if sac.discrete_soft_target else "c")
     }
     return {part: bonus for part, bonus in bonuses.items() if math.isfinite(bonus)}
-
-
-def _gaps(history: History, part: str) -> list[float]:
-    """Return the entropy minus its target in each kept summary; empty unless all have both."""
-    entropy, target = (history.last(f"policy/{name}_{part}") for name in ("entropy", "target_entropy"))
-    return [e - t for e, t in zip(entropy, target, strict=True)] if entropy and target else []
 
 
 def _less_entropy(sac: SacConfig, part: str) -> str:

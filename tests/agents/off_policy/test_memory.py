@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents.off_policy.setup import staleness
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.nn.ensemble import Ensemble
-from algorithm.nn.models.defaults import AttentionRep, ModelQ, RecurrentRep
-from algorithm.nn.protocols import Rep
+from algorithm.nn.models.defaults import AttentionRep, RecurrentRep
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import UniformSampler
 from tests.lib.batches import CPU, SMALL, Sac, random_batch, sac_actor, small_sac
@@ -136,23 +133,6 @@ def test_what_does_not_exist_has_a_state_of_zeros(rep):
     assert not state[~batch.obs_valid].any() and state[batch.obs_valid].any(-1).all()
 
 
-class Counting(Rep):
-    """Adds up what it sees; counts the tokens it was given with and without a gradient."""
-
-    carry_shape = stored_carry_shape = (3,)
-
-    def __init__(self) -> None:
-        super().__init__(SPEC)
-        self.scale = torch.nn.Parameter(torch.ones(3))
-        self.with_gradient, self.without = [], []
-
-    def forward(self, obs, prev_action, carry, valid):
-        steps = valid.shape[1]
-        (self.with_gradient if torch.is_grad_enabled() else self.without).append(steps)
-        total = (obs["obs"] * valid.unsqueeze(-1) * self.scale).cumsum(1) + carry.unsqueeze(1)
-        return total, total
-
-
 @pytest.mark.parametrize("memory", RNN)
 def test_recomputed_carries_stand_at_the_rows_they_were_stored_with(memory):
     """With unchanged networks they are what acting stored, so the refresh writes back what is there."""
@@ -166,37 +146,3 @@ def test_recomputed_carries_stand_at_the_rows_they_were_stored_with(memory):
         player.replay.refresh_carry(result)
         again = torch.from_numpy(player.replay.carries(batch.ids.numpy()))
         torch.testing.assert_close(again, stored, atol=1e-6, rtol=1e-5)
-
-
-def taken(sac: Sac, state: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-    """Q [E, B, T] of both branches' choices, their mean."""
-    values = [critic(state, action[..., 5:]) for critic in sac.model.q.members]
-    return torch.stack([(q * action[..., :5]).sum(-1) / 2.0 for q in values])
-
-
-def test_staleness_by_hand():
-    """Q of the sums of the observations against Q of the stored sums and the observation of the row."""
-    sac = make_sac("gru, 1 layer", burn_in_step=1, learn_step=2)
-    sac.model.rep, sac.model.target_rep = Counting(), Counting()
-    batch = replace(random_batch(4, 3, spec=SPEC, exists=torch.tensor([3, 3, 2, 1])), carry=torch.randn(4, 3))
-    sac.model.q = Ensemble(lambda: ModelQ(SPEC, 3, dense_n=8), 2)
-    stored = torch.randn(4, 2, 3)
-    found = staleness(sac, batch, stored)
-    total = (batch.obs["obs"] * batch.obs_valid.unsqueeze(-1)).cumsum(1) + batch.carry.unsqueeze(1)
-    own = stored + batch.obs["obs"][:, 1:3] * batch.obs_valid[:, 1:3].unsqueeze(-1)
-    now, then = (taken(sac, x, batch.action[:, 1:3]) for x in (total[:, 1:3], own))
-    valid = batch.valid[:, 1:3]
-    scale = now.abs().mean(0)[valid].mean()
-    for name, index in (("first", 0), ("last", 1)):
-        difference = (now - then).abs().mean(0)[:, index][valid[:, index]].mean()
-        torch.testing.assert_close(found[f"memory/delta_q_{name}"], difference / scale)
-
-
-def test_staleness_says_nothing_of_positions_that_no_window_has():
-    sac = make_sac("gru, 1 layer", burn_in_step=1, learn_step=3)
-    batch = replace(
-        random_batch(4, 4, spec=SPEC, exists=torch.tensor([2, 3, 1, 0])), carry=torch.randn(4, 1, 8)
-    )
-    assert set(staleness(sac, batch, torch.randn(4, 3, 1, 8))) == {"memory/delta_q_first"}
-    nothing = replace(batch, valid=torch.zeros_like(batch.valid))
-    assert staleness(sac, nothing, torch.randn(4, 3, 1, 8)) == {}

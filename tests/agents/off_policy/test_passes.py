@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from algorithm.agents.off_policy.setup import staleness
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.layers.norm import BatchNorm
@@ -228,7 +227,6 @@ def test_only_an_update_moves_the_statistics():
     assert len(before) == 3 * (3 + 3) + 1  # three norms of the critics, three of the policy; of rewards
     batch = random_batch(16)
     sac.td_error(batch)
-    staleness(sac, batch, torch.zeros(16, 1, 0))
     sac.model.policy(torch.randn(4, 3), {})
     for name, value in statistics(sac).items():
         assert torch.equal(value, before[name]), name
