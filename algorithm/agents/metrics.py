@@ -23,8 +23,6 @@ METRICS: Mapping[str, str] = {
     "gail/policy": "discriminator output for the agent; 0 is certain",
     "gail/penalty": "gradient penalty, before its weight",
     "gail/bonus_mean": "mean GAIL reward",
-    "gail/kl": "information in the `use_vail` code, in nats",
-    "gail/beta": "penalty per nat",
     "rnd/bonus_mean": "mean RND bonus",
     "rnd/bonus_std": "standard deviation of the bonus",
     **{

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.core.data import SequenceBatch
-from algorithm.core.errors import ModelError
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Build, Context, Demonstrated, Extension, Horizon
 from algorithm.nn.layers.encode import VectorEncoder
 from algorithm.nn.layers.images import image_layouts
-from algorithm.nn.models.extensions import (
-    BOTTLENECK,
-    BottleneckDiscriminator,
-    ModelDiscriminator,
-    check_discriminator,
-)
+from algorithm.nn.models.extensions import check_discriminator
 from algorithm.nn.protocols import Obs
-from algorithm.ops.imitation import airl_reward, code_kl, discriminator_loss, gail_reward, gradient_penalty
-from algorithm.ops.shapes import total, window_mean
-
-CODE_KL, BETA_STEP = 0.5, 5e-4
-"""Information in nats that a code may hold without a penalty, and the step size of the penalty's weight β.
-
-These are ML-Agents' values.
-"""
+from algorithm.ops.imitation import airl_reward, discriminator_loss, gail_reward, gradient_penalty
+from algorithm.ops.shapes import window_mean
 
 _VECTOR = "/vector"  # no observation has a name with a slash in front
 
@@ -87,7 +74,6 @@ class Gail(Extension):
     discriminator: logit of D, see :class:`~algorithm.nn.models.extensions.ModelDiscriminator`
     reward:        function r of the logit
     demonstrations: None: D does not learn
-    shown:         names of further metrics
     penalty:       weight of the gradient penalty
     """
 
@@ -99,13 +85,13 @@ class Gail(Extension):
         inputs: TransitionInputs,
         reward: Callable[[Tensor], Tensor],
         demonstrations: Demonstrated | None,
-        *shown: str,
+        *,
         strength: float,
         penalty: float,
         learning_rate: float,
         horizon: Horizon,
     ) -> None:
-        super().__init__(*(f"gail/{name}" for name in ("expert", "policy", "penalty", "bonus_mean")), *shown)
+        super().__init__(*(f"gail/{name}" for name in ("expert", "policy", "penalty", "bonus_mean")))
         self.own.append(discriminator)
         self.learning_rate = learning_rate
         self.horizon = horizon
@@ -124,7 +110,7 @@ class Gail(Extension):
     @override
     def draw(
         self, batch: SequenceBatch, learned: slice, generator: torch.Generator
-    ) -> tuple[Any, ...] | None:
+    ) -> tuple[SequenceBatch, Tensor] | None:
         """Draw B demonstrated windows, and the shares [B·T] that mix pairs for the gradient penalty."""
         if self._demonstrations is None:
             return None
@@ -138,13 +124,12 @@ class Gail(Extension):
         """Return the discriminator's loss on the learned and on as many demonstrated transitions."""
         assert self._demonstrations is not None, "a learner has demonstrations"
         at = self._demonstrations.learned
-        shown, share, *noise = ctx.drawn[type(self).__name__]
+        shown, share = ctx.drawn[type(self).__name__]
         expert = self.inputs(shown, ctx.normalise(shown.obs), at)
         of_policy = self.inputs(ctx.batch, ctx.obs, ctx.learned)
         both = {name: torch.cat([expert[name], value]) for name, value in of_policy.items()}
         there, here = shown.valid[:, at], ctx.batch.valid[:, ctx.learned]
-        both_logits, *costs = self._logits_and_costs(both, torch.cat([there, here]), *noise)
-        logits = both_logits.chunk(2)
+        logits = self._logit(both).chunk(2)
         expert_loss, policy_loss = discriminator_loss(*logits)
         slope = gradient_penalty(self._logit, expert, of_policy, share)
 
@@ -162,58 +147,12 @@ class Gail(Extension):
                 }
             )
         loss = mean(expert_loss, there) + mean(policy_loss, here) + self._penalty * penalty
-        return {"gail": total([loss, *costs])}
-
-    def _logits_and_costs(
-        self, inputs: Mapping[str, Tensor], valid: Tensor, *noise: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Return the logits [P] of transitions, and further losses over the ``valid`` ones [B, T]."""
-        return (self._logit(inputs),)
+        return {"gail": loss}
 
     def _logit(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        logit: Tensor = self.own[0](*_parts(inputs))
+        images = {name: value for name, value in inputs.items() if name != _VECTOR}
+        logit: Tensor = self.own[0](inputs[_VECTOR], images)
         return logit
-
-
-class Vail(Gail):
-    """GAIL with a stochastic bottleneck in the discriminator, z ~ N(μ(x), σ²(x)) (arXiv 1810.00821).
-
-    D's input is z, whose information on x is penalised by β · (KL(z ‖ N(0, 1)) − ``CODE_KL``), a mean over
-    both kinds of transitions, with β ← max(0, β + ``BETA_STEP`` · (KL − ``CODE_KL``)). The reward and the
-    gradient penalty are computed at z = μ(x). The discriminator is a ``BottleneckDiscriminator``.
-    """
-
-    @override
-    def draw(
-        self, batch: SequenceBatch, learned: slice, generator: torch.Generator
-    ) -> tuple[Any, ...] | None:
-        """Draw the numbers of :class:`Gail`, and normal noise [2·B·T, Z] of the codes."""
-        drawn = super().draw(batch, learned, generator)
-        if drawn is None:
-            return None
-        size = 2 * len(drawn[1]), BOTTLENECK
-        noise = torch.randn(size, generator=generator, device=generator.device)
-        return *drawn, noise.to(batch.reward.device)
-
-    @override
-    def _logits_and_costs(
-        self, inputs: Mapping[str, Tensor], valid: Tensor, *noise: Tensor
-    ) -> tuple[Tensor, ...]:
-        network = cast(BottleneckDiscriminator, self.own[0])
-        mean, log_std = network.code(*_parts(inputs))
-        logit = network.logit(mean + log_std.exp() * noise[0])
-        kl = window_mean(code_kl(mean, log_std).view(valid.shape), valid)
-        beta = network.beta.clone()  # for the backward pass, which comes after its change
-        with torch.no_grad():
-            moved = (beta + BETA_STEP * (kl - CODE_KL)).clamp(min=0.0)
-            network.beta.copy_(torch.where(moved.isfinite(), moved, beta))
-            self.shown.show({"gail/kl": kl, "gail/beta": beta})
-        return logit, beta * (kl - CODE_KL)
-
-
-def _parts(inputs: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the vector and the images of a discriminator's inputs."""
-    return inputs[_VECTOR], {name: value for name, value in inputs.items() if name != _VECTOR}
 
 
 def make_extrinsic(build: Build) -> Extrinsic | None:
@@ -231,24 +170,14 @@ def make_gail(build: Build) -> Gail | None:
     if not options.strength:
         return None
     inputs = TransitionInputs(build.spec, use_actions=options.use_actions)
-    sizes = build.spec, inputs.size, options.dense_n, options.dense_depth
-    network = build.make_network("ModelDiscriminator", *sizes)
-    if options.use_vail:
-        if type(network) is not ModelDiscriminator:
-            raise ModelError(
-                "reward_signals.gail.use_vail is true, and nn.py has a ModelDiscriminator",
-                why="the bottleneck is part of the default class",
-                fix="remove the class, or set use_vail: false",
-            )
-        network = BottleneckDiscriminator(ModelDiscriminator(*sizes, outputs=2 * BOTTLENECK))
+    sizes = inputs.size, options.dense_n, options.dense_depth
+    network = build.make_network("ModelDiscriminator", build.spec, *sizes)
     check_discriminator(network, build.spec, inputs.size)
-    kind, shown = (Vail, ("gail/kl", "gail/beta")) if options.use_vail else (Gail, ())
-    return kind(
+    return Gail(
         network,
         inputs,
         gail_reward if options.form == "GAIL" else airl_reward,
         build.demonstrations,
-        *shown,
         strength=options.strength,
         penalty=options.gradient_penalty,
         learning_rate=options.learning_rate,

@@ -135,11 +135,6 @@ class GailSignal(Block):
         "The discriminator sees actions. false: observations only.",
         resume=_OTHER_NETWORKS,
     )
-    use_vail: bool = option(
-        False,
-        "Stochastic bottleneck that limits the discriminator's information (VAIL, arXiv 1810.00821).",
-        resume=_OTHER_NETWORKS,
-    )
     gradient_penalty: Finite = option(
         10.0, "Coefficient of (‖∇D's logit‖ − 1)² in the discriminator's loss.", ge=0
     )

@@ -46,16 +46,6 @@ def gradient_penalty(
     return ((square + 1e-12).sqrt() - 1.0).square()
 
 
-def code_kl(mean: Tensor, log_std: Tensor) -> Tensor:
-    """Return ``KL(N(μ, σ²) ‖ N(0, 1)) = ½ Σ_i (μ_i² + σ_i² − 1 − log σ_i²)`` in nats (arXiv 1312.6114, B).
-
-    mean, log_std: [P, Z]
-    Returns [P].
-    """
-    check_shapes("code_kl", mean.shape, {"log_std": log_std})
-    return 0.5 * (mean.square() + (2.0 * log_std).exp() - 1.0 - 2.0 * log_std).sum(-1)
-
-
 def gail_reward(logit: Tensor) -> Tensor:
     """Return ``−log(1 − D + 1e-7)`` of logits f, of any shape (arXiv 1606.03476).
 

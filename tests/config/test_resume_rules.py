@@ -24,7 +24,7 @@ sac_config.reward_scaling sac_config.use_prediction sac_config.curiosity sac_con
 nn_config.v ppo_config.rollout_step a2c_config.rollout_step a2c_config.use_tf_rms ppo_config.shared
 a2c_config.shared a3c_config.rollout_step a3c_config.use_tf_rms a3c_config.shared acktr_config.rollout_step
 acktr_config.shared acer_config.rollout_step reward_signals.gail.form reward_signals.gail.use_actions
-reward_signals.gail.dense_n reward_signals.gail.use_vail
+reward_signals.gail.dense_n
 reward_signals.curiosity.gamma reward_signals.curiosity.ends reward_signals.rnd.gamma reward_signals.rnd.ends
 reward_signals.gail.gamma reward_signals.gail.ends
 reward_signals.gail.dense_depth demonstrations.min_return demonstrations.max_episodes

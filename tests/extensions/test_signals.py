@@ -167,36 +167,3 @@ def test_an_agent_that_only_plays_needs_no_demonstrations():
     player.load_model(learner.tensors()["model"])
     with pytest.raises(AssertionError, match="a learner has demonstrations"):
         player.update(small_windows(player))
-
-
-def test_the_bottleneck_pays_for_what_it_tells_and_its_price_follows():
-    """β ← max(0, β + 5e-4 (KL − ½)), KL by torch's own; the reward is that of the mean."""
-    sac = make_agent(signals=gail(use_vail=True, gradient_penalty=0), demonstrations=Shown())
-    one, batch = only_gail(sac), small_windows(sac)
-    network = one.own[0]
-    for beta in (0.3, 0.0):
-        network.beta.fill_(beta)
-        ctx = context(sac, batch)
-        shown, _, noise = ctx.drawn["Vail"]
-        inputs = [
-            torch.cat(
-                [x.obs["obs"][:, at], x.action[:, at], x.terminated[:, at].unsqueeze(-1).float()], -1
-            ).flatten(0, 1)
-            for x, at in ((shown, slice(0, 1)), (batch, ctx.learned))
-        ]
-        mean, log_std = network.code(torch.cat(inputs), {})
-        normal, plain = torch.distributions.Normal(mean, log_std.exp()), torch.distributions.Normal(0.0, 1.0)
-        kl = torch.distributions.kl_divergence(normal, plain).sum(-1).mean()
-        expert, own = network.logit(mean + log_std.exp() * noise).chunk(2)
-        loss = -expert.sigmoid().log().mean() - (1.0 - own.sigmoid()).log().mean()
-        found = one.own_losses(ctx)["gail"]
-        torch.testing.assert_close(found, loss + beta * (kl - 0.5))
-        assert float(network.beta) == pytest.approx(max(0.0, beta + 5e-4 * (kl.item() - 0.5)), rel=1e-5)
-    logit = network.logit(network.code(inputs[1], {})[0])
-    torch.testing.assert_close(one.reward_bonus(ctx)[:, 0], gail_reward(logit) * batch.valid[:, 0])
-    network.beta.fill_(1e-4)
-    noise.fill_(torch.nan)
-    with torch.no_grad():
-        network.body.net[0].weight.fill_(torch.nan)
-    one.own_losses(ctx)
-    assert float(network.beta) == pytest.approx(1e-4), "a KL that is no number does not spoil it"

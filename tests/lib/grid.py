@@ -99,14 +99,14 @@ BYOL = {"siamese": "BYOL", "siamese_use_adaptive": True, "use_prediction": True}
 NOVELTY = {"use_rnd": True, "rnd_n_sample": 3}
 BONUS = RewardSignals(rnd=RndSignal(strength=0.5))
 GAIL = RewardSignals(gail=GailSignal(strength=1.0, dense_n=8))
-VAIL = RewardSignals(updates=2, gail=GailSignal(strength=1.0, dense_n=8, use_vail=True))
+TWICE = RewardSignals(updates=2, gail=GailSignal(strength=1.0, dense_n=8))
 EXTENSIONS = {
     "none": ({}, RewardSignals()),
     "ATC": (ATC, RewardSignals()),
     "forward, RND": ({"curiosity": "FORWARD"}, BONUS),
     "inverse, choice": ({"curiosity": "INVERSE", **NOVELTY}, RewardSignals()),
     "GAIL": ({}, GAIL),
-    "all": ({**BYOL, **NOVELTY, "curiosity": "FORWARD"}, VAIL),
+    "all": ({**BYOL, **NOVELTY, "curiosity": "FORWARD"}, TWICE),
 }
 HORIZONS = {
     "one": RewardSignals(),

@@ -10,7 +10,6 @@ import torch
 from algorithm.ops.imitation import (
     airl_reward,
     cloning_error,
-    code_kl,
     discriminator_loss,
     gail_reward,
     gradient_penalty,
@@ -55,12 +54,6 @@ def test_the_error_of_cloning_is_a_mean_over_components():
     mean, u = torch.tensor([[1.0, -1.0], [0.0, 2.0]]), torch.tensor([[0.0, 1.0], [0.0, 0.0]])
     torch.testing.assert_close(cloning_error(mean, u), torch.tensor([2.5, 2.0]))
     assert cloning_error(torch.zeros(3, 0), torch.zeros(3, 0)).tolist() == [0.0, 0.0, 0.0]
-
-
-def test_a_code_of_a_standard_normal_tells_nothing():
-    """½ (1² + 4 − 1 − ln 4) = 2 − ln 2 for μ = 1 and σ = 2."""
-    mean, log_std = torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([[0.0, 0.0], [math.log(2.0), 0.0]])
-    torch.testing.assert_close(code_kl(mean, log_std), torch.tensor([0.0, 2.0 - math.log(2.0)]))
 
 
 def test_the_gradient_of_the_penalty_is_that_of_finite_differences():

@@ -141,7 +141,7 @@ ppo_imitation: # all signals, two horizons, cloning before and beside the update
     updates: 2
     extrinsic: {strength: 0.5}
     rnd: {strength: 0.1, gamma: 0.9, ends: false}
-    gail: {strength: 1, dense_n: 8, use_vail: true}
+    gail: {strength: 1, dense_n: 8}
   demonstrations: {path: shown.npz}
   behavioral_cloning: {strength: 1, steps: 400, pretrain: 40}
 sac_demonstrated: # in batches, cloned before and beside the updates, updates before the first step
@@ -167,7 +167,7 @@ sac_imitation: # three horizons
     updates: 2
     extrinsic: {strength: 0}
     rnd: {strength: 0.1, gamma: 0.9, ends: false}
-    gail: {strength: 1, form: AIRL, use_vail: true, gamma: 0.8}
+    gail: {strength: 1, form: AIRL, gamma: 0.8}
   demonstrations: {path: shown.npz}
 """
 

@@ -94,7 +94,7 @@ SIGNALS: tuple[TrainerKey, ...] = (
     row(f"{_R}.gail.demo_path", "demonstrations.path", to=_demos),
     row(f"{_R}.gail.learning_rate", "reward_signals.gail.learning_rate", default=3e-4),
     row(f"{_R}.gail.use_actions", "reward_signals.gail.use_actions", default=False),
-    row(f"{_R}.gail.use_vail", "reward_signals.gail.use_vail", default=False),
+    absent(f"{_R}.gail.use_vail", "the discriminator has no bottleneck"),
     number(f"{_R}.gail.encoding_size", "reward_signals.gail.dense_n"),
     number(f"{_R}.gail.network_settings.hidden_units", "reward_signals.gail.dense_n"),
     row(f"{_R}.gail.network_settings.num_layers", "reward_signals.gail.dense_depth"),

@@ -15,10 +15,7 @@ from typing_extensions import override
 from algorithm.core.spec import AgentSpec
 from algorithm.nn.dry_run import shape_of
 from algorithm.nn.layers.images import conv, image_layouts
-from algorithm.nn.layers.mlp import LOG_STD_RANGE, JoinedMlp, mlp
-
-BOTTLENECK = 128
-"""Z, the width of the code in a discriminator with a bottleneck."""
+from algorithm.nn.layers.mlp import JoinedMlp, mlp
 
 
 class ModelForwardDynamic(JoinedMlp):
@@ -130,24 +127,20 @@ class ModelDiscriminator(nn.Module):
 
     Each image has convolutions, of the kind that suits its size. The gradient by the inputs is part of the
     loss, so the layers need a second derivative.
-
-    outputs: D, outputs for a transition; 1: its logit
     """
 
-    def __init__(
-        self, spec: AgentSpec, vector_size: int, dense_n: int = 128, dense_depth: int = 2, outputs: int = 1
-    ) -> None:
+    def __init__(self, spec: AgentSpec, vector_size: int, dense_n: int = 128, dense_depth: int = 2) -> None:
         super().__init__()
         layouts = image_layouts(spec.obs)
         convolutions = {name: conv(layout, where=f"observation {name!r}") for name, layout in layouts.items()}
         self._names = tuple(convolutions)
         self.convolutions = nn.ModuleList(convolutions.values())
         width = vector_size + sum(module.out_size for module in convolutions.values())
-        self.net = mlp(width, [dense_n] * dense_depth, outputs, activation=nn.Tanh)
+        self.net = mlp(width, [dense_n] * dense_depth, 1, activation=nn.Tanh)
 
     @override
     def forward(self, vector: Tensor, images: Mapping[str, Tensor]) -> Tensor:
-        """Return the logit [P] of P transitions, or more ``outputs`` [P, D].
+        """Return the logit [P] of P transitions.
 
         vector: [P, vector_size] all observations that are no images, choices as one-hots; then the flat
                 action, unless ``use_actions`` is false; then 1 if the task terminated, else 0
@@ -155,37 +148,6 @@ class ModelDiscriminator(nn.Module):
         """
         seen = [module(images[name]) for name, module in zip(self._names, self.convolutions, strict=True)]
         logit: Tensor = self.net(torch.cat([vector, *seen], -1)).squeeze(-1)
-        return logit
-
-
-class BottleneckDiscriminator(nn.Module):
-    """Discriminator with a code z ~ N(μ(x), σ²(x)) of ``BOTTLENECK`` numbers (arXiv 1810.00821, section 4).
-
-    body: network with 2 · ``BOTTLENECK`` outputs, μ and log σ
-    beta: β [], the weight of the penalty on z's information about x
-    """
-
-    beta: Tensor
-
-    def __init__(self, body: ModelDiscriminator) -> None:
-        super().__init__()
-        self.body = body
-        self.last = nn.Linear(BOTTLENECK, 1)
-        self.register_buffer("beta", torch.zeros(()))
-
-    @override
-    def forward(self, vector: Tensor, images: Mapping[str, Tensor]) -> Tensor:
-        """Return the logit [P] of the means; arguments as of :class:`ModelDiscriminator`."""
-        return self.logit(self.code(vector, images)[0])
-
-    def code(self, vector: Tensor, images: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return μ and log σ [P, Z] of the code."""
-        mean, log_std = self.body(vector, images).chunk(2, -1)
-        return mean, log_std.clamp(*LOG_STD_RANGE)
-
-    def logit(self, z: Tensor) -> Tensor:
-        """Return the logit [P] of codes [P, Z]."""
-        logit: Tensor = self.last(z).squeeze(-1)
         return logit
 
 

@@ -56,7 +56,7 @@ OPTIONS = {
         "signals": RewardSignals(
             updates=2,
             rnd=RND.model_copy(update={"gamma": 0.5, "ends": False}),
-            gail=GAIL.model_copy(update={"gamma": 0.9, "use_vail": True}),
+            gail=GAIL.model_copy(update={"gamma": 0.9}),
         ),
         "demonstrations": Shown(),
         "n_step": 3,
