@@ -12,7 +12,7 @@ import torch
 
 from algorithm.core.data import UNKNOWN_LOGP, DemoEpisode, Demonstrations, Segment, SequenceBatch
 from algorithm.core.errors import StorageError
-from algorithm.core.spec import Z_LIMIT, AgentSpec
+from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.keys.behaviour import BehaviourConfig
 from algorithm.keys.demonstrations import DemoConfig
@@ -71,7 +71,6 @@ class DemoStore:
         for stream, episode in enumerate(demos.episodes):
             self._replay.add(_segment(stream, episode, spec, carry_shape, self._reward_scale))
         self._ids = self._replay.spread(steps)
-        self._at_bounds = _share_at_bounds(demos, spec)
 
     def draw(self, n: int, generator: torch.Generator) -> SequenceBatch:
         """Return n windows on the CPU, drawn in proportion to their learned transitions.
@@ -100,10 +99,9 @@ class DemoStore:
         """Return a line for the start screen: episodes, steps, returns, memory and digest."""
         episodes = self._demos.episodes
         totals = [episode.total for episode in episodes]
-        clipped = f", {self._at_bounds:.1%} of the actions at their bounds" if self._at_bounds else ""
         text = (
             f"{len(episodes)} episode{'s' * (len(episodes) > 1)}, {len(self._ids):,} steps, return "
-            f"{np.mean(totals):,.1f} (from {min(totals):,.1f} to {max(totals):,.1f}){clipped}; "
+            f"{np.mean(totals):,.1f} (from {min(totals):,.1f} to {max(totals):,.1f}); "
             f"{self._replay.nbytes / 2**20:,.1f} MB, digest {self.digest[:8]}"
         )
         return [("demonstrations", text)]
@@ -137,14 +135,6 @@ class DemoStore:
         )
 
 
-def _share_at_bounds(demos: Demonstrations, spec: AgentSpec) -> float:
-    """Return the share of the numbers of continuous actions at a bound; 0 if they are not squashed."""
-    if not spec.action.continuous or spec.action.squash != "tanh":
-        return 0.0
-    continuous = np.concatenate([episode.action[:, spec.action.discrete :] for episode in demos.episodes])
-    return float((np.abs(continuous) >= np.tanh(np.float32(Z_LIMIT))).mean())
-
-
 def signal_rows(config: BehaviourConfig) -> Rows:
     """Return lines for the start screen on reward signals, cloning and demonstrations; none by default."""
     signals, cloning = config.reward_signals, config.behavioral_cloning
@@ -166,9 +156,8 @@ def _use_rows(shown: DemoConfig) -> Rows:
     parts = []
     if shown.offline:
         parts.append("all batches are demonstrations, no environment is stepped")
-    if shown.share or shown.share_end:
-        falls = f" to {shown.share_end:.0%} at step {shown.share_until:,}" if shown.share_until else ""
-        parts.append(f"{shown.share:.0%}{falls} of each batch")
+    if shown.share:
+        parts.append(f"{shown.share:.0%} of each batch")
     if shown.pretrain:
         parts.append(f"{shown.pretrain:,} updates before the first step")
     if shown.warm_up_policy:

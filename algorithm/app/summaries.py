@@ -30,7 +30,7 @@ from algorithm.core.system.display import has_display
 from algorithm.core.timing import shares_text
 from algorithm.core.wording import Rows, counted, info_rows
 from algorithm.env.parameters.config import lessons_by_name
-from algorithm.nn.process import graphs_round, medium_is_single
+from algorithm.nn.process import medium_is_single
 from algorithm.run.counters import Counters
 from algorithm.run.evaluation.evaluate import Performance, episode_limit
 from algorithm.run.runtime import EnvInfo
@@ -57,7 +57,7 @@ def start_screen(
     versions = f"python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}"
     device = next(iter(agents.values())).inputs.device
     left = " (--device cuda uses the GPU)" if device.type == "cpu" and torch.cuda.is_available() else ""
-    threads, wanted = torch.get_num_threads(), loaded.config.run.matmul_precision
+    threads = torch.get_num_threads()
     sections: list[tuple[str, Rows]] = [
         (
             "run",
@@ -66,7 +66,7 @@ def start_screen(
                 ("folder", run.shown(run.path)),
                 ("seed", str(loaded.seed)),
                 ("ends", _end(loaded, until)),
-                ("device", f"{device}, {counted(threads, 'thread')}{_products(wanted, device)}{left}"),
+                ("device", f"{device}, {counted(threads, 'thread')}{_products(device)}{left}"),
                 ("versions", f"{versions}, gymnasium {gymnasium.__version__}"),
             ],
         ),
@@ -90,17 +90,13 @@ def _agent_rows(loaded: LoadedConfig, name: str, agent: Agent) -> Rows:
     return rows
 
 
-def _products(wanted: str, device: torch.device) -> str:
+def _products(device: torch.device) -> str:
     """Return a clause on the precision of matrix products, if unusual, and its effect on this device."""
     precision = torch.get_float32_matmul_precision()
     if precision == "highest":
         return ""
-    made = ""
-    if wanted == "medium" and graphs_round(device):
-        made = ", bfloat16 in compiled updates and single in others on this CPU"
-    elif device.type == "cpu" and (precision == "high" or medium_is_single()):
-        made = ", single on this CPU"
-    return f", matrix products in {precision} precision{made}"
+    single = device.type == "cpu" and (precision == "high" or medium_is_single())
+    return f", matrix products in {precision} precision{', single on this CPU' if single else ''}"
 
 
 def show_finish(

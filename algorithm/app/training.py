@@ -168,9 +168,7 @@ def _opened(
     run = inputs.run
     console = _logged_console(run, screen, stack)
     lock = stack.enter_context(RunLock(run.lock, notice=console.message))
-    loaded, measured = set_up(inputs.loaded)
-    for line in measured:
-        console.message(line)
+    loaded = set_up(inputs.loaded)
     stack.enter_context(inputs.stop)
     begun = start(console) if start else None
     return TrainingContext(

@@ -94,13 +94,6 @@ class LoadedConfig(Validated):
         assert seed is not None, "the loader sets the seed"
         return seed
 
-    @property
-    def threads(self) -> int:
-        """Number of torch's threads, once ``auto`` has been measured."""
-        threads = self.config.run.threads
-        assert threads != "auto", "it has not been measured"
-        return threads
-
     def resolved(self, block: str, resolve: Callable[[Config], Mapping[str, object]]) -> LoadedConfig:
         """Return the configuration with keys of a block set by the run, for all and each behaviour.
 

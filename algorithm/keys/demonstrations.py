@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, Strict
+from pydantic import Field, Strict
 
-from algorithm.core.fields import AnyConfig, Block, Finite, Limit, Whole, option, to_number
+from algorithm.core.fields import AnyConfig, Block, Finite, Limit, Whole, option
 
 ENDINGS = (".npz", ".demo")
 """Endings of files with recordings."""
@@ -22,9 +22,6 @@ _OTHER_EPISODES = "fixed: the episodes would differ from those trained on"
 
 _NO_REPLAY = "fixed: nothing is stored offline; start a new run with --init_from instead"
 _COUNTED_FROM = "fixed: pending updates are counted from it"
-
-_BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), BeforeValidator(to_number)]
-"""Share of a batch; all of it is ``offline``."""
 
 _FileNames = Annotated[tuple[str, ...], Strict(False)]
 
@@ -75,8 +72,6 @@ class DemoConfig(Block):
         ge=0,
         lt=1,
     )
-    share_end: _BelowOne | None = option(None, "Share from step share_until on. null: constant.")
-    share_until: Whole = option(0, "Environment steps over which share changes linearly to share_end.", ge=0)
     pretrain: Whole = option(
         0,
         "Updates on demonstrations before the first environment step, then an evaluation. SAC and TD3.",
@@ -102,11 +97,6 @@ class DemoConfig(Block):
     )
 
     @property
-    def mixed(self) -> bool:
-        """Whether batches mix demonstrated windows with others, at some time of the training."""
-        return bool(self.share or self.share_end)
-
-    @property
     def without_random(self) -> bool:
         """Whether training starts without random actions: offline, or with actions of the first policy."""
         return self.offline or self.warm_up_policy > 0
@@ -114,4 +104,4 @@ class DemoConfig(Block):
     @property
     def learned_from(self) -> bool:
         """Whether updates use demonstrations, in part or wholly."""
-        return self.mixed or self.pretrain > 0 or self.offline
+        return self.share > 0 or self.pretrain > 0 or self.offline

@@ -71,10 +71,8 @@ class RunConfig(Block):
         "Seed of the initial networks. null: seed.",
         resume="free: the networks are already initialised",
     )
-    threads: Annotated[int, Field(ge=1), BeforeValidator(to_whole)] | Literal["auto"] = option(
-        1,
-        "PyTorch threads. 1 is best if other programs run too. auto: measured at the start.",
-        resume=OTHER_ROUNDING,
+    threads: Whole = option(
+        1, "PyTorch threads. 1 is best if other programs run too.", ge=1, resume=OTHER_ROUNDING
     )
     matmul_precision: Literal["auto", "highest", "high", "medium"] = option(
         "auto",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from time import perf_counter
@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from algorithm.core.system.processes import keep_freed_memory, usable_cores
+from algorithm.core.system.processes import keep_freed_memory
 
 Precision = Literal["highest", "high", "medium"]
 """Values of :func:`torch.set_float32_matmul_precision`."""
@@ -29,41 +29,6 @@ def set_up_process(threads: int) -> None:
     """Set the number of torch's threads, and keep freed memory in the process for reuse."""
     torch.set_num_threads(threads)
     keep_freed_memory()
-
-
-def measure_threads(most: int | None = None) -> dict[int, float]:
-    """Return number of threads → seconds of some updates of usual networks, the fastest of several rounds.
-
-    Numbers are 1, 2, 4, … up to the cores that this process may use. They are measured in turns, so that a
-    change of the machine's load affects all of them.
-
-    most: number of cores; by default those that this process may use
-    """
-    cores = most or usable_cores()
-    before, numbers = torch.get_num_threads(), [2**power for power in range(cores.bit_length())]
-    net = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1))
-    parameters = list(net.parameters())
-    batch, seconds = torch.zeros(256, 32), dict.fromkeys(numbers, math.inf)
-    try:
-        for _ in range(_ROUNDS):
-            for number in numbers:
-                torch.set_num_threads(number)
-                begin = perf_counter()
-                for _ in range(_STEPS):
-                    torch.autograd.grad(net(batch).sum(), parameters)
-                seconds[number] = min(seconds[number], perf_counter() - begin)
-    finally:
-        torch.set_num_threads(before)
-    return seconds
-
-
-def fastest(seconds: Mapping[int, float]) -> int:
-    """Return the best number of threads, of :func:`measure_threads`: a doubling must save an eighth."""
-    best = 1
-    for number in sorted(seconds):
-        if seconds[number] <= (1.0 - 0.125) * seconds[best]:
-            best = number
-    return best
 
 
 def set_matmul_precision(
@@ -120,15 +85,6 @@ def _medium_gain() -> float:
     finally:
         torch.set_float32_matmul_precision(before)
     return best["highest"] / best["medium"]
-
-
-def graphs_round(device: torch.device) -> bool:
-    """Return whether compiled graphs should round the factors of products to bfloat16 with ``medium``.
-
-    That is so on a CPU with bfloat16 instructions (AVX-512) that torch does not use by itself.
-    """
-    has_units = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    return device.type == "cpu" and bool(has_units()) and medium_is_single()
 
 
 def _error(x: Tensor, y: Tensor) -> float:

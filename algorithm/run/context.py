@@ -197,7 +197,7 @@ class RunContext:
 
         Raises StorageError if the networks do not fit.
         """
-        set_up_process(self.loaded.threads)
+        set_up_process(self.loaded.config.run.threads)
         # Nothing is stored, so no page of the replays is touched and their size does not matter.
         agents = self.agents(specs, networks, memory=MemoryBudget(free=sys.maxsize), learning=False)
         for name, agent in agents.items():

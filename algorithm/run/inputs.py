@@ -13,7 +13,7 @@ from algorithm.env.objects import EnvObject
 from algorithm.env.parameters.config import last_lessons
 from algorithm.env.registered import reward_threshold
 from algorithm.env.wrappers import resolve_wrappers
-from algorithm.nn.process import fastest, measure_threads, set_up_process
+from algorithm.nn.process import set_up_process
 from algorithm.run.callbacks import Callback
 from algorithm.run.signals import StopRequest
 from algorithm.store.rundir import RunDir
@@ -54,25 +54,18 @@ class RunInputs:
     stop: StopRequest = field(default_factory=StopRequest)
 
 
-def set_up(loaded: LoadedConfig) -> tuple[LoadedConfig, list[str]]:
-    """Set the number of torch's threads. Return the configuration with ``auto`` resolved, and lines to log.
+def set_up(loaded: LoadedConfig) -> LoadedConfig:
+    """Set the number of torch's threads; return the configuration with ``auto`` resolved.
 
-    ``threads: auto`` becomes a number, ``stop_at_return: auto`` a number or null, and ``start_step`` 0 if no
-    random actions come first. :func:`~.context.fitted` resolves the rest.
+    ``stop_at_return: auto`` becomes a number or null, and ``start_step`` 0 if no random actions come first.
+    :func:`~.context.fitted` resolves the rest.
     """
-    lines = []
     if loaded.config.base_config.stop_at_return == "auto":
         solved = _solved_at(loaded)
         loaded = loaded.resolved("base_config", lambda _: {"stop_at_return": solved})
     loaded = loaded.resolved(COMMON_BLOCK, _random_steps)
-    if loaded.config.run.threads == "auto":
-        seconds = measure_threads()
-        number = fastest(seconds)
-        loaded = loaded.resolved(COMMON_BLOCK, lambda _: {"threads": number})
-        each = ", ".join(f"{1e3 * taken:.1f} ms with {n}" for n, taken in seconds.items())
-        lines = [f"threads: {loaded.threads}, measured: {each}"]
-    set_up_process(loaded.threads)
-    return loaded, lines
+    set_up_process(loaded.config.run.threads)
+    return loaded
 
 
 def _random_steps(config: Config) -> dict[str, object]:

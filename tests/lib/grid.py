@@ -121,7 +121,7 @@ CLONED = {"strength": 0.5, "steps": 100}
 DEMONSTRATED = {
     "none": ({}, {}),
     "cloned": ({}, CLONED),
-    "in batches": ({"share": 0.5, "share_end": 0.3, "share_until": 40}, CLONED),
+    "in batches": ({"share": 0.5}, CLONED),
     "offline": ({"offline": True}, {}),
 }
 FACTORS = {

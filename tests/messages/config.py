@@ -53,16 +53,14 @@ SECTIONS = (
     "  behavioral_cloning: {updates: 2}",
     "  demonstrations: {share: 0.5, pretrain: 9, offline: true}",
     "  algorithm: PPO\n  demonstrations: {path: a.npz, share: 0.5, offline: true, warm_up_policy: 9}",
-    "  demonstrations: {path: a.npz, share: 1, share_end: 1, share_until: 9}",
-    "  demonstrations: {path: a.npz, share: 0.5, share_end: 0.1}",
-    "  demonstrations: {path: a.npz, share_until: 9}",
+    "  demonstrations: {path: a.npz, share: 1}",
     "  demonstrations: {path: a.npz, share: 0.001}",
     "  demonstrations: {path: a.npz, share: 0.5}\n  sac_config: {use_replay_buffer: false}",
     "  demonstrations: {path: a.npz, value_weight: 0.2}",
     "  demonstrations: {warm_up_policy: 9}\n  sac_config: {start_step: 500}",
     "  behavioral_cloning: {strength: 1}\n  demonstrations: {path: a.npz}\n"
     "  sac_config: {discrete_dqn_like: true}",
-    "  demonstrations: {path: a.npz, offline: true, share_end: 0.1, share_until: 9, warm_up_policy: 9}\n"
+    "  demonstrations: {path: a.npz, offline: true, share: 0.1, warm_up_policy: 9}\n"
     "  sac_config: {start_step: 500, use_replay_buffer: false, discrete_dqn_like: true}\n"
     "  reward_signals: {gail: {strength: 1}}\n  base_config: {max_iter: 9}",
     "  base_config: {env_type: UNITY, unity_args: {editor: true}, n_envs: 1}\n"

@@ -65,29 +65,10 @@ def test_auto_is_medium_for_large_networks_where_that_is_exact_and_faster(
     assert torch.get_float32_matmul_precision() == chosen
 
 
-@pytest.mark.parametrize(
-    ("units", "single", "device", "rounds"),
-    [
-        (True, True, CPU, True),
-        (False, True, CPU, False),
-        (True, False, CPU, False),
-        (True, True, META, False),
-    ],
-)
-def test_graphs_round_where_torch_leaves_units_for_that_alone(monkeypatch, units, single, device, rounds):
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: units)
-    monkeypatch.setattr(process, "medium_is_single", lambda: single)
-    assert process.graphs_round(device) is rounds
-    monkeypatch.delattr(torch.cpu, "_is_avx512_bf16_supported")
-    assert not process.graphs_round(device)
-
-
 def test_measurements_leave_the_process_as_it_was():
     assert process.medium_is_single() in (True, False)
     assert 0.1 < process._medium_gain() < 100.0
-    found = process.measure_threads(3)
-    assert list(found) == [1, 2] and all(0.0 < taken < 10.0 for taken in found.values())
-    assert torch.get_float32_matmul_precision() == "highest" and torch.get_num_threads() == 1
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_products_of_rounded_factors_are_found_out(monkeypatch):
@@ -102,30 +83,13 @@ def test_products_of_rounded_factors_are_found_out(monkeypatch):
     assert process._error(x, y) > 1e-5
 
 
-@pytest.mark.parametrize(
-    ("seconds", "number"),
-    [({1: 1.0}, 1), ({1: 1.0, 2: 0.6}, 2), ({1: 1.0, 2: 0.95}, 1), ({1: 1.0, 2: 0.6, 4: 0.55, 8: 0.4}, 8)],
-)
-def test_threads_have_to_pay(seconds, number):
-    assert process.fastest(seconds) == number
-
-
-def test_a_run_has_the_precision_of_its_configuration_and_keeps_the_threads_that_were_measured(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_run_has_the_precision_and_the_threads_of_its_configuration(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(process, "medium_is_single", lambda: True)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    monkeypatch.setattr("algorithm.run.inputs.measure_threads", lambda: {1: 0.010, 2: 0.005})
-    set_to = ["-o", "sac_config.matmul_precision=medium", "-o", "sac_config.threads=auto"]
+    set_to = ["-o", "sac_config.matmul_precision=medium", "-o", "sac_config.threads=2"]
     try:
         assert main([*WORDS, "--max_step=20", *set_to]) == 0
-        assert torch.get_float32_matmul_precision() == "medium"
-        said = capsys.readouterr().out
-        assert "in medium precision, bfloat16 in compiled updates" in said
-        assert "threads: 2, measured: 10.0 ms with 1, 5.0 ms with 2" in said
-        assert "threads: 2" in (tmp_path / "models/toy/identity/run/config.yaml").read_text()
-        monkeypatch.setattr("algorithm.run.inputs.measure_threads", dict)  # not asked again
-        assert main(["toy/identity", "-n", "run", "--resume", "--max_step=30", "--device=cpu"]) == 0
+        assert torch.get_float32_matmul_precision() == "medium" and torch.get_num_threads() == 2
+        assert "in medium precision, single on this CPU" in capsys.readouterr().out
     finally:
         torch.set_num_threads(1)

@@ -161,7 +161,7 @@ def test_each_behaviour_is_trained_evaluated_and_saved_by_itself(trained):
     saved = load_checkpoint(path)
     assert {"walker/model", "runner/model"} <= set(saved.tensors)
     with ExitStack() as stack:
-        context = RunContext(loaded=set_up(loaded)[0], device="cpu", faults=Faults(None), stack=stack)
+        context = RunContext(loaded=set_up(loaded), device="cpu", faults=Faults(None), stack=stack)
         agents = context.players(TwoKinds().specs, folder, saved)
     for name, agent in agents.items():
         for key, value in agent.learner.tensors()["model"].items():

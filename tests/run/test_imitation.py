@@ -81,5 +81,5 @@ def test_no_random_action_comes_where_the_policy_acts_first_or_nobody(key):
     first = []
     for keys in ((f"demonstrations={key}",), ()):
         loaded = load_config("Pendulum-v1", overrides=("sac_config.threads=1", *keys), seed=1)
-        first.append(set_up(loaded)[0].config.run.start_step)
+        first.append(set_up(loaded).config.run.start_step)
     assert first[0] == 0 < first[1]

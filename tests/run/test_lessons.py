@@ -87,7 +87,7 @@ def test_the_threshold_of_an_environment_is_not_that_of_an_early_lesson(lesson: 
         f"environment_parameters={{g: {{set: gravity, curriculum: {lessons}}}}}",
         f"eval_config.lesson={lesson}",
     ]
-    loaded, _ = set_up(load_config("CartPole-v1", overrides=given, seed=1))
+    loaded = set_up(load_config("CartPole-v1", overrides=given, seed=1))
     assert loaded.config.base_config.stop_at_return == goal
 
 

@@ -146,7 +146,7 @@ ppo_imitation: # all signals, two horizons, cloning before and beside the update
   behavioral_cloning: {strength: 1, steps: 400, pretrain: 40}
 sac_demonstrated: # in batches, cloned before and beside the updates, updates before the first step
   sac_config: {use_n_step_is: false, reward_scaling: true}
-  demonstrations: {path: shown.npz, share: 0.5, share_end: 0.1, share_until: 500, pretrain: 40}
+  demonstrations: {path: shown.npz, share: 0.5, pretrain: 40}
   behavioral_cloning: {strength: 0.5, steps: 600, pretrain: 40, updates: 2}
   nn_config: {rep: {dense_n: 8, dense_depth: 1}}
 sac_offline:

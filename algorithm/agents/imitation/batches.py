@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from algorithm.core.data import SequenceBatch
-from algorithm.keys.demonstrations import DemoConfig
 from algorithm.replay.buffer import ReplayBuffer
 
 Draw = Callable[[int], SequenceBatch]
@@ -28,9 +27,6 @@ class ReplayBatches:
         """Return a batch, or None while there are too few transitions."""
         return self._replay.sample()
 
-    def move(self, step: int) -> None:
-        """Do nothing: there are no demonstrations whose share could change."""
-
 
 class DemoBatches:
     """Batches of demonstrations alone, of ``size`` windows."""
@@ -44,40 +40,23 @@ class DemoBatches:
         """Return a batch of demonstrated windows."""
         return self._draw(self._size)
 
-    def move(self, step: int) -> None:
-        """Do nothing: the share of demonstrations is always 1."""
-
 
 class MixedBatches:
     """Batches of windows of the replay, then ⌊share · B⌋ demonstrated ones (RLPD, arXiv 2302.02948).
 
-    The replay draws by its own priorities; its weights are at most 1, that of a demonstrated window. If
-    batches are drawn ahead, a change of the share takes effect as many batches later.
-
-    keys: share, and how it changes
+    The replay draws by its own priorities; its weights are at most 1, that of a demonstrated window.
     """
 
-    def __init__(self, replay: ReplayBuffer, draw: Draw, keys: DemoConfig) -> None:
-        self._replay, self._draw, self._keys = replay, draw, keys
-        self._size = self.num_replayed = replay.batch_size
-        self.move(0)
-
-    def move(self, step: int) -> None:
-        """Set the share at an environment step: linear from ``share`` to ``share_end`` at ``share_until``."""
-        first, until = self._keys.share, self._keys.share_until
-        last = first if self._keys.share_end is None else self._keys.share_end
-        share = first + (last - first) * min(1.0, step / until) if until else first
+    def __init__(self, replay: ReplayBuffer, draw: Draw, share: float) -> None:
+        self._replay, self._draw = replay, draw
         # 1e-9, because 0.29 · 100 is below 29 in floating point. At least one window is of the replay.
-        shown = min(int(share * self._size + 1e-9), self._size - 1)
-        self._replay.batch_size = self._size - shown
+        self._shown = min(int(share * replay.batch_size + 1e-9), replay.batch_size - 1)
+        self.num_replayed = replay.batch_size = replay.batch_size - self._shown
 
     def sample(self) -> SequenceBatch | None:
         """Return windows of the replay, then demonstrated ones; None while the replay has too few."""
         replayed = self._replay.sample()
-        if replayed is None:
-            return None
-        self.num_replayed = len(replayed.reward)
-        return joined(replayed, self._draw(n)) if (n := self._size - self.num_replayed) else replayed
+        return None if replayed is None else joined(replayed, self._draw(self._shown))
 
 
 Batches = ReplayBatches | DemoBatches | MixedBatches

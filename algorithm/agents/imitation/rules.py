@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from algorithm.core.fields import AnyConfig, Contradiction, contradicting
 
 _KEY = "demonstrations"
-_USES = ("share", "share_end", "pretrain", "offline", "warm_up_policy")
+_USES = ("share", "pretrain", "offline", "warm_up_policy")
 _NO_EPISODES = "there are no demonstrations to learn from"
 _NAME_SOME = "set demonstrations.path to a recording of --record"
 
@@ -142,12 +142,6 @@ def _of_uses(config: AnyConfig, *, mixes: bool) -> Iterator[Contradiction]:
             "it applies to offline training only",
             "set offline: true, or leave value_weight out",
         ),
-        (
-            (shown.share_end is None) != (shown.share_until == 0),
-            (f"{_KEY}.share_end", f"{_KEY}.share_until"),
-            "share changes to share_end over share_until steps, and one of the two is missing",
-            "set both or neither",
-        ),
     )
 
 
@@ -156,16 +150,15 @@ def _of_updates(config: AnyConfig) -> Iterator[Contradiction]:
     keys, shown, cloning = config.run, config.demonstrations, config.behavioral_cloning
     random = keys.start_step not in (0, type(keys).model_fields["start_step"].default)
     greedy = bool(getattr(keys, "discrete_dqn_like", False))
-    largest = max(shown.share, shown.share_end or 0.0)
     yield from contradicting(
         (
-            largest > 0 and largest * keys.batch_size + 1e-9 < 1,
+            shown.share > 0 and shown.share * keys.batch_size + 1e-9 < 1,
             (f"{_KEY}.share", "sac_config.batch_size"),
-            f"{largest:g} of {keys.batch_size} windows is less than one, so no demonstration would be drawn",
+            f"{shown.share:g} of {keys.batch_size} windows is less than one, so none would be drawn",
             "raise one of them, or leave share out",
         ),
         (
-            largest > 0 and not keys.use_replay_buffer,
+            shown.share > 0 and not keys.use_replay_buffer,
             (f"{_KEY}.share", "sac_config.use_replay_buffer"),
             "new data is used once, so there are no batches to mix demonstrations into",
             "set use_replay_buffer: true, or share: 0",
@@ -195,7 +188,7 @@ def _offline(config: AnyConfig, *, random: bool, greedy: bool) -> Iterator[Contr
     keys, shown = config.run, config.demonstrations
     holds = {
         "sac_config.start_step": random,
-        f"{_KEY}.share": shown.mixed,
+        f"{_KEY}.share": shown.share > 0,
         f"{_KEY}.warm_up_policy": shown.warm_up_policy > 0,
         "sac_config.use_replay_buffer": not keys.use_replay_buffer,
         "sac_config.discrete_dqn_like": greedy,

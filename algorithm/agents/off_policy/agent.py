@@ -149,7 +149,6 @@ class OffPolicyAgent(Agent):
         run_step = step if run_step is None else run_step
         self.learner.model.normaliser.commit_statistics()
         self.policy.warming_up = step < self._keys.start_step
-        self._batches.move(run_step)
         self.learner.scale_learning_rate(rate_factor(self._keys, run_step, self.config.base_config.max_step))
         if self._anneals_until is not None:
             self.replay.anneal(run_step / self._anneals_until)

@@ -22,7 +22,6 @@ from algorithm.nn.learning.compiled import CompiledFunction, NotCompilableError,
 from algorithm.nn.learning.flat import NoTarget
 from algorithm.nn.learning.functional import Functional
 from algorithm.nn.learning.optimiser import FlatAdam
-from algorithm.nn.process import graphs_round
 from algorithm.nn.protocols import Obs
 
 Step = Callable[..., Returned]
@@ -31,8 +30,6 @@ Step = Callable[..., Returned]
 
 class CompiledUpdate:
     """Both steps of a learner's update as compiled graphs; eager again once a graph fails to compile.
-
-    With ``matmul_precision: medium`` the factors of large matrix products are rounded to bfloat16.
 
     eager_first: updates before the compiled ones, counted over a training and all its resumes
     graphs:      number of graphs compiled so far
@@ -44,8 +41,7 @@ class CompiledUpdate:
         bounds = [critics.bounds for critics in learner.horizons if critics.bounds is not None]
         others, steps = [*bounds, learner.objective, *learner.extensions], list(learner.optimisers().values())
         self._functional = functional_of(learner.model, others, steps, gate=learner.encoder)
-        rounded = learner.keys.matmul_precision == "medium" and graphs_round(learner.device)
-        self._function = CompiledFunction(self._pure, rounded=rounded, guarded="_modules")
+        self._function = CompiledFunction(self._pure, guarded="_modules")
         self._kinds = set[object]()
         self._fails, self.graphs = False, 0
         self.on_message: Callable[[str], None] = lambda _: None

@@ -171,7 +171,7 @@ def make_sources(
     demonstrated = DemoBatches(draw, replay.batch_size)
     if shown.offline:
         return demonstrated, demonstrated
-    return demonstrated, MixedBatches(replay, draw, shown) if shown.mixed else from_replay
+    return demonstrated, MixedBatches(replay, draw, shown.share) if shown.share else from_replay
 
 
 def set_priorities(replay: ReplayBuffer, result: UpdateResult, num_own: int) -> bool:

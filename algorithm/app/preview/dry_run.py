@@ -59,11 +59,9 @@ def dry_run(
             fix="set base_config.unity_args.build_path and leave --editor out",
         )
     RunDir.check_free(loaded.env_label, base.name, models=options.directory, argument=options.env)
-    loaded, measured = set_up(loaded)
+    loaded = set_up(loaded)
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))
-        for line in measured:
-            console.message(line)
         seed_globally(loaded.seed)
         faults = Faults(console)
         context = RunContext(loaded=loaded, device=options.device, faults=faults, stack=stack)

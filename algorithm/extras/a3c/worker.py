@@ -67,7 +67,7 @@ class Worker:
         loaded = job.loaded.resolved(COMMON_BLOCK, lambda _: {"seed": job.seed})
         # No timeout here: the parent kills a worker that hangs.
         loaded = loaded.resolved("base_config", lambda _: {"env_timeout": -1})
-        set_up_process(loaded.threads)
+        set_up_process(loaded.config.run.threads)
         seed_globally(loaded.seed)
         self._job, self._base = job, loaded.config.base_config
         self._console = Relay()

@@ -19,7 +19,7 @@ from algorithm.config.resolve import lay, layers, read_edits
 from algorithm.config.sections import DEFAULT_SECTION
 from algorithm.config.tree import KeyPath, Node, from_value, to_value
 from algorithm.config.yaml_io import inline, write_yaml
-from algorithm.core.errors import COMMON_BLOCK, StorageError, UsageError, visible
+from algorithm.core.errors import StorageError, UsageError, visible
 from algorithm.core.reading import read_json
 from algorithm.core.system.processes import usable_cores
 from algorithm.core.wording import clock_time, counted, format_bytes, short
@@ -179,10 +179,11 @@ def _database(folder: RunDir) -> Path:
 def _plan(folder: RunDir, loaded: LoadedConfig, device: str) -> RunPlan:
     """Return the common settings of the study's runs."""
     config, tune = loaded.config, loaded.config.tune_config
+    _warn_of_threads(tune.jobs, config.run.threads)
     return RunPlan(
         study=folder,
         tune=tune,
-        begin=("-c", f"{folder.path / SNAPSHOT}:{RUN_SECTION}", *_threads(loaded)),
+        begin=("-c", f"{folder.path / SNAPSHOT}:{RUN_SECTION}"),
         always=(*directory_flags(folder.models), "--device", device, "--quiet"),
         length=max(0, config.base_config.max_step),
         every=max(0, config.eval_config.per_step or EARLY) if tune.metric.startswith("eval/") else 0,
@@ -246,14 +247,10 @@ def _without(tree: Node, paths: Collection[KeyPath]) -> Node:
     return Node({key: _without(child, below[key]) if below[key] else child for key, child in kept.items()})
 
 
-def _threads(loaded: LoadedConfig) -> tuple[str, ...]:
-    """Return the flags that divide the cores among jobs; none if the configuration sets threads."""
-    jobs, threads = loaded.config.tune_config.jobs, loaded.config.run.threads
-    if threads != "auto" and jobs * threads > usable_cores():
+def _warn_of_threads(jobs: int, threads: int) -> None:
+    """Print a warning if the jobs have more threads than there are cores."""
+    if jobs * threads > usable_cores():
         _print(f"warning: {jobs} jobs of {threads} threads, but only {usable_cores()} cores")
-    if threads != "auto" or jobs == 1:
-        return ()
-    return ("-o", f"{COMMON_BLOCK}.threads={max(1, usable_cores() // jobs)}")
 
 
 def _size(loaded: LoadedConfig, space: SearchSpace) -> StudySize:

@@ -12,9 +12,6 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional
 
-LARGE = 2**20
-"""Multiplications in a matrix product from which rounding its factors pays."""
-
 Returned = TypeVar("Returned")
 
 
@@ -28,14 +25,11 @@ class CompiledFunction(Generic[Returned]):
     The compiler traces the function's Python and guards what it depends on: attributes, types, layouts. A
     function is refused if it reads numbers of a tensor, or if its graph would have to change later.
 
-    rounded: round the factors of large matrix products to bfloat16
     guarded: text in the names of guards to be kept; other guards depend on the kind of call alone. None: all
     """
 
-    def __init__(
-        self, function: Callable[..., Returned], *, rounded: bool = False, guarded: str | None = None
-    ) -> None:
-        self._function, self._rounded, self._guarded = function, rounded, guarded
+    def __init__(self, function: Callable[..., Returned], *, guarded: str | None = None) -> None:
+        self._function, self._guarded = function, guarded
         self._graphs = dict[Hashable, Callable[..., Returned]]()
         self._compiles = False
 
@@ -77,7 +71,7 @@ class CompiledFunction(Generic[Returned]):
             raise NotCompilableError("it depends on Python values that change from update to update")
         for node in list(module.graph.nodes):
             if node.target is functional.linear:
-                _replace_linear(module.graph, node, rounded=self._rounded)
+                _replace_linear(module.graph, node)
         module.recompile()
         device = next((x.device for x in inputs if x.is_cuda), None)
         if device is not None:
@@ -144,24 +138,14 @@ class _OneLaunch:
         return moved
 
 
-def _replace_linear(graph: fx.Graph, node: fx.Node, *, rounded: bool) -> None:
-    """Replace a linear layer in a graph by an operation that is faster for its shapes.
-
-    A layer with a single output becomes a sum, which is fused with the computation of its input. With
-    ``rounded`` a large one becomes a product of bfloat16 factors, summed in single precision.
-    """
+def _replace_linear(graph: fx.Graph, node: fx.Node) -> None:
+    """Replace a linear layer with a single output by a sum, which is fused with what computes its input."""
     x, weight, bias = cast(tuple[fx.Node, ...], (*node.args, *node.kwargs.values(), None))[:3]
-    size, columns = x.meta["example_value"].numel(), len(weight.meta["example_value"])
+    if len(weight.meta["example_value"]) != 1:
+        return
     with graph.inserting_before(node):
-        if columns == 1:
-            row = graph.call_method("squeeze", (weight, 0))
-            product = graph.call_method("sum", (graph.call_method("mul", (x, row)), -1, True))
-        elif rounded and size * columns >= LARGE:
-            factors = [graph.call_method("bfloat16", (factor,)) for factor in (x, weight)]
-            turned = graph.call_method("t", (factors[1],))
-            product = graph.call_method("float", (graph.call_method("matmul", (factors[0], turned)),))
-        else:
-            return
+        row = graph.call_method("squeeze", (weight, 0))
+        product = graph.call_method("sum", (graph.call_method("mul", (x, row)), -1, True))
         if bias is not None:
             product = graph.call_method("add", (product, bias))
     node.replace_all_uses_with(product)

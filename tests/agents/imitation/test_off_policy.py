@@ -184,27 +184,19 @@ def test_cloning_fades_beside_the_updates_and_one_that_is_not_finite_counts():
     assert agent.learner.skipped > before
 
 
-def test_batches_have_the_share_of_a_step_behind_the_agents_own():
-    agent = make(shown={"share": 0.5, "share_end": 0.25, "share_until": 100}, batch_size=10)
-    play(agent, np.random.default_rng(0), 3)
-    batches = agent._batches
+@pytest.mark.parametrize(("share", "size", "number"), [(0.5, 10, 5), (0.29, 100, 29), (0.99, 4, 3)])
+def test_batches_have_their_share_behind_the_agents_own(share, size, number):
+    """0.29 · 100 is 28.999… in floating point, and at least one window is the agent's own."""
+    agent = make(shown={"share": share}, batch_size=size)
+    play(agent, np.random.default_rng(0), 3 + size)
+    batch, batches = agent._batches.sample(), agent._batches
     assert isinstance(batches, MixedBatches)
-    for step, number in ((0, 5), (50, 3), (100, 2), (10**6, 2)):
-        batches.move(step)
-        batch = batches.sample()
-        alien = (batch.ids == -1).all(1)
-        assert alien.tolist() == [False] * (10 - number) + [True] * number
-        assert batches.num_replayed == 10 - number
-        assert (batch.weight[alien] == 1.0).all() and batch.weight[~alien].max() == 1.0
-        shown = torch.cat([torch.tensor(e.obs["obs"]) for e in demonstrations(SMALL).episodes])
-        seen = batch.obs["obs"][alien, 0]
-        assert all((row == shown).all(1).any() for row in seen)
-    agent.learn(12, run_step=50)
-    assert agent.replay.batch_size == 7, "by the steps of all behaviours"
-    odd = MixedBatches(agent.replay, lambda n: None, DemoConfig(share=0.29))
-    odd._size = 100
-    odd.move(0)
-    assert agent.replay.batch_size == 71, "0.29 · 100 is 28.999… in floating point"
+    alien = (batch.ids == -1).all(1)
+    assert alien.tolist() == [False] * (size - number) + [True] * number
+    assert batches.num_replayed == size - number
+    assert (batch.weight[alien] == 1.0).all() and batch.weight[~alien].max() == 1.0
+    shown = torch.cat([torch.tensor(e.obs["obs"]) for e in demonstrations(SMALL).episodes])
+    assert all((row == shown).all(1).any() for row in batch.obs["obs"][alien, 0])
 
 
 def test_priorities_and_ages_are_those_of_the_agents_own_windows():
