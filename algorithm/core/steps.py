@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -134,6 +135,8 @@ class StepBatch(Sized):
     def one_chain(self) -> bool:
         """Whether each row follows the one before; true for a single row."""
         streams, steps = self.streams, self.start_steps
+        if len(self) < 2 or streams.item(0) != streams.item(-1):
+            return len(self) < 2
         breaks = (streams[1:] != streams[:-1]) | (steps[1:] - steps[:-1] != 1) | self.ended[:-1]
         return not np.count_nonzero(breaks)
 
@@ -156,8 +159,8 @@ class StepBatch(Sized):
 
     def moved(self, first: int, lag: int) -> StepBatch:
         """Return the rows with ``first`` added to the numbers of streams, and with another ``lag``."""
-        other = object.__new__(StepBatch)  # replace() would lose the cached order of the rows
-        vars(other).update(vars(self), streams=self.streams + first, lag=lag)
+        other = copy(self)  # replace() would lose the cached order of the rows
+        vars(other).update(streams=self.streams + first, lag=lag)
         return other
 
     def acted_on(self, heads: NDArray[Scalar], after: NDArray[Scalar]) -> NDArray[Scalar]:

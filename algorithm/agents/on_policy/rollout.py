@@ -196,10 +196,10 @@ def standardised(advantage: Tensor) -> Tensor:
 def check_ratios(log_ratio: Tensor) -> None:
     """Raise ModelError if a ratio is not 1, as all must be before the first step of an update.
 
-    log_ratio: log ρ, of any shape but not empty; |log ρ| up to 0.01 passes, and so does NaN
+    log_ratio: log ρ, of any shape but not empty; |log ρ| up to 0.01 passes
     """
     off = float(log_ratio.detach().abs().max())
-    if off > LARGEST_FIRST_RATIO:
+    if not off <= LARGEST_FIRST_RATIO:  # also NaN
         raise ModelError(
             "the policy computes different probabilities in learning than in acting",
             where="ModelRep and ModelPolicy",

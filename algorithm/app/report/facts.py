@@ -103,8 +103,8 @@ class Facts:
 
     @cached_property
     def behaviours(self) -> list[str]:
-        """Names of the behaviours with metrics; without any, the name of a sole behaviour."""
-        return list(self.metrics) or [DEFAULT_BEHAVIOUR]
+        """Names of the behaviours with metrics; without any, of those in the manifest."""
+        return list(self.metrics) or list(self.specs) or [DEFAULT_BEHAVIOUR]
 
     @cached_property
     def last_step(self) -> int:

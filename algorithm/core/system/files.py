@@ -39,7 +39,7 @@ def link_in_memory(path: Path, data: bytes) -> None:
     Where the system has no such memory, it is a file that only its owner may read.
     """
     if not hasattr(os, "memfd_create"):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        path.touch(0o600, exist_ok=False)
         path.write_bytes(data)
         return
     descriptor = os.memfd_create(path.name)
