@@ -32,7 +32,6 @@ from algorithm.core.errors import UserError
 from algorithm.core.fields import facts_of
 from algorithm.core.program import program
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.loader import NnFile, nn_place
 from algorithm.run.context import fitted
 from algorithm.store.names import MODELS, directory_flags
 
@@ -43,7 +42,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 
 def agreed(
-    config: LoadedConfig, specs: Mapping[str, AgentSpec], nn_files: Mapping[str, NnFile | None]
+    config: LoadedConfig, specs: Mapping[str, AgentSpec], nn_files: Mapping[str, Path | None]
 ) -> dict[str, Any]:
     """Return dotted path -> JSON value of all that must be the same on both sides.
 
@@ -62,7 +61,7 @@ def agreed(
         values[f"action_spec.{name}.branches"] = list(action.branches)
         values[f"action_spec.{name}.continuous"] = action.continuous
     for name, file in nn_files.items():
-        content = None if file is None else nn_place(file).read_bytes()
+        content = None if file is None else file.read_bytes()
         values[f"nn_file.{name}"] = None if content is None else hashlib.sha256(content).hexdigest()
     return values
 

@@ -7,7 +7,7 @@ optional modules without torch: ``config`` with ``contradictions(config)``, ``mi
 ``RESUME_RULES``, ``CLONES`` if demonstrated actions can be cloned, and ``MIXES`` if updates learn from
 windows, which may be demonstrated ones; and ``metrics`` with ``METRICS`` and ``PANELS``.
 
-Families of other packages or of a task's modules are only a :class:`~algorithm.agents.base.Family`.
+Families named ``module:NAME`` are only a :class:`~algorithm.agents.base.Family`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FAMILIES: dict[str, str] = {
     "TD3": "algorithm.agents.td3",
 }
 """``algorithm`` of a configuration -> package."""
-ALGORITHMS = Group("asac.families", "algorithm", "algorithm", built_in=tuple(FAMILIES))
+ALGORITHMS = Group("algorithm", "algorithm", built_in=tuple(FAMILIES))
 
 _SHARED = ("algorithm.agents.off_policy", "algorithm.agents")
 """Packages with metrics that several families log."""
@@ -45,7 +45,7 @@ _SHARED = ("algorithm.agents.off_policy", "algorithm.agents")
 def family(config: BehaviourConfig) -> Family:
     """Return the family that a behaviour's configuration chooses by ``algorithm``.
 
-    Raises UsageError if another package's or a module's family cannot be loaded, or is no Family; ModelError
+    Raises UsageError if a module's family cannot be loaded, or is no Family; ModelError
     for unknown ``algorithm_args``.
     """
     from algorithm.agents.base import Family
@@ -119,7 +119,7 @@ def _metrics() -> list[ModuleType]:
 
 
 def _config_of(algorithm: str) -> ModuleType | None:
-    """Return the module ``config`` of a built-in family; None for a family of another package."""
+    """Return the module ``config`` of a built-in family; None for a user's own."""
     return _optional(FAMILIES[algorithm], "config") if algorithm in FAMILIES else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
@@ -21,7 +22,6 @@ if TYPE_CHECKING:  # a family's name and its keys are asked for before torch is 
     import torch
     from torch import Tensor, nn
 
-    from algorithm.nn.loader import NnFile
     from algorithm.replay.budget import MemoryBudget
     from algorithm.replay.buffer import ReplayBuffer
     from algorithm.replay.relabel import Relabel
@@ -205,7 +205,7 @@ class Inputs:
     spec: AgentSpec
     config: BehaviourConfig
     _: KW_ONLY
-    nn_file: NnFile | None
+    nn_file: Path | None
     behaviour: str
     seed: int
     device: torch.device

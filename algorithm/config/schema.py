@@ -29,9 +29,9 @@ from algorithm.core.fields import (
     block_of,
     contradicting,
     facts_of,
-    installed_name,
     name_schema,
     option,
+    part_name,
 )
 from algorithm.env.parameters.config import EnvParameter, read_parameters
 from algorithm.env.parameters.rules import other_lessons, wrong_numbers, wrong_parameters
@@ -62,7 +62,7 @@ __all__ = [
     "value_at",
 ]
 
-Algorithm = Annotated[str, installed_name(ALGORITHMS), name_schema(ALGORITHMS)]
+Algorithm = Annotated[str, part_name(ALGORITHMS), name_schema(ALGORITHMS)]
 """Names of the algorithm families, and ``module:NAME``; ``algorithm`` chooses one."""
 
 
@@ -71,7 +71,7 @@ class Config(BehaviourConfig):
 
     algorithm: Algorithm = option(
         "SAC",
-        f"{', '.join(FAMILIES)}, a package's, or your own as module:NAME (docs/parts.md). Its own keys are "
+        f"{', '.join(FAMILIES)}, or your own as module:NAME (docs/parts.md). Its own keys are "
         "in its block, shared ones in sac_config.",
         resume="fixed: networks, optimizers and stored data belong to the algorithm",
         shared=True,

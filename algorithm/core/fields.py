@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
 from algorithm.core.errors import UsageError
-from algorithm.core.plugins import EXTENSIONS, SAMPLERS, Group, find, installed
+from algorithm.core.plugins import EXTENSIONS, SAMPLERS, Group, find
 
 
 def to_number(value: object) -> object:
@@ -112,14 +112,12 @@ NamedEntry = Annotated[
 """A name -> its keyword arguments, or None; a bare name is valid too."""
 
 
-def installed_name(group: Group) -> AfterValidator:
-    """Return a validator of names and `NamedEntry`s, which must be built in or of an installed package."""
+def part_name(group: Group) -> AfterValidator:
+    """Return a validator of names and `NamedEntry`s, which must be built in or ``module:NAME``."""
 
     def check(value: Any) -> Any:  # noqa: ANN401 - as the field declares
-        """Return the value. Raises pydantic's error for a name that is neither built in nor a plug-in's."""
+        """Return the value. Raises pydantic's error for any other name."""
         for name in [value] if isinstance(value, str) else value:
-            if name in group.built_in and name not in installed(group):
-                continue
             try:
                 find(group, name)
             except UsageError as error:
@@ -131,16 +129,16 @@ def installed_name(group: Group) -> AfterValidator:
 
 
 def name_schema(group: Group) -> WithJsonSchema:
-    """Return the JSON schema of a name: a built-in one, or one of an installed package."""
-    plugin = {"type": "string", "title": "a plug-in's name", "minLength": 1}
+    """Return the JSON schema of a name: a built-in one, or ``module:NAME``."""
+    plugin = {"type": "string", "title": "module:NAME", "minLength": 1}
     return WithJsonSchema({"anyOf": [{"type": "string", "enum": [*group.built_in]}, plugin]})
 
 
-ExtensionEntry = Annotated[NamedEntry, installed_name(EXTENSIONS)]
-"""An extension of an installed package, or a module's function; with its keyword arguments."""
+ExtensionEntry = Annotated[NamedEntry, part_name(EXTENSIONS)]
+"""A function of a module that makes an extension, with its keyword arguments."""
 
-SamplerEntry = Annotated[NamedEntry, installed_name(SAMPLERS)]
-"""A sampler of an installed package, or a module's class; with its keyword arguments."""
+SamplerEntry = Annotated[NamedEntry, part_name(SAMPLERS)]
+"""A class of a module, a sampler, with its keyword arguments."""
 
 AnyConfig: TypeAlias = Any
 """The whole `Config`, untyped: its class is composed of the fragments and imports them."""

@@ -14,15 +14,15 @@ from algorithm.core.fields import (
     NamedEntry,
     Whole,
     block,
-    installed_name,
     name_schema,
     option,
+    part_name,
     required,
 )
 from algorithm.env.kinds import ENVS
 
-KindName = Annotated[str, installed_name(ENVS), name_schema(ENVS)]
-"""A kind of environments: built in, or of an installed package."""
+KindName = Annotated[str, part_name(ENVS), name_schema(ENVS)]
+"""A kind of environments: built in, or ``module:NAME``."""
 
 _OTHER_TASK = "fixed: networks and stored data belong to this environment; reset_config may change"
 

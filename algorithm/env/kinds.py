@@ -15,7 +15,7 @@ class EnvKind:
 
     maker:      ``module:attribute``: a subclass of :class:`~algorithm.env.gym.GymRecipe`, or a function of an
                 :class:`~algorithm.env.request.EnvRequest` that returns a :class:`~algorithm.env.base.VecEnv`;
-                empty for a plug-in, whose entry point names it, and with ``extra_name``
+                empty for a user's own kind, whose name it is, and with ``extra_name``
     extra_name: name of the maker in the table of extras
     gymnasium:  single Gymnasium environments, named by an id: with wrappers, workers and the Python API
     films:      they render images
@@ -99,16 +99,16 @@ OBJECT_RUNS = "object/"
 
 _BUILT_IN = (UNITY, GYM, DM_CONTROL, TENSOR, ENVPOOL, PLAYGROUND, BRAX, OBJECT)
 KINDS: Mapping[str, EnvKind] = {kind.name: kind for kind in _BUILT_IN}
-"""``base_config.env_type`` → built-in kind; for those of other packages see :func:`kind_of`."""
+"""``base_config.env_type`` → built-in kind; for others see :func:`kind_of`."""
 
-ENVS = Group("asac.envs", "kind of environment", "base_config.env_type", built_in=tuple(KINDS))
+ENVS = Group("kind of environment", "base_config.env_type", built_in=tuple(KINDS))
 
 
 def kind_of(name: str) -> EnvKind:
-    """Return the kind of a name. A plug-in is not imported: its kind has every feature for now."""
+    """Return the kind of a name. A user's own is not imported: it has every feature for now."""
     return KINDS.get(name) or EnvKind(name=name)
 
 
 def plugin_of(kind: EnvKind) -> Plugin:
-    """Return the plug-in that makes a kind. Raises UsageError for a name that none or several have."""
-    return find(ENVS, kind.name) or Plugin(ENVS, kind.name, kind.maker)
+    """Return the part that makes a kind. Raises UsageError for an unknown name."""
+    return find(ENVS, kind.name) or Plugin(ENVS, kind.maker)

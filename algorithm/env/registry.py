@@ -97,7 +97,7 @@ def find_recipe(request: EnvRequest) -> GymRecipe:
 def load_maker(kind: EnvKind) -> Maker:
     """Import the recipe or function that makes the environments of a kind.
 
-    Raises UsageError for a plug-in that cannot be loaded, and for one that makes no environments.
+    Raises UsageError for a user's kind that cannot be loaded, or makes no environments.
     """
     plugin = plugin_of(kind)
     maker: Maker = extra(kind.extra_name) if kind.extra_name else plugin.load()
@@ -110,7 +110,7 @@ def load_maker(kind: EnvKind) -> Maker:
         raise plugin.error(
             "makes no environments",
             f"{plugin.value} is {maker!r}",
-            "its entry point must name a class derived from algorithm.env.gym.GymRecipe or "
+            "it must name a class derived from algorithm.env.gym.GymRecipe or "
             "algorithm.env.base.VecEnv, or a function that returns a VecEnv",
         )
     if why:

@@ -1,6 +1,6 @@
 """The table of built-in extensions, and their construction by configuration.
 
-A new extension is a file and a line here, or a plug-in: a package of its own.
+A new extension is a file and a line here, or a user's own, ``module:make``.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PARTS = (
 
 
 def make_extensions(build: Build) -> tuple[Extension, ...]:
-    """Return the configured extensions: built-in ones, then plug-ins.
+    """Return the configured extensions: built-in ones, then the user's.
 
     Raises ModelError for networks that return a wrong shape, and for parameters that no optimiser would
-    train; UsageError for a plug-in that cannot be used, and for two extensions of one name.
+    train; UsageError for one that cannot be used, and for two extensions of one name.
     """
     ours = [extension for extension in (make(build) for make in REGISTRY) if extension is not None]
     for extension in ours:
@@ -60,7 +60,7 @@ def make_extensions(build: Build) -> tuple[Extension, ...]:
 
 
 def _of_plugin(name: str, kwargs: Mapping[str, Any], build: Build) -> Extension:
-    """Make a plug-in's extension from its keyword arguments; its metrics get a prefix of their own."""
+    """Make a user's extension from its keyword arguments; its metrics get a prefix of their own."""
     plugin = find(EXTENSIONS, name)
     assert plugin is not None, "names of built-in ones are not valid here"
     made = plugin.make(Extension, build, **kwargs)
@@ -70,7 +70,7 @@ def _of_plugin(name: str, kwargs: Mapping[str, Any], build: Build) -> Extension:
 
 
 def _check_trained(made: Extension, plugin: Plugin) -> None:
-    """Raise the plug-in's error for a parameter of its extension that is neither in ``joint`` nor ``own``."""
+    """Raise UsageError for a parameter of a user's extension that is neither in ``joint`` nor ``own``."""
     trained = {id(p) for modules in (made.joint, made.own) for p in modules.parameters()}
     left = [name for name, p in made.named_parameters() if p.requires_grad and id(p) not in trained]
     if left:

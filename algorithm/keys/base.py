@@ -204,7 +204,7 @@ class BaseConfig(EnvConfig):
 
     @property
     def kind(self) -> EnvKind:
-        """The kind of the environment; a plug-in is not imported for it."""
+        """The kind of the environment; a user's own is not imported for it."""
         return KINDS.get(self.env_type) or kind_of(self.env_type)
 
     @property

@@ -56,8 +56,7 @@ class RunConfig(Block):
 
     nn: str | None = option(
         "nn",
-        "Python file with the networks, without .py: of the task's folder or a package. null: default "
-        "networks.",
+        "Python file with the networks, without .py: of the task's folder. null: default networks.",
         resume=OTHER_NETWORKS,
         shared=True,
     )
@@ -197,8 +196,8 @@ class RunConfig(Block):
     rnd_n_sample: Whole = option(10, "Actions that use_rnd samples.", ge=1, shared=True)
     extensions: Annotated[tuple[ExtensionEntry, ...], Strict(False)] = option(
         (),
-        "Extensions of installed packages by name, or module:make, or {Name: {kwargs}}.",
+        "Your extensions: module:make, or {module:make: {kwargs}}.",
         resume=_new_extensions,
         shared=True,
-        examples=[["name", "module:make", {"name": {"argument": "value"}}]],
+        examples=[["module:make", {"module:make": {"argument": "value"}}]],
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
@@ -24,9 +24,6 @@ from algorithm.nn.dry_run import blame, check_rep
 from algorithm.nn.models import defaults
 from algorithm.nn.process import others_modes
 from algorithm.nn.protocols import Memory, Rep
-
-NnFile: TypeAlias = Path | ModuleType
-"""The networks of a task: its ``nn.py``, or the module of a plug-in."""
 
 OF_FAMILIES = ("ModelRep", "ModelQ", "ModelPolicy", "ModelV")
 """Names of the classes of all families; a file may have those of several families."""
@@ -67,7 +64,7 @@ class Networks:
 
 def load_networks(
     spec: AgentSpec,
-    file: NnFile | None,
+    file: Path | None,
     classes: Mapping[str, Network],
     *,
     seq_encoder: Memory | None = None,
@@ -77,7 +74,7 @@ def load_networks(
 ) -> Networks:
     """Build and dry-run the networks of an agent.
 
-    file:        the ``nn.py``, or a plug-in's module; None takes every class from the defaults
+    file:        the ``nn.py``; None takes every class from the defaults
     classes:     those of the family, by name and in the order of construction
     seq_encoder: memory that ``ModelRep`` must have
     context:     tokens in attention's reach; with ``ATTN`` an argument of ``ModelRep``
@@ -88,7 +85,7 @@ def load_networks(
     """
     known = ("ModelRep", *classes)
     module = _with_known_names(import_networks(file), known) if file else None
-    place = str(nn_place(file)) if file else "default"
+    place = str(file) if file else "default"
     default_rep = defaults.REPS_WITH_MEMORY[seq_encoder] if seq_encoder else defaults.ModelRep
     fallback = {"ModelRep": default_rep, **{name: network.default for name, network in classes.items()}}
     types = {name: _pick(module, name, fallback[name]) for name in known}
@@ -115,13 +112,12 @@ def load_networks(
     for name, network in classes.items():
         built[name] = make(name)
         network.check(built[name], spec, state_size, where[name])
-    return Networks(cast(Rep, rep), state_size, built, make, _sources(file, where))
+    return Networks(cast(Rep, rep), state_size, built, make, _sources(where))
 
 
-def _sources(file: NnFile | None, where: Mapping[str, str]) -> dict[str, str]:
-    """Return the origin of each class: ``nn.py``, the name of a plug-in's module, or ``default``."""
-    ours = file.__name__ if isinstance(file, ModuleType) else "nn.py"
-    return {name: ours if source != "default" else "default" for name, source in where.items()}
+def _sources(where: Mapping[str, str]) -> dict[str, str]:
+    """Return the origin of each class: ``nn.py`` or ``default``."""
+    return {name: "nn.py" if source != "default" else "default" for name, source in where.items()}
 
 
 def _with_context(
@@ -205,15 +201,8 @@ def _optional(module: ModuleType | None, file: str, name: str, *args: object) ->
         return _pick(module, name, getattr(offered, name))(*args)
 
 
-def nn_place(file: NnFile) -> Path:
-    """Return the path of an ``nn.py``, or of a plug-in's module."""
-    return Path(file.__file__ or file.__name__) if isinstance(file, ModuleType) else file
-
-
-def import_networks(file: NnFile) -> ModuleType:
+def import_networks(file: Path) -> ModuleType:
     """Import an ``nn.py``, and return its module. Raises ModelError if that fails."""
-    if isinstance(file, ModuleType):
-        return file
     if not file.is_file():
         raise ModelError(
             "the model file was not found",
@@ -241,7 +230,7 @@ def _with_known_names(module: ModuleType, of_family: Sequence[str]) -> ModuleTyp
         hint = f"did you mean {close[0]}?" if close else "known: " + ", ".join(known)
         raise ModelError(
             f"unknown model class {name}",
-            where=nn_place(module),
+            where=module.__file__ or "",
             why="only classes with a known name are used, this one would be ignored",
             fix=f"{hint} A helper class may have any name that does not start with Model.",
         )

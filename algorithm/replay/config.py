@@ -69,8 +69,7 @@ class ReplayConfig(Block):
 
     sampler: SamplerEntry | None = option(
         None,
-        "Your sampler, module:Class or {module:Class: {kwargs}}, or a package's (docs/parts.md). null: by "
-        "use_priority.",
+        "Your sampler, module:Class or {module:Class: {kwargs}} (docs/parts.md). null: by use_priority.",
         resume="fixed: another sampler cannot use its data on stored rows",
         examples=["module:Class", {"module:Class": {"argument": "value"}}],
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from algorithm.agents.base import Agent
 from algorithm.config.loader import all_changes, dump_config
@@ -163,7 +162,7 @@ def _write_inputs(
     run = inputs.run
     for config in map(loaded.for_behaviour, specs):
         file = nn_file(config, context.networks)
-        if isinstance(file, Path) and context.networks != run.path:  # not those of a plug-in
+        if file and context.networks != run.path:
             run.copy_nn(file, f"{config.run.nn}.py")
     objects = inputs.env_object.as_json if inputs.env_object else None
     begun = describe_start(inputs.arguments, context.env_file, context.plugins(specs), objects, inputs.device)

@@ -47,7 +47,7 @@ class RunContext:
     loaded: configuration; :meth:`fit` adds the sections by its spaces
     device: of the networks, by name; ``auto``: a GPU where there is one, for images and large networks
     faults: receiver of the failures that environments survive
-    stack:  closes everything that is opened here; reports an error in a plug-in's code as such
+    stack:  closes everything that is opened here; reports an error in a user's code as such
     files:  folder for the output of workers and players; None: nothing is kept
     seed:   seed of the environments, instead of the run's
     since:  step from which a run is resumed, for other seeds of Unity's players

@@ -49,5 +49,5 @@ class TrainingContext(RunContext):
         return env_file(self.loaded)
 
     def plugins(self, specs: Mapping[str, AgentSpec]) -> Sequence[Plugin]:
-        """Return the plug-ins that the training uses."""
-        return plugins_of(self.loaded, specs, self.networks)
+        """Return the user's own parts that the training uses."""
+        return plugins_of(self.loaded, specs)

@@ -1,23 +1,23 @@
-"""Code of a user's own that a run executes: the file of its environment, its networks, plug-ins."""
+"""Code of a user's own that a run executes: the file of its environment, its networks, other parts."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
 from traceback import extract_tb
-from types import ModuleType
 
 import torch
 
 from algorithm.agents.registry import ALGORITHMS, family
 from algorithm.config.by_spaces import CLASSES
+from algorithm.config.errors import suggest
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.core.errors import COMMON_BLOCK, ModelError, UserError, described
-from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Plugin, find, installed, unknown
+from algorithm.core.errors import COMMON_BLOCK, ModelError, UsageError, UserError, described
+from algorithm.core.plugins import EXTENSIONS, SAMPLERS, Plugin, find
 from algorithm.env.env_id import extend_path, resolve_env_id, source_file, use_folder
 from algorithm.env.kinds import ENVS
-from algorithm.nn.loader import NnFile, import_networks
+from algorithm.nn.loader import import_networks
 from algorithm.nn.models import defaults
 from algorithm.run.signals import StoppedError
 
@@ -29,14 +29,13 @@ def env_file(loaded: LoadedConfig) -> Path | None:
     return source_file(resolve_env_id(loaded.config.base_config.env_name, loaded.env_dir))
 
 
-def nn_file(config: Config, folder: Path) -> NnFile | None:
-    """Return the file or plug-in with the task's networks; None for ``nn: null`` or no default file.
+def nn_file(config: Config, folder: Path) -> Path | None:
+    """Return the file with the task's networks; None for ``nn: null`` or no default file.
 
     None, too, for an algorithm without networks, which would use nothing of the file.
 
-    A file of that name in ``folder``, of the task or the run, goes before a plug-in. It must be there also
-    after symbolic links are resolved, since it will be executed: else ModelError is raised. UsageError is
-    raised for a name of neither a file nor a plug-in, and for a plug-in that cannot be used.
+    The file must be in ``folder``, of the task or the run, also after symbolic links are resolved, since it
+    will be executed: else ModelError is raised. UsageError is raised for a name without a file.
     """
     if not family(config).networks:
         return None
@@ -55,7 +54,17 @@ def nn_file(config: Config, folder: Path) -> NnFile | None:
             why=f"that is a file outside of {folder}, and it would be executed",
             fix="put a file there and name it; it can import from installed packages",
         )
-    return file if file.exists() else _nn_of_plugin(name, folder)
+    if file.exists():
+        return file
+    if name == "nn":
+        return None
+    files = [path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob("*.py")]
+    raise UsageError(
+        f"there is no file of networks `{name}`",
+        where=f"{COMMON_BLOCK}.nn",
+        why=f"there is no {name}.py in {folder}",
+        fix=suggest(name, files, "files"),
+    )
 
 
 def own_classes(config: Config, folder: Path) -> set[str]:
@@ -65,29 +74,11 @@ def own_classes(config: Config, folder: Path) -> set[str]:
     :func:`nn_file` and :func:`~algorithm.nn.loader.import_networks`.
     """
     file = nn_file(config, folder)
-    if isinstance(file, Path):
+    if file:
         extend_path(folder)  # a task may import what lies beside it
     module = import_networks(file) if file else None
     classes = {name: getattr(module, name) for name in CLASSES.values() if hasattr(module, name)}
     return {name for name, made in classes.items() if made.__init__ is not getattr(defaults, name).__init__}
-
-
-def _nn_of_plugin(name: str, folder: Path) -> ModuleType | None:
-    """Return the module of a plug-in with networks; None for a built-in name. Raises UsageError."""
-    if name not in (*NETWORKS.built_in, *installed(NETWORKS)):
-        files = [file.relative_to(folder).with_suffix("").as_posix() for file in sorted(folder.glob("*.py"))]
-        raise unknown(
-            NETWORKS,
-            name,
-            files=files,
-            why=f"there is no {name}.py in {folder}, and no installed package has networks of that name",
-        )
-    plugin = find(NETWORKS, name)
-    module = plugin.load() if plugin else None
-    if plugin and not isinstance(module, ModuleType):
-        fix = "its entry point must name a module, such as my_package.nn"
-        raise plugin.error("is not a module", f"{plugin.value} is {module!r}", fix)
-    return module
 
 
 def use_modules(loaded: LoadedConfig) -> None:
@@ -97,21 +88,14 @@ def use_modules(loaded: LoadedConfig) -> None:
         use_folder(loaded.env_dir, config.algorithm, *(name for entry in entries for name in entry))
 
 
-def plugins_of(loaded: LoadedConfig, names: Collection[str], folder: Path) -> list[Plugin]:
-    """Return the plug-ins that a run uses, each once.
-
-    names: of its behaviours; folder: with its file of networks
-    """
-    plugins: list[Plugin | None] = []
-    for config in map(loaded.for_behaviour, names):
-        plugins += _parts_of(config)
-        if isinstance(nn_file(config, folder), ModuleType):
-            plugins.append(find(NETWORKS, str(config.run.nn)))
-    return list(dict.fromkeys(plugin for plugin in plugins if plugin is not None))
+def plugins_of(loaded: LoadedConfig, names: Collection[str]) -> list[Plugin]:
+    """Return the user's own parts that a run uses, each once. names: of its behaviours."""
+    parts = [part for config in map(loaded.for_behaviour, names) for part in _parts_of(config)]
+    return list(dict.fromkeys(part for part in parts if part is not None))
 
 
 def _parts_of(config: Config) -> list[Plugin | None]:
-    """Return a behaviour's plug-ins (environment, algorithm, extensions, sampler); None for built-in ones."""
+    """Return a behaviour's environment, algorithm, extensions and sampler; None for built-in ones."""
     return [
         find(ENVS, config.base_config.env_type),
         find(ALGORITHMS, config.algorithm),
@@ -123,7 +107,7 @@ def _parts_of(config: Config) -> list[Plugin | None]:
 def blame_user_code(loaded: LoadedConfig, kind: object, error: BaseException | None, trace: object) -> None:
     """Raise an error of the user's code as a UserError that names its file; takes ``__exit__``'s arguments.
 
-    It is the user's if its traceback has a line of a plug-in, or of the task's networks.
+    It is the user's if its traceback has a line of a part of his own, or of the task's networks.
     """
     if not isinstance(error, Exception | SystemExit) or isinstance(error, UserError | StoppedError):
         return

@@ -1,4 +1,4 @@
-"""``--list``: all tasks and installed plug-ins, or the sections and runs of one task."""
+"""``--list``: all tasks, or the sections and runs of one task."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from algorithm.agents.registry import ALGORITHMS
 from algorithm.config.locate import CONFIG_FILE, find_env, known_tasks
 from algorithm.config.sections import read_sections
 from algorithm.core.errors import StorageError
-from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, listed
 from algorithm.core.reading import read_bytes
 from algorithm.core.wording import plus_minus
-from algorithm.env.kinds import ENVS
 from algorithm.store.names import run_names, study_names
 from algorithm.store.rundir import RunDir
 
@@ -36,13 +33,12 @@ def listing(env: str, models: Path, *, width: int = sys.maxsize) -> str:
 
 
 def _all_tasks() -> list[_Table]:
-    """Return a table of tasks, with the first line of each file, and one of installed plug-ins."""
+    """Return a table of tasks, with the first line of each file."""
     rows = []
     for name, file in known_tasks().items():
         first = _text(file).partition("\n")[0]
         rows.append((name, first.removeprefix("#").partition(": python ")[0].strip()))
-    plugins = list(listed(ALGORITHMS, ENVS, EXTENSIONS, NETWORKS, SAMPLERS))
-    return [("tasks", rows), *([("plug-ins", plugins)] if plugins else [])]
+    return [("tasks", rows)]
 
 
 def _task(env: str, models: Path) -> list[_Table]:

@@ -45,8 +45,8 @@ def made_with(
 
     task:    folder of the task; its modules may lie beside its ``config.yaml``
     apart:   files in it that are compared elsewhere
-    plugins: plug-ins that are used, and loaded
-    Code is represented by its SHA-256: the program's, the task's, and that of each plug-in's package.
+    plugins: the user's own parts that are used, and loaded
+    Code is represented by its SHA-256: the program's, the task's, and that of each part's package.
     """
     versions = library_versions()
     task_files = [
@@ -57,7 +57,6 @@ def made_with(
         **{name: versions[name] for name in ("torch", "numpy", "gymnasium")},
         "the program's code": _digest(chain(*((SOURCE / name).rglob("*.py") for name in _OURS)), SOURCE),
         "the code in the task's folder": _digest(task_files, task),
-        **{f"the package {plugin.package}": plugin.version for plugin in plugins if plugin.package},
         **{f"the code of {plugin.top}": _digest(*plugin.sources()) for plugin in plugins},
     }
 
@@ -67,7 +66,7 @@ def what_differs(before: Mapping[str, object], now: Mapping[str, object]) -> lis
     changed = [name for name in now if name in before and before[name] != now[name]]
     return [
         f"{name} has been changed since"
-        if "code" in name and not name.startswith("the package ")
+        if "code" in name
         else f"{name} was {before[name]} and is {now[name]}"
         for name in changed
     ]
@@ -119,7 +118,7 @@ def describe_start(
 
     arguments:   ``sys.argv``
     env_file:    file with the task's own environment
-    plugins:     plug-ins that are used
+    plugins:     the user's own parts that are used
     env_objects: purpose -> description of an environment that was passed as an object
     device:      device that the user has chosen
     """
@@ -132,6 +131,6 @@ def describe_start(
         "git": git_state(),
         "host": host(),
         "env_file": file_state(env_file) if env_file else None,
-        "plugins": {plugin.name: plugin.origin for plugin in plugins},
+        "plugins": [plugin.value for plugin in plugins],
         **({"env_objects": dict(env_objects)} if env_objects else {}),
     }

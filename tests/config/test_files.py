@@ -154,7 +154,7 @@ def test_the_generated_files_have_every_key_and_no_default_of_a_required_one():
         name = ".".join(path[1:] or path)
         assert f"- `{name}` (" in page or f"`{name}: " in page.partition("## Every key")[2]
         assert field.description and field.description[-1] in ".}]." and len(field.description) < 200, path
-    assert f"- `env_type` (*required*, {', '.join(KINDS)}, a plug-in's name): " in page
+    assert f"- `env_type` (*required*, {', '.join(KINDS)}, module:NAME): " in page
     assert "  # env_type:\n" in reference.default_yaml({})
     section = schema["$defs"]["Section"]
     assert section["properties"].keys() == {*Config.model_fields, "ma_config", "inherited"}

@@ -35,10 +35,10 @@ def prioritised(keys: OffPolicyConfig) -> bool:
 
 
 def make_sampler(config: ReplayConfig, *, prioritised: bool, fresh: bool) -> Sampler:
-    """Return the sampler of a replay: the configured plug-in, or a built-in one.
+    """Return the sampler of a replay: the configured one, or a built-in one.
 
     prioritised: draw by priority; fresh: draw each window once, in order
-    Raises UsageError if a plug-in's sampler cannot be made.
+    Raises UsageError if a user's sampler cannot be made.
     """
     for name, kwargs in (config.sampler or {}).items():
         plugin = find(SAMPLERS, name)

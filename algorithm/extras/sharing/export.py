@@ -201,7 +201,7 @@ def _code(loaded: LoadedConfig, run: RunDir) -> dict[str, bytes]:
     code = {}
     for config in (loaded.config, *loaded.behaviours.values()):
         file = nn_file(config, run.path)
-        if isinstance(file, Path):  # networks of a plug-in come with its package
+        if file:
             try:
                 code[f"{config.run.nn}{CODE}"] = read_bytes(file)
             except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Refusal of exports that could run code, unless the user trusts them.
 
 The rule: an export needs no trust if it has no code, and every text in its configuration is the default of
-its key, a known name (built in, or registered by an installed package), or a plain word. Numbers pass.
+its key, a known name, or a plain word. Numbers pass.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import gymnasium.wrappers
 
-from algorithm.agents.registry import ALGORITHMS
+from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.flag_types import HUB
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import COMMON_BLOCK, UsageError
-from algorithm.core.plugins import EXTENSIONS, NETWORKS, SAMPLERS, Group, installed
-from algorithm.env.kinds import ENVS, OBJECT, kind_of
+from algorithm.env.kinds import KINDS, OBJECT, kind_of
 from algorithm.extras.sharing.archive import CODE
 
 _NAME = "base_config.env_name"
@@ -53,18 +52,13 @@ _PLACES = (
 """Keys by which a training reads files or sends data; an export leaves them out."""
 
 
-def _of(group: Group) -> IsListed:
-    """Return a check whether a name is built in, or registered by an installed package."""
-    return lambda name: name in group.built_in or name in installed(group)
-
-
 def _is_wrapper(name: str) -> bool:
     return name in gymnasium.wrappers.__all__ or bool(_OWN.fullmatch(name))
 
 
 _LISTED: Mapping[str, IsListed] = {
-    "algorithm": _of(ALGORITHMS),
-    "base_config.env_type": lambda name: _of(ENVS)(name) and not kind_of(name).player,  # a program
+    "algorithm": FAMILIES.__contains__,
+    "base_config.env_type": lambda name: name in KINDS and not kind_of(name).player,  # a program
     _NAME: lambda name: _REGISTERED.fullmatch(name) or _OWN.fullmatch(name),
     "base_config.wrappers": _is_wrapper,
     "base_config.info_keys": _PATH.fullmatch,
@@ -72,9 +66,9 @@ _LISTED: Mapping[str, IsListed] = {
     **dict.fromkeys(_PLACES, lambda name: False),
     "demonstrations.path": lambda name: name == LEFT_OUT,
     "eval_config.wrappers": _is_wrapper,
-    "replay_config.sampler": _of(SAMPLERS),
-    f"{COMMON_BLOCK}.nn": _of(NETWORKS),
-    f"{COMMON_BLOCK}.extensions": _of(EXTENSIONS),
+    "replay_config.sampler": lambda name: False,
+    f"{COMMON_BLOCK}.nn": lambda name: name == "nn",
+    f"{COMMON_BLOCK}.extensions": lambda name: False,
     f"{COMMON_BLOCK}.critic_observations": _PATH.fullmatch,
 }
 """Key -> check of its texts; for entries with arguments, of their names. Other keys: plain words only."""

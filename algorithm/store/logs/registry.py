@@ -65,7 +65,7 @@ CALLBACKS = "callback/"
 """Prefix of the metrics that callbacks log."""
 
 RECORDED = ("unity/", LESSONS, "param/", PLUGIN_METRICS, ROLLOUT_INFOS, EVAL_INFOS, CALLBACKS)
-"""Prefixes of metrics with free names: from simulators, parameters, plug-ins, infos and callbacks."""
+"""Prefixes of metrics with free names: from simulators, parameters, extensions, infos and callbacks."""
 
 
 def check_known(name: str) -> None:
