@@ -1,4 +1,3 @@
-# PYTHON_ARGCOMPLETE_OK
 """Training or running of an agent: ``python main.py gym/pendulum``. See ``python main.py --help``."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# PYTHON_ARGCOMPLETE_OK
 """Training with a learner and any number of actors: ``python main_ds.py gym/pendulum learner``."""
 
 from __future__ import annotations

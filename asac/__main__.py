@@ -1,4 +1,3 @@
-# PYTHON_ARGCOMPLETE_OK
 """``python -m asac`` is the command ``asac``."""
 
 from algorithm.app.command import run

@@ -1,4 +1,3 @@
-# PYTHON_ARGCOMPLETE_OK
 """``python -m ds`` is ``asac-ds``."""
 
 from ds.command import run

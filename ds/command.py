@@ -1,4 +1,3 @@
-# PYTHON_ARGCOMPLETE_OK
 """The command ``main_ds.py``, installed as ``asac-ds``: training with a learner and any number of actors."""
 
 from __future__ import annotations
@@ -9,12 +8,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
-from algorithm.app.cli.completion import complete
-from algorithm.app.cli.ds import DistributedOptions, distributed_parser, parse_distributed
+from algorithm.app.cli.ds import DistributedOptions, parse_distributed
 from algorithm.app.command import Command, guarded, interruptible_imports, prepare_process, print_line
 from algorithm.core.extras import needs
 from algorithm.env.pool.process_exit import exit_process
-from algorithm.store.names import check_directory, run_names
+from algorithm.store.names import check_directory
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,7 +54,6 @@ def _command(options: DistributedOptions) -> Command:
 
 
 def run() -> NoReturn:
-    """Run the program, or print completions of a command line, and end the process."""
-    complete(distributed_parser, {"name": run_names, "init_from": run_names})
+    """Run the program, and end the process."""
     prepare_process()
     exit_process(perform(parse_distributed()))

@@ -1,4 +1,3 @@
-# PYTHON_ARGCOMPLETE_OK
 """The command ``main.py``, which the package installs as ``asac``: training or running of an agent."""
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from algorithm.app.cli.completion import complete
 from algorithm.app.cli.notices import notices
-from algorithm.app.cli.parsing import parse_args, train_parser
+from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.cli.train_flags import config_flags
 from algorithm.core.errors import StorageError, described, visible
 from algorithm.core.extras import extra
 from algorithm.core.system.output import make_output_safe
 from algorithm.env.pool.process_exit import exit_process
-from algorithm.store.names import check_directory, report_names, run_names, study_names
+from algorithm.store.names import check_directory
 
 if TYPE_CHECKING:  # help and a mistyped flag are shown without pydantic
     from algorithm.config.loader import LoadedConfig
@@ -260,9 +258,6 @@ def prepare_process() -> None:
 
 
 def run() -> NoReturn:
-    """Run the program, or complete a command line for the shell, and end the process."""
-    complete(
-        train_parser, {"name": run_names, "init_from": run_names, "report": report_names, "tune": study_names}
-    )
+    """Run the program, and end the process."""
     prepare_process()
     exit_process(perform(parse_args()))

@@ -1,4 +1,4 @@
-"""Files generated from the schema: the commented default listings, the Markdown page, the JSON schema.
+"""Files generated from the schema: the commented default listings, and the Markdown page.
 
 ``python -m algorithm.config.reference --write`` writes the files, ``--check`` compares them.
 """
@@ -6,32 +6,27 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
-from pydantic import Field, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 
 from algorithm.config.pages.configuration import PAGE_HEAD
-from algorithm.config.random_params import Form
 from algorithm.config.schema import (
-    BEHAVIOUR_KEYS,
     DISTRIBUTED_DEFAULTS,
     MERGE_KEYS,
-    RANDOM_BLOCKS,
     Config,
     fields,
 )
 from algorithm.config.tree import KeyPath
 from algorithm.config.validation import default_text, expected
 from algorithm.config.yaml_io import inline
-from algorithm.core.fields import Block, block_of, facts_of
+from algorithm.core.fields import block_of, facts_of
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WIDTH = 100
@@ -172,38 +167,7 @@ def generated() -> dict[Path, str]:
         Path("algorithm/default_config.yaml"): default_yaml({}),
         Path("ds/default_config.yaml"): default_yaml(DISTRIBUTED_DEFAULTS),
         Path("docs/configuration.md"): markdown(),
-        Path("docs/config.schema.json"): json.dumps(json_schema(), indent=2) + "\n",
     }
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON schema of a task's config.yaml: sections, each of the shape of `Config`."""
-    declared = Config.model_fields
-    behaviour_fields: dict[str, Any] = {
-        name: (declared[name].annotation, declared[name]) for name in BEHAVIOUR_KEYS
-    }
-    behaviour: Any = create_model("Behaviour", __base__=Block, **behaviour_fields)
-    merged = {name: Field(None, description=text) for name, text in MERGE_KEYS.items()}
-    section: Any = create_model(
-        "Section",
-        __base__=Config,
-        ma_config=(dict[str, behaviour] | None, merged["ma_config"]),
-        inherited=(str | list[str] | None, merged["inherited"]),
-    )
-    schema = TypeAdapter(dict[str, section | None]).json_schema()
-    definitions = schema["$defs"] | {"Drawn": Form.model_json_schema()}
-    for name in RANDOM_BLOCKS:
-        block = block_of(declared[name])
-        assert block is not None, f"{name} is a block"
-        properties = definitions[block.__name__]["properties"]
-        properties["random_params"] = {
-            "description": MERGE_KEYS["random_params"],
-            "type": "object",
-            "properties": {key: {"$ref": "#/$defs/Drawn"} for key in properties},
-            "additionalProperties": False,
-        }
-    meta = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "config.yaml of a task"}
-    return {**meta, **schema, "$defs": definitions}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

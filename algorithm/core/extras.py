@@ -25,7 +25,6 @@ PLACES: Mapping[str, Place] = {
     "AsyncRuntime": Place("algorithm.extras.a3c.runtime"),
     "check_object": Place("algorithm.extras.check.command"),
     "check_task": Place("algorithm.extras.check.command"),
-    "with_completers": Place("algorithm.extras.completion.completers", pip="completion"),
     "DmControlRecipe": Place("algorithm.extras.dmc.suite", pip="dmc"),
     "read_minari": Place("algorithm.extras.minari.reading", pip="offline"),
     "MinariWriter": Place("algorithm.extras.minari.writing", pip="offline"),

@@ -189,7 +189,7 @@ class Block(BaseModel):
 class KeyFacts:
     """Facts of one key or block, stored in its declaration; see `option` and `block`.
 
-    It is pydantic's ``json_schema_extra``: a call adds the facts that a reader of the JSON schema needs.
+    It is pydantic's ``json_schema_extra``, which is called with the JSON schema of the key.
     """
 
     resume: Resume = "free"
@@ -206,11 +206,7 @@ class KeyFacts:
         return reason if kind == "fixed" else None
 
     def __call__(self, schema: dict[str, Any]) -> None:
-        """Add the facts to the JSON schema of the key."""
-        noted = {"shared": self.shared, "fixed": self.fixed, "no_default": self.required}
-        schema.update({name: fact for name, fact in noted.items() if fact})
-        if self.required or "$ref" in schema:  # a whole block has no default of its own
-            schema.pop("default", None)
+        """Leave the JSON schema of the key as it is."""
 
 
 def option(

@@ -131,12 +131,6 @@ def names_beside(env: str, name: str, *, models: Path = MODELS) -> list[str]:
     return [f"{study}{slash}{run_name}" for run_name in run_names(f"{env}{slash}{study}", models=models)]
 
 
-def report_names(env: str, *, models: Path = MODELS) -> list[str]:
-    """Return the names of the runs of ``env``, its studies, and populations that finished a generation."""
-    others = [name for file in (STUDY, LINEAGE) for name in _names_with(file, env, models)]
-    return [*run_names(env, models=models), *others]
-
-
 def study_names(env: str, *, models: Path = MODELS) -> list[str]:
     """Return the names of the studies of ``env``, the last one changed first."""
     return _names_with(STUDY, env, models)

@@ -47,10 +47,9 @@ HEAVY = "gymnasium numpy pydantic torch yaml"
 WITHOUT = {
     "ds": "-m ds toy/identity learner",
     "video": "-m asac CartPole-v1 -n own --video",
-    "completion": "-m asac --completion bash",
 }
 """Extra -> a command that needs it."""
-OF_THE_REQUIREMENTS = ("bullet", "completion", "ds", "tensorboard", "unity", "video")
+OF_THE_REQUIREMENTS = ("bullet", "ds", "tensorboard", "unity", "video")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from functools import partial
 
 from algorithm.app.cli.flag_types import natural, positive
 from algorithm.app.cli.flags import EVERY_ROLE, Parser, Role, cannot, flag, flags_of, leave
-from algorithm.app.cli.parsing import ENV_HELP, add_output_flags, refuse_mixed
+from algorithm.app.cli.parsing import ENV_HELP, add_version, refuse_mixed
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.cli.train_flags import config_flags
 from algorithm.core.program import as_typed
@@ -168,7 +168,7 @@ def distributed_parser() -> Parser:
     parser.add_argument("role", choices=tuple(_ROLES), help="role of this process")
     for kind in _KINDS:
         parser.add_flags(kind, with_roles=True)
-    add_output_flags(parser)
+    add_version(parser)
     return parser
 
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Sequence
-from typing import NoReturn
-
-from typing_extensions import override
 
 from algorithm.agents.registry import FAMILIES
-from algorithm.app.cli.completion import add_completion
 from algorithm.app.cli.flags import Parser, cannot, leave
 from algorithm.app.cli.train import HOW, OUTPUT, TrainOptions
 from algorithm.core.program import VERSION
@@ -52,7 +46,7 @@ examples:
 def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     """Parse the command line of ``main.py``; None: that of this process.
 
-    Raises SystemExit: 0 after ``--help`` and ``--schema``, 2 with a message for a wrong command line.
+    Raises SystemExit: 0 after ``--help``, 2 with a message for a wrong command line.
     """
     parser = train_parser()
     values = parser.read(argv)
@@ -67,15 +61,6 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     return options
 
 
-class _PrintSchema(argparse.Action):
-    @override
-    def __call__(self, *_: object) -> NoReturn:
-        from algorithm.config.reference import json_schema  # not needed in a run
-
-        print(json.dumps(json_schema(), indent=2))
-        raise SystemExit(0)
-
-
 def train_parser() -> Parser:
     """Return the parser of the command line of ``main.py`` for training and watching."""
     parser = Parser("main.py", f"Train an agent with {', '.join(FAMILIES)}, or run a trained one.", _EXAMPLES)
@@ -83,22 +68,14 @@ def train_parser() -> Parser:
     parser.add_flags(TrainOptions, with_roles=False)
     watch = "watch a trained agent: --run --render --disable_sample"
     parser.group(HOW).add_argument("--watch", action="store_true", help=watch)
-    add_output_flags(parser).add_argument(
-        "--schema",
-        action=_PrintSchema,
-        nargs=0,
-        default=argparse.SUPPRESS,
-        help="print the JSON schema of config.yaml and exit",
-    )
+    add_version(parser)
     return parser
 
 
-def add_output_flags(parser: Parser) -> argparse._ArgumentGroup:
-    """Add the flags that print something and exit; return their group."""
-    group = parser.group(OUTPUT)
-    group.add_argument("--version", action="version", version=VERSION, help="print the version and exit")
-    add_completion(group)
-    return group
+def add_version(parser: Parser) -> None:
+    """Add the flag that prints the version and exits."""
+    what = "print the version and exit"
+    parser.group(OUTPUT).add_argument("--version", action="version", version=VERSION, help=what)
 
 
 _ALONE = ("it has no effect otherwise", "add it, or leave it out")

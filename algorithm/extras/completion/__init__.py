@@ -1,1 +1,0 @@
-"""Completion of command lines by TAB in a shell."""
