@@ -15,8 +15,7 @@ import torch
 from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
 from algorithm.app.parameters import parameter_rows
-from algorithm.app.report.bands import lesson_bands
-from algorithm.app.report.curves import plot_curve, series_of
+from algorithm.app.report.curves import plot_curve, read_series
 from algorithm.app.report.facts import space_rows
 from algorithm.app.report.report import write_report
 from algorithm.app.report.settings import config_rows
@@ -29,14 +28,11 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
 from algorithm.core.timing import shares_text
 from algorithm.core.wording import Rows, counted, info_rows
-from algorithm.env.parameters.config import lessons_by_name
-from algorithm.nn.process import medium_is_single
 from algorithm.run.counters import Counters
 from algorithm.run.evaluation.evaluate import Performance, episode_limit
 from algorithm.run.runtime import EnvInfo
 from algorithm.run.trainer import Outcome
 from algorithm.store.follow_up_commands import playing_commands, resume_command, tensorboard_command
-from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.rundir import RunDir
 
 
@@ -66,7 +62,7 @@ def start_screen(
                 ("folder", run.shown(run.path)),
                 ("seed", str(loaded.seed)),
                 ("ends", _end(loaded, until)),
-                ("device", f"{device}, {counted(threads, 'thread')}{_products(device)}{left}"),
+                ("device", f"{device}, {counted(threads, 'thread')}{left}"),
                 ("versions", f"{versions}, gymnasium {gymnasium.__version__}"),
             ],
         ),
@@ -88,15 +84,6 @@ def _agent_rows(loaded: LoadedConfig, name: str, agent: Agent) -> Rows:
     if loaded.file is None and agent.inputs.nn_file == loaded.env_dir / f"{config.run.nn}.py":
         rows.insert(0, ("networks", f"{config.run.nn}.py of this folder; without: {COMMON_BLOCK}.nn=null"))
     return rows
-
-
-def _products(device: torch.device) -> str:
-    """Return a clause on the precision of matrix products, if unusual, and its effect on this device."""
-    precision = torch.get_float32_matmul_precision()
-    if precision == "highest":
-        return ""
-    single = device.type == "cpu" and (precision == "high" or medium_is_single())
-    return f", matrix products in {precision} precision{', single on this CPU' if single else ''}"
 
 
 def show_finish(
@@ -156,9 +143,9 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
     """Return the content of ``result.json``: numbers of each behaviour, and at the top those of all."""
     training = outcome.training
     counters, agents, taken = training.counters, training.agents, training.collector.behaviour_steps
-    by, (why, _) = next(iter(outcome.ends.items()))
+    by, (why, further) = next(iter(outcome.ends.items()))
     result: dict[str, object] = {
-        "ended": {"by": by, "why": why},
+        "ended": {"by": by, "why": why, "further": [*further]},
         "steps": counters.step,
         "episodes": counters.episodes,
         "updates": training.updates,
@@ -265,14 +252,8 @@ def plot_returns(loaded: LoadedConfig, run: RunDir, outcome: Outcome, console: C
         return
     label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
     try:
-        columns = read_metrics(run.metrics_jsonl)
-        bands = lesson_bands(columns, lessons_by_name(loaded.config.parameters))
-        plot_curve(
-            run.plots / "return.png",
-            [series_of(columns, label)],
-            title=f"{loaded.env_label}, {run.name}",
-            bands=bands,
-        )
+        series = read_series(run.metrics_jsonl, label)
+        plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
     except StorageError as error:
         console.warn(error.line)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 Phase = Literal["act", "step", "wait", "store", "sample", "update", "compile", "other"]
 
@@ -66,7 +66,7 @@ class Stopwatch:
         return {f"time/share_{phase}": since[phase] / total for phase in shown} if total > 0.0 else {}
 
 
-def shares_text(seconds: Mapping[Phase, float]) -> str:
+def shares_text(seconds: Mapping[Any, float]) -> str:
     """Return the share of each phase that has one percent or more, the largest first, as text."""
     total = sum(seconds.values()) or 1.0
     phases = sorted(seconds.items(), key=lambda item: -item[1])

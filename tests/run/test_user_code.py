@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.app.report.settings import _defined_in
 from algorithm.config.schema import Config
 from algorithm.core.errors import ModelError
 from algorithm.run.user_code import own_classes
@@ -49,8 +48,3 @@ def test_a_file_that_cannot_be_imported_is_refused(tmp_path: Path) -> None:
 
 def test_without_a_file_there_are_none(tmp_path: Path) -> None:
     assert own_classes(Config(), tmp_path) == set()
-
-
-def test_a_report_reads_the_file_without_executing_it(tmp_path: Path) -> None:
-    (tmp_path / "nn.py").write_text("raise SystemExit\nclass ModelQ(nn.Module):\n    pass\n")
-    assert _defined_in(tmp_path / "nn.py") == ["ModelQ"] and _defined_in(tmp_path / "no.py") == []

@@ -32,24 +32,20 @@ def config_flags(options: TrainOptions) -> dict[str, object]:
     return {path: value for path, value in keys.items() if value is not None}
 
 
-def task_flags(options: TrainOptions) -> dict[str, object]:
-    """Return the flags that define the trained task: name without dashes → value, as it was written."""
+def task_command(options: TrainOptions, *flags: str) -> str:
+    """Return ``python main.py`` with the environment and settings of ``options``, and with ``flags``."""
     from algorithm.config.yaml_io import inline
 
-    flags = {
+    values = {
         "config": options.config,
         "algorithm": options.algorithm,
         "preset": options.preset,
         "agents": options.agents,
         "nn": options.nn,
         "env_args": None if options.env_args is None else inline(dict(options.env_args)),
+        "max_iter": options.max_iter,
+        "max_step": options.max_step,
     }
-    return {flag: value for flag, value in flags.items() if value is not None}
-
-
-def task_command(options: TrainOptions, *flags: str) -> str:
-    """Return ``python main.py`` with the environment and settings of ``options``, and with ``flags``."""
-    values = {**task_flags(options), "max_iter": options.max_iter, "max_step": options.max_step}
     words = [f"--{flag}={value}" for flag, value in values.items() if value is not None]
     words += [word for text in options.overrides for word in ("-o", text)]
     words += directory_flags(options.directory)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from algorithm.app.report.bands import Band, draw_band
 from algorithm.app.report.theme import LIGHT, MATPLOTLIB, TONES
 from algorithm.core.data import Double
 from algorithm.core.errors import StorageError
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDE, _NARROW, _SMALL = (960, 380), (360, 260), (320, 180)  # pixels
+_LARGE, _SMALL = (960, 380), (320, 180)  # pixels
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 10, 26  # of them beside the curves
-_BAND, _BETWEEN = 20, 4  # of a band below them, and above it
 _LOG_SPAN = 20.0
 _MOST_POINTS = 60
 _LARGEST = 1e38  # of float32; matplotlib's limits overflow far above
@@ -98,7 +96,6 @@ class Point:
 class Drawing:
     """An SVG without its outermost element, its size in pixels, and its points."""
 
-    name: str
     width: int
     height: int
     markup: str
@@ -109,11 +106,10 @@ class Drawing:
 class Chart:
     """Curves over environment steps or generations, for a page; lines without values are left out.
 
-    large: drawn in two sizes, of which the style sheet shows the one that fits the screen
+    large: as wide as the page
     log:   logarithmic if the values are positive and span a factor of 20
     along: name of the x axis
     marks: x of vertical lines
-    bands: drawn below the curves
     """
 
     title: str
@@ -123,7 +119,6 @@ class Chart:
     log: bool = False
     along: str = "step"
     marks: Sequence[float] = ()
-    bands: Sequence[Band] = ()
 
     @property
     def named(self) -> list[Line]:
@@ -133,41 +128,29 @@ class Chart:
     @property
     def label(self) -> str:
         """Description of the chart in words, for screen readers."""
-        curves = "; ".join([*map(str, self.named), *(band.label for band in self.bands)])
-        return f"{self.title}: {curves or 'nothing was measured'}"
-
-    @property
-    def drawings(self) -> list[Drawing]:
-        """The chart in each of its sizes."""
-        shapes = {"wide": _WIDE, "narrow": _NARROW} if self.large else {"small": _SMALL}
-        return [self._drawing(name, *size) for name, size in shapes.items()]
+        return f"{self.title}: {'; '.join(map(str, self.named)) or 'nothing was measured'}"
 
     @property
     def _known(self) -> list[Line]:
         return [line for line in self.lines if np.isfinite(line.y).any()]
 
-    def _drawing(self, name: str, width: int, height: int) -> Drawing:
-        """Draw the chart in one size, in pixels, as an SVG with its points."""
-        # A point of the SVG is a pixel.
-        below = len(self.bands) * (_BAND + _BETWEEN)
-        whole, inside = height + below, width - _LEFT - _RIGHT
-        with figure_of(figsize=(width / 72, whole / 72), dpi=72) as figure:
-            bottom, across = (_BOTTOM + below) / whole, (height - _TOP - _BOTTOM) / whole
-            axes = figure.add_axes((_LEFT / width, bottom, inside / width, across))
+    @property
+    def drawing(self) -> Drawing:
+        """The chart as an SVG with its points; a point of the SVG is a pixel."""
+        width, height = _LARGE if self.large else _SMALL
+        inside, across = width - _LEFT - _RIGHT, height - _TOP - _BOTTOM
+        with figure_of(figsize=(width / 72, height / 72), dpi=72) as figure:
+            rectangle = _LEFT / width, _BOTTOM / height, inside / width, across / height
+            axes = figure.add_axes(rectangle)
             figure.patch.set_visible(False)
             axes.patch.set_visible(False)
-            ticks = max(4, width // 96), max(6, height // 55)
-            draw(axes, self._known, log=self.log, ticks=ticks)
+            draw(axes, self._known, log=self.log, ticks=(max(4, width // 96), max(6, height // 55)))
             for mark in self.marks:
                 axes.axvline(mark, color=LIGHT["faint"], linewidth=0.8, dashes=(1, 3), zorder=0)
-            for place, band in enumerate(self.bands):
-                low = below - (place + 1) * (_BAND + _BETWEEN)
-                rectangle = _LEFT / width, low / whole, inside / width, _BAND / whole
-                draw_band(figure.add_axes(rectangle, sharex=axes), band, width=inside, tone=place)
             buffer = io.StringIO()
             figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
-            points = _points(axes, self.named, whole, self.along)
-            return Drawing(name, width, whole, _inner(buffer.getvalue()), points)
+            points = _points(axes, self.named, height, self.along)
+            return Drawing(width, height, _inner(buffer.getvalue()), points)
 
 
 @contextlib.contextmanager
@@ -190,20 +173,15 @@ def _clipped(values: Double) -> Double:
     return np.clip(values, -_LARGEST, _LARGEST)
 
 
-def write_picture(path: Path, lines: Sequence[Line], *, title: str, bands: Sequence[Band] = ()) -> None:
+def write_picture(path: Path, lines: Sequence[Line], *, title: str) -> None:
     """Write a chart as PNG; the same data give the same bytes. Raises StorageError."""
     with figure_of(figsize=(8, 4.5), dpi=150, layout="constrained") as figure:
-        axes, *strips = figure.subplots(
-            1 + len(bands), sharex=True, squeeze=False, height_ratios=[16, *[1] * len(bands)]
-        )[:, 0]
+        axes = figure.subplots()
         draw(axes, lines, marker="o", ticks=(8, 6))
-        for place, band in enumerate(bands):
-            draw_band(strips[place], band, width=8 * 72, tone=place)
         names = axes.get_legend_handles_labels()[1]
         if names:
             axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(names), borderaxespad=0.2)
         axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=32 if names else 10)
-        axes.tick_params(labelbottom=True)
         axes.set_xlabel("environment steps")
         axes.set_ylabel("return")
         save(figure, path)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from algorithm.agents import registry as families
-from algorithm.app.report.bands import Band
 from algorithm.app.report.charts import Chart, Line, write_picture
 from algorithm.app.report.facts import Columns
 from algorithm.core.console import panel
@@ -17,7 +16,7 @@ from algorithm.core.data import Double
 from algorithm.core.wording import info_name
 from algorithm.run.evaluation.statistics import INTERVAL, mean_interval
 from algorithm.store.logs.metrics import read_metrics
-from algorithm.store.logs.registry import EVAL_INFOS, ROLLOUT_INFOS
+from algorithm.store.logs.registry import EVAL_INFOS, LESSONS, ROLLOUT_INFOS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +112,8 @@ def mean_line(
     return Line(label=label, x=x, y=mean, tone=tone, band=(mean - half, mean + half), dots=dots)
 
 
-def plot_curve(path: Path, series: Sequence[Series], *, title: str = "", bands: Sequence[Band] = ()) -> None:
-    """Write a PNG of return against environment steps, above bands; the same data give the same bytes.
+def plot_curve(path: Path, series: Sequence[Series], *, title: str = "") -> None:
+    """Write a PNG of return against environment steps; the same data give the same bytes.
 
     One run: see :func:`run_lines`. Several: see :func:`experiment_lines`, with the training returns of all.
     Raises ValueError without series, StorageError where the file cannot be written.
@@ -130,7 +129,7 @@ def plot_curve(path: Path, series: Sequence[Series], *, title: str = "", bands: 
             Line(label=name, x=curves.train_step, y=curves.train_return, style="faint")
             for name, curves in zip(names, series, strict=True)
         ]
-    write_picture(path, lines, title=title, bands=bands)
+    write_picture(path, lines, title=title)
 
 
 PANELS = (
@@ -144,11 +143,9 @@ PANELS = (
 """Charts in the order of the page; one without data is left out."""
 
 
-def learning_curve(columns: Columns, bands: Sequence[Band] = ()) -> Chart:
-    """Return the chart of a run's evaluations and training returns, above the lessons it was in."""
-    return Chart(
-        "Return over environment steps", run_lines(series_of(columns, "evaluation")), large=True, bands=bands
-    )
+def learning_curve(columns: Columns) -> Chart:
+    """Return the chart of a run's evaluations and training returns."""
+    return Chart("Return over environment steps", run_lines(series_of(columns, "evaluation")), large=True)
 
 
 def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:
@@ -164,6 +161,9 @@ def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:
             if "time/replay_ratio" in template.lines and replay_ratio is not None:
                 lines.append(Line(label="target", x=step, y=np.full_like(step, replay_ratio), style="aim"))
             charts.append(Chart(template.title, lines, log=template.log))
+    lessons = {name: name.removeprefix(LESSONS) for name in columns if name.startswith(LESSONS)}
+    if lines := _lines(lessons, columns, step):
+        charts.append(Chart("Lessons, from 0", lines))
     return charts + _faults(columns, step)
 
 

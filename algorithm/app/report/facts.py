@@ -15,7 +15,7 @@ from typing import TypeVar
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.core.errors import StorageError
-from algorithm.core.reading import read_bytes, read_json, read_lines
+from algorithm.core.reading import read_bytes, read_json
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, plus_minus
 from algorithm.env.config import opponents
@@ -50,12 +50,11 @@ def space_rows(specs: Mapping[str, AgentSpec]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Score:
-    """One evaluation: mean return, half width of its 95 % interval (NaN: unknown), step, episodes."""
+    """One evaluation: mean return, half width of its 95 % interval (NaN: unknown), step."""
 
     mean: float
     half_width: float
     step: int
-    episodes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ class Facts:
 
     metrics:  behaviour -> columns; empty without a readable ``metrics.jsonl``
     manifest, result: the contents of those files
-    overrides: what was given with ``-o``
     problems: one line each
     """
 
@@ -73,7 +71,6 @@ class Facts:
     manifest: Mapping[str, object]
     result: Mapping[str, object]
     metrics: Mapping[str, Columns]
-    overrides: tuple[str, ...]
     problems: tuple[str, ...]
 
     @classmethod
@@ -84,9 +81,8 @@ class Facts:
         config = files.read(run.config, load_config_file, None)
         manifest = files.read(run.manifest, read_json, empty)
         result = files.read(run.result, read_json, empty) if run.result.exists() else empty
-        overrides = tuple(files.read(run.overrides, read_lines, ()) if run.overrides.exists() else ())
         columns = files.read(run.metrics_jsonl, read_metrics, no_metrics)
-        return cls(run, config, manifest, result, _by_behaviour(columns), overrides, tuple(files.problems))
+        return cls(run, config, manifest, result, _by_behaviour(columns), tuple(files.problems))
 
     @property
     def render_modes(self) -> list[str]:
@@ -149,25 +145,17 @@ class Facts:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds of training, without evaluation."""
-        if self.ended:
-            return number(self.result, "seconds")
-        rate = self.latest("time/env_steps_per_s")
-        return self.last_step / rate if rate else None
+        """Seconds of training, without evaluation; None before the run has ended."""
+        return number(self.result, "seconds") if self.ended else None
 
     @property
     def updates(self) -> float | None:
-        """Gradient updates; estimated from the rates for a run that has not ended."""
-        if self.ended:
-            return number(self.result, "updates")
-        steps, updates = self.latest("time/env_steps_per_s"), self.latest("time/updates_per_s")
-        return self.last_step * updates / steps if steps and updates is not None else None
+        """Gradient updates; None before the run has ended."""
+        return number(self.result, "updates") if self.ended else None
 
     @property
     def faults(self) -> dict[str, float]:
         """Faults survived, by kind."""
-        if self.ended and isinstance(kinds := self.result.get("faults"), Mapping):
-            return {str(kind): value for kind in kinds if (value := number(kinds, str(kind))) is not None}
         latest = {
             name.removeprefix("fault/"): self.latest(name) for name in METRICS if name.startswith("fault/")
         }
@@ -185,13 +173,12 @@ class Facts:
         return {key: value for key, value in latest.items() if value is not None}
 
     def last_evaluation(self, behaviour: str) -> Score | None:
-        """Return the last evaluation, by ``result.json``, else by the metrics; None without one."""
-        return self._result_score("last_eval", behaviour) or next(reversed(self.evaluations(behaviour)), None)
+        """Return the last evaluation; None without one."""
+        return next(reversed(self.evaluations(behaviour)), None)
 
     def best_evaluation(self, behaviour: str) -> Score | None:
         """Return the evaluation with the largest mean, the first of equals; None without one."""
-        measured = max(self.evaluations(behaviour), key=lambda score: score.mean, default=None)
-        return self._result_score("best_eval", behaviour) or measured
+        return max(self.evaluations(behaviour), key=lambda score: score.mean, default=None)
 
     def evaluations(self, behaviour: str) -> list[Score]:
         """Return all evaluations in the metrics, in their order."""
@@ -214,18 +201,6 @@ class Facts:
             *rows,
             *((name, plus_minus(score.mean, score.half_width)) for name, score in scores.items() if score),
         ]
-
-    def _result_score(self, which: str, behaviour: str) -> Score | None:
-        """Return an evaluation from ``result.json``, ``last_eval`` or ``best_eval``; None without one."""
-        if not self.ended:
-            return None
-        path = (which,) if behaviour == DEFAULT_BEHAVIOUR else ("behaviours", behaviour, which)
-        names = ("mean", "step", "episodes", "ci95")
-        mean, step, episodes, half = (number(self.result, *path, name) for name in names)
-        if mean is None or step is None:
-            return None
-        known = math.nan if half is None else half  # null for a single episode
-        return Score(mean, known, int(step), None if episodes is None else int(episodes))
 
 
 class TolerantReader:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from algorithm.agents.registry import misplaced
-from algorithm.app.cli.train import TrainOptions
-from algorithm.app.cli.train_flags import task_flags
-from algorithm.app.report.bands import lesson_bands
 from algorithm.app.report.curves import diagnostics, learning_curve
 from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number, space_rows
-from algorithm.app.report.page import FolderPage, Section, Tile, bold, code, heading, link
-from algorithm.app.report.settings import differences, options_of, present_config
+from algorithm.app.report.page import FolderPage, Section, Tile, code, heading, link
+from algorithm.app.report.settings import differences
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.timing import shares_text
 from algorithm.core.wording import counted, duration, info_rows, plus_minus, short
-from algorithm.env.parameters.config import lessons_by_name
 from algorithm.run.evaluation.statistics import INTERVAL
 from algorithm.store.follow_up_commands import (
-    PAST_PATIENCE,
-    PAST_SUCCESS,
     playing_commands,
     resume_command,
     tensorboard_command,
@@ -31,16 +26,6 @@ from algorithm.store.rundir import RunDir
 
 PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "Film an episode"}
 """Purpose of a command in :func:`playing_commands` -> its title on a page."""
-
-_KEYS = {
-    "algorithm": "algorithm",
-    "agents": "base_config.n_envs",
-    "max_iter": "base_config.max_iter",
-    "max_step": "base_config.max_step",
-    "nn": f"{COMMON_BLOCK}.nn",
-    "env_args": "base_config.env_args",
-}
-"""Flags that set a key."""
 
 LARGEST_VIDEO = 8 * 2**20
 """Bytes of a video that is put into the page; a larger one is linked."""
@@ -105,9 +90,8 @@ def _score(label: str, score: Score | None) -> Tile:
     if score is None:
         return Tile(label, "none", "not evaluated yet")
     mean, _, half_width = plus_minus(score.mean, score.half_width).partition(" ± ")
-    episodes = None if score.episodes is None else counted(score.episodes, "episode")
-    notes = [f"± {half_width} ({INTERVAL})" if half_width else None, episodes, f"step {score.step:,}"]
-    return Tile(label, mean, ", ".join(filter(None, notes)))
+    interval = f"± {half_width} ({INTERVAL}), " if half_width else ""
+    return Tile(label, mean, f"{interval}step {score.step:,}")
 
 
 def _behaviour(facts: Facts, behaviour: str) -> Iterator[Section]:
@@ -120,9 +104,8 @@ def _behaviour(facts: Facts, behaviour: str) -> Iterator[Section]:
         config = facts.config.for_behaviour(behaviour)
         sac, owes = config.sac_config, misplaced(config.algorithm, COMMON_BLOCK, "replay_ratio") is None
         ratio = number(sac.replay_ratio) if owes and sac.use_replay_buffer else None
-    bands = lesson_bands(columns, lessons_by_name(facts.config.config.parameters) if facts.config else {})
     text = [] if facts.evaluations(behaviour) else ["The run was not evaluated yet."]
-    yield Section(title=heading("Learning curve", behaviour), text=text, chart=learning_curve(columns, bands))
+    yield Section(title=heading("Learning curve", behaviour), text=text, chart=learning_curve(columns))
     if charts := diagnostics(columns, replay_ratio=ratio):
         yield Section(title=heading("Diagnostics", behaviour), charts=charts)
 
@@ -145,19 +128,12 @@ def _settings(facts: Facts) -> Iterator[Section]:
     """Yield the section with keys unlike their defaults; nothing without a configuration."""
     if facts.config is None:
         return
-    preset = present_config(options_of(facts.manifest.get("arguments")), facts.config.seed, facts.specs)
-    rows = []
-    for key, (value, *others) in differences([facts.config, preset]).items():
-        is_changed = preset is not None and value != others[0]
-        rows.append([code(key), bold(value) if is_changed else value, *others])
-    other = "Bold: the task's files now have another value."
-    unknown = "The task's own files cannot be compared from here."
-    text = f"Every key that is not at its default. {other if preset else unknown}"
+    rows = [[code(key), *values] for key, values in differences([facts.config]).items()]
     drawn = ", ".join(f"{path} = {inline(value)}" for path, value in facts.config.drawn.items())
     yield Section(
         title="Configuration",
-        text=[text if rows else "Every key is at its default."],
-        head=["key", "this run", "task", "default"],
+        text=["Every key that is not at its default." if rows else "Every key is at its default."],
+        head=["key", "this run", "default"],
         rows=rows,
         notes=[f"drawn at the start: {drawn}"] if drawn else [],
     )
@@ -180,25 +156,16 @@ def _origin(facts: Facts) -> list[tuple[str, str]]:
         at = ", ".join(f"{step:,}" for entry in resumed if isinstance(step := lookup(entry, "step"), int))
         rows.append(("resumed", f"{counted(len(resumed), 'time')}, at step {at}"))
     if isinstance(seconds := facts.result.get("time"), Mapping) and facts.ended:
-        rows.append(("time spent on", _shares(seconds)))
+        known_seconds = {part: value for part, value in seconds.items() if isinstance(value, int | float)}
+        rows.append(("time spent on", shares_text(known_seconds)))
     return rows
-
-
-def _shares(parts: Mapping[object, object]) -> str:
-    """Format seconds by phase as percentages, the largest first."""
-    seconds = {str(part): value for part, value in parts.items() if isinstance(value, int | float)}
-    total = sum(seconds.values())
-    largest_first = sorted(seconds, key=lambda part: -seconds[part]) if total > 0 else ()
-    return ", ".join(f"{part} {seconds[part] / total:.0%}" for part in largest_first) or "unknown"
 
 
 def command_list(facts: Facts) -> list[tuple[str, str]]:
     """Return (purpose, command) of each command that the user may run next."""
     run = facts.run
     playing = playing_commands(run, facts.render_modes, episodes=100)
-    again = ("Train it again with the same seed, under a new name", _same_training(facts))
     return [
-        *([] if run.of_object else [again]),
         ("Continue it", resume_command(run, *_further(facts))),
         *((PURPOSES[purpose], command) for purpose, command in playing.items()),
         ("All curves", tensorboard_command(run)),
@@ -206,38 +173,7 @@ def command_list(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _further(facts: Facts) -> list[str]:
-    """Return flags with doubled limits, with which a finished run can be resumed."""
-    if facts.config is None or facts.state != FINISHED:
-        return []
-    base = facts.config.config.base_config
-    past = {"stop_at_return": PAST_SUCCESS, "stop_without_improvement": PAST_PATIENCE}
-    if (by := lookup(facts.result, "ended", "by")) in past:
-        return [*past[by]]
-    limits = {"max_step": base.max_step, "max_iter": base.max_iter}
-    return [f"--{key}={2 * limit}" for key, limit in limits.items() if limit > 0]
-
-
-def _same_training(facts: Facts) -> str:
-    """Return the command that repeats the training, with its seed and a new name."""
-    options = options_of(facts.manifest.get("arguments"))
-    seed = () if facts.seed == "unknown" else (f"--seed={facts.seed}",)
-    if options is None:
-        return facts.run.training_command(*(word for text in facts.overrides for word in ("-o", text)), *seed)
-    return facts.run.training_command(*_flags(options, facts.overrides or options.overrides), *seed)
-
-
-def _flags(options: TrainOptions, overrides: Sequence[str]) -> list[str]:
-    """Return the flags that change the training; the last of several values of a key counts."""
-    last = {text.partition("=")[0]: text for text in overrides}
-    values = {
-        **task_flags(options),
-        "max_iter": options.max_iter,
-        "max_step": options.max_step,
-        "device": None if options.device == "auto" else options.device,
-    }
-    replaced = {flag for flag, key in _KEYS.items() if key in last}
-    flags = [
-        f"--{flag}={value}" for flag, value in values.items() if value is not None and flag not in replaced
-    ]
-    flags += [word for text in last.values() for word in ("-o", text)]
-    return flags + ["--disable_sample"] * options.disable_sample
+    """Return flags with which a finished run can be resumed beyond its end."""
+    flags = lookup(facts.result, "ended", "further")
+    is_known = facts.state == FINISHED and isinstance(flags, list)
+    return [flag for flag in flags if isinstance(flag, str)] if is_known else []

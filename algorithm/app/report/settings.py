@@ -1,28 +1,20 @@
-"""Differences between configurations: of a run, its task's files and the defaults, or of several runs."""
+"""Differences between configurations: of a run and the defaults, or of several runs."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import operator
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from pathlib import Path
 
 from algorithm.agents.registry import misplaced
-from algorithm.app.cli.parsing import parse_args
-from algorithm.app.cli.train import TrainOptions
-from algorithm.config.by_spaces import MEANING, REASON, for_spaces
-from algorithm.config.errors import ConfigError
-from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.by_spaces import MEANING, REASON
+from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
 from algorithm.config.sections import PresetLayer
 from algorithm.config.yaml_io import inline
-from algorithm.core.errors import COMMON_BLOCK, UsageError
+from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.fields import facts_of
-from algorithm.core.reading import read_text
-from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import Rows
 
 _OF_ONE_RUN = frozenset({"base_config.name", f"{COMMON_BLOCK}.seed"})
@@ -71,41 +63,6 @@ def _counts(key: str, configs: Sequence[LoadedConfig | None]) -> bool:
         or not algorithms
         or any(misplaced(algorithm, block, name) is None for algorithm in algorithms)
     )
-
-
-def options_of(arguments: object) -> TrainOptions | None:
-    """Return the command line of a manifest; None if this version cannot parse it."""
-    if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
-        return None
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):  # errors of a foreign command line
-            return parse_args(arguments[1:])
-    except (SystemExit, ConfigError):
-        return None
-
-
-def present_config(
-    options: TrainOptions | None, seed: int | None, specs: Mapping[str, AgentSpec]
-) -> LoadedConfig | None:
-    """Load the task's present configuration, without overrides; None if it cannot be read.
-
-    options: command line of the run; specs: of its behaviours
-    """
-    if options is None:
-        return None
-    try:
-        loaded = load_config(options.env, options.config, seed=seed)
-        return for_spaces(loaded, specs, lambda config: _defined_in(loaded.env_dir / f"{config.run.nn}.py"))
-    except (ConfigError, UsageError):
-        return None
-
-
-def _defined_in(file: Path) -> list[str]:
-    """Return the classes that a file defines, from its text, since a report executes no file."""
-    try:
-        return re.findall(r"^\s*class (\w+)", read_text(file, follow=True), re.MULTILINE)
-    except (OSError, ValueError):
-        return []
 
 
 def config_rows(loaded: LoadedConfig) -> Rows:

@@ -1,11 +1,10 @@
-"""Charts: curves, bands and points stand where the values are; colours and type are the page's."""
+"""Charts: curves and points stand where the values are; colours and type are the page's."""
 
 import re
 
 import numpy as np
 import pytest
 
-from algorithm.app.report.bands import lesson_bands
 from algorithm.app.report.charts import Chart, Line
 from algorithm.app.report.theme import DARK, LIGHT, TONES
 
@@ -19,8 +18,7 @@ def line(y, *, x=None, **more):
 
 
 def drawn(*lines, **more):
-    (drawing,) = Chart("title", lines, **more).drawings
-    return drawing
+    return Chart("title", lines, **more).drawing
 
 
 def paths(drawing, mark):
@@ -126,12 +124,11 @@ def test_marks_are_vertical_lines():
 
 
 def test_a_chart_can_be_read_without_being_seen():
-    chart = Chart("Return", [line([np.nan, 3, 1, 2], label="loss"), line([1, 2], label="")], large=True)
+    chart = Chart("Return", [line([np.nan, 3, 1, 2], label="loss"), line([1, 2], label="")])
     assert chart.label == "Return: loss from 3 to 2, lowest 1, highest 3"
-    assert [drawing.name for drawing in chart.drawings] == ["wide", "narrow"]
     empty = Chart("f", [line([np.nan, np.nan])])
     assert empty.label == "f: nothing was measured"
-    assert paths(empty.drawings[0], "var(--c0)") == []
+    assert paths(empty.drawing, "var(--c0)") == []
 
 
 @pytest.mark.parametrize("y", [[-1e308, 1e308], [5e-324, 1e308], [1e20, 1e20 + 1], [3, 3], [0, 0]])
@@ -141,39 +138,3 @@ def test_numbers_of_any_size_are_drawn(x, y):
     ends = np.array(y), np.array(y)
     drawing = drawn(line(y, x=np.array(x), band=ends), log=True)
     assert not re.search("nan|inf", drawing.markup)
-
-
-def lessons(*numbers, names=("near", "far")):
-    columns = {"step": [10.0 * (row + 1) for row in range(len(numbers))], "lesson/d": numbers}
-    return lesson_bands(columns, {"d": names, "never logged": ("a", "b")})
-
-
-@pytest.mark.parametrize(("numbers", "spans"), [
-    ([0, 0, 1, 1], [("near", 0, 30, 0), ("far", 30, 40, 1)]),
-    ([np.nan, 0, np.nan, 1, np.nan], [("near", 0, 40, 0), ("far", 40, 50, 1)]),  # rows of evaluations alone
-    ([1, 1], [("far", 0, 20, 1)]),
-    ([0, 2, 2], [("near", 0, 20, 0), ("2", 20, 30, 1)]),  # of another configuration than that of the file
-    ([np.nan], None),
-])  # fmt: skip
-def test_lessons_last_from_their_first_row_to_the_next_one_s(numbers, spans):
-    found = [
-        [(one.lesson, one.begin, one.end, one.place) for one in band.spans] for band in lessons(*numbers)
-    ]
-    assert found == ([spans] if spans else [])
-
-
-def test_bands_stand_below_the_curve_one_after_the_other():
-    # Steps 10 … 40, and the band begins at 0: 254 pixels. The curve's height is what it was.
-    curve = line([1, 2, 3, 4], x=np.arange(10.0, 41, 10))
-    far = lessons(0, 0, 1, 1, names=("near", "very far"))
-    drawing = drawn(curve, bands=[*far, *lessons(0, 1, 1, 1, names=("a name as long as it gets", "b"))])
-    assert (drawing.width, drawing.height) == (320, 180 + 2 * 24)
-    first, second = (
-        [(min(x for x, _ in one), max(x for x, _ in one), min(y for _, y in one)) for one in found]
-        for found in (paths(drawing, f"fill: var(--c{tone}); opacity") for tone in (0, 1))
-    )
-    assert np.array(first) == pytest.approx(np.array([(52, 242.5, 184), (242.5, 306, 184)]), abs=0.1)
-    assert np.array(second) == pytest.approx(np.array([(52, 179, 208), (179, 306, 208)]), abs=0.1)
-    assert re.findall(r"c0\); opacity: ([\d.]+)", drawing.markup) == ["0.12", "0.5"], "the last is darkest"
-    assert texts(drawing)[-3:] == ["d = near", "very far", "d = b"], "as much of a name as there is room for"
-    assert Chart("R", [curve], bands=far).label.endswith("; d: near from step 0, very far from step 30")

@@ -174,7 +174,7 @@ def test_ends_of_many_generations_are_thinned_out():
     evaluated("pop_1", -1.0, -2.0, -3.0, -4.0)
     text = write_population(make_population([outcome(k, 1) for k in range(120)])).read_text()
     assert "the end of every 3 generations" in read(text).shown
-    assert text.count("stroke-dasharray: 0.8") == 2 * 40  # in the wide drawing and the narrow one
+    assert text.count("stroke-dasharray: 0.8") == 40
 
 
 def test_the_state_is_that_of_the_lock_and_many_problems_are_counted():
