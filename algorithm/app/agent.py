@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,8 @@ from algorithm.app.start import TrainingPlan
 from algorithm.config.resolve import Overrides
 from algorithm.config.schema import Preset
 from algorithm.core.errors import UsageError
-from algorithm.run.callbacks import CallbackLike, Training, Until, all_callbacks
+from algorithm.run.callbacks import CallbackLike, Until, all_callbacks
 from algorithm.run.evaluation.evaluate import Performance
-from algorithm.run.signals import OnSignal
 from algorithm.store.checkpoints.folders import checkpoint_steps
 from algorithm.store.names import MODELS, Ckpt
 
@@ -173,16 +172,12 @@ class LearningAgent:
         steps: int,
         *,
         callbacks: CallbackLike = (),
-        on_step: Callable[[Training], object] | None = None,
-        on_signal: OnSignal = "raise",
         **keys: object,
     ) -> Self:
         """Train for this many more steps; return this agent.
 
         steps:     environment steps, at least 1
         callbacks: one or several, called after those of the configuration
-        on_step:   function to call with the training after each step, instead of a callback class
-        on_signal: "raise" raises KeyboardInterrupt at Ctrl-C once it is saved; "return" returns the agent
         keys:      configuration keys from now on, such as learning_rate=1e-4
 
         Calls of 1,000 and 2,000 steps learn the same as one of 3,000. Schedules run until
@@ -196,7 +191,7 @@ class LearningAgent:
         changes = with_keys(self._changes, keys)
         if self._run is None:
             self._plan = replace(self._fresh, overrides={**self._fresh.overrides, **changes})
-            self._begin(until, callbacks, on_step, on_signal=on_signal, quiet=self._quiet)
+            self._begin(until, callbacks, quiet=self._quiet)
             return self
         end = self._run.config.base_config.max_step
         self._run.resume(
@@ -204,8 +199,6 @@ class LearningAgent:
             max_step=until if 0 < end < until else None,
             overrides=changes,
             callbacks=[*all_callbacks(callbacks), Until(until)],
-            on_step=on_step,
-            on_signal=on_signal,
             device=self._device,
             quiet=self._quiet,
         )
@@ -216,9 +209,7 @@ class LearningAgent:
         self,
         until: int,
         callbacks: CallbackLike = (),
-        on_step: Callable[[Training], object] | None = None,
         *,
-        on_signal: OnSignal = "raise",
         quiet: bool,
     ) -> None:
         """Train a new run until a step, 0 for a first checkpoint only; keep a saved run also on an error."""
@@ -229,8 +220,6 @@ class LearningAgent:
             plan.begin(
                 until if 0 < end < until else None,
                 [*all_callbacks(callbacks), Until(until)],
-                on_step,
-                on_signal=on_signal,
                 on_folder=made.append,
             )
         finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from algorithm.app.start import TrainingPlan
 from algorithm.config.resolve import Overrides
 from algorithm.config.schema import Preset
 from algorithm.core.extras import extra
-from algorithm.run.callbacks import CallbackLike, Training
-from algorithm.run.signals import OnSignal
+from algorithm.run.callbacks import CallbackLike
 from algorithm.store.names import MODELS, Ckpt
 
 _CHECK = "from algorithm.app.command import run; run()"
@@ -37,8 +35,6 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     device: Device | str = "auto",
     directory: str | Path = str(MODELS),
     callbacks: CallbackLike = (),
-    on_step: Callable[[Training], object] | None = None,
-    on_signal: OnSignal = "raise",
     quiet: bool = False,
     **keys: object,
 ) -> Run:
@@ -57,8 +53,6 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
     device:    "auto", "cpu", "cuda" or "cuda:1"; "auto" takes a GPU where it is faster
     directory: folder of all runs; default: models, in the current folder
     callbacks: one or several, called after those of the configuration
-    on_step:   function to call with the training after each step, instead of a callback class
-    on_signal: "raise" raises KeyboardInterrupt at Ctrl-C, once the run is saved; "return" returns the run
     quiet:     print only warnings; default: progress and result, too
     keys:      configuration keys without their block, such as n_envs=4; they win over overrides
 
@@ -81,7 +75,7 @@ def train(  # noqa: PLR0913 - flags of the command, by keyword
         directory=directory,
         quiet=quiet,
     )
-    return plan.begin(max_step, callbacks, on_step, on_signal=on_signal)
+    return plan.begin(max_step, callbacks)
 
 
 def load(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +23,6 @@ from algorithm.run.evaluation.evaluate import Performance, performance_of
 from algorithm.run.evaluation.recording import Recording, open_target
 from algorithm.run.evaluation.video import VideoRecorder, video_recorders
 from algorithm.store.files import finite_or_null
-from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.rundir import RunDir
 
 
@@ -110,8 +108,8 @@ def scores_json(scores: Scores) -> object:
     )
 
 
-def table(scores: Scores, logged: Logged | None) -> Rows:
-    """Format scores as rows for the console; compare them with ``logged``, if any."""
+def table(scores: Scores) -> Rows:
+    """Format scores as rows for the console."""
     rows = []
     for behaviour, performance in scores.items():
         behaviour_rows = [
@@ -121,57 +119,6 @@ def table(scores: Scores, logged: Logged | None) -> Rows:
             ("length", f"{float(np.mean(performance.lengths)):.1f} steps"),
             *info_rows(performance.infos),
         ]
-        if logged is not None and (verdict := logged.verdict(behaviour, performance)):
-            behaviour_rows.append(("logged", verdict))
         who = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}: "
         rows += [(f"{who}{name}", value) for name, value in behaviour_rows]
     return rows
-
-
-@dataclass(frozen=True, kw_only=True)
-class Logged:
-    """Evaluation that a run logged while training, at the step of a checkpoint.
-
-    episodes: number of episodes of each evaluation while training
-    num_envs: number of environments of the evaluation to compare
-    repeats:  whether episodes can be repeated from their seeds
-    alike:    whether the lessons are those of the evaluations while training
-    """
-
-    run: RunDir
-    step: int
-    episodes: int
-    num_envs: int
-    repeats: bool = True
-    alike: bool = True
-
-    def mean(self, behaviour: str) -> float | None:
-        """Return the logged ``eval/return_mean``, or None. Raises StorageError for a damaged file."""
-        if not self.run.metrics_jsonl.exists():
-            return None
-        metrics = read_metrics(self.run.metrics_jsonl)
-        level = "" if behaviour == DEFAULT_BEHAVIOUR else f"{behaviour}/"
-        means = zip(metrics["step"], metrics.get(f"{level}eval/return_mean", []), strict=False)
-        mean = dict(means).get(float(self.step), math.nan)
-        return None if math.isnan(mean) else mean
-
-    def verdict(self, behaviour: str, performance: Performance) -> str | None:
-        """Compare a performance with the logged one; None if that is missing or has other episodes."""
-        logged = self.mean(behaviour)
-        if logged is None or len(performance.returns) != self.episodes:
-            return None
-        if not self.alike:
-            return f"{logged:.1f}, from other episodes: another lesson"
-        if self.num_envs > 1:
-            return (
-                f"{logged:.1f}, from other episodes: each of {self.num_envs} environments has its own seeds"
-            )
-        if not self.repeats:
-            return f"{logged:.1f}, from other episodes: a Unity player never repeats episodes"
-        mean = performance.interval.mean
-        if mean == logged:
-            return "identical, bit for bit"
-        return (
-            f"{logged:.6g}, which differs by {mean - logged:+.3g}: the seed, configuration, device or "
-            "version is different"
-        )

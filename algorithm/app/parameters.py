@@ -87,17 +87,13 @@ def named_lessons(
     return chosen
 
 
-def played_lessons(
-    config: Config, words: Sequence[str], saved: Checkpoint | None = None
-) -> tuple[dict[str, str], bool]:
-    """Return parameter -> lesson to play, and whether evaluations while training used the same lessons.
+def played_lessons(config: Config, words: Sequence[str], saved: Checkpoint | None = None) -> dict[str, str]:
+    """Return parameter -> lesson to play.
 
     words: see :func:`named_lessons`
     saved: checkpoint that plays, whose lessons count with ``eval_config.lesson: current``
     """
-    usual = None if saved is None else lessons_of(config, saved)
-    chosen = named_lessons(config.parameters, words, usual)
-    return chosen, chosen == named_lessons(config.parameters, (), usual)
+    return named_lessons(config.parameters, words, None if saved is None else lessons_of(config, saved))
 
 
 def _unknown(parameters: EnvParameters, word: str, having: Sequence[str]) -> UsageError:

@@ -15,14 +15,14 @@ from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.cli.train_flags import config_flags
 from algorithm.app.console.output import open_console
-from algorithm.app.outputs import Logged, Outputs, Scores, scores_json, scores_of, table
+from algorithm.app.outputs import Outputs, Scores, scores_json, scores_of, table
 from algorithm.app.parameters import played_lessons
 from algorithm.app.playable import LIMITS, PlayableRun, playable_run
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.console import Console
 from algorithm.core.data import Episode
-from algorithm.core.errors import EditorStoppedError, StorageError, UsageError
+from algorithm.core.errors import EditorStoppedError, StorageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows, info_rows
@@ -37,7 +37,6 @@ from algorithm.run.experience.faults import Faults
 from algorithm.run.signals import StopRequest
 from algorithm.store.files import write_json
 from algorithm.store.follow_up_commands import can_be_watched
-from algorithm.store.rundir import RunDir
 
 
 @own_modes()
@@ -49,7 +48,6 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     be an export, or the newest. ``--eval`` on one environment plays the episodes of the training's
     evaluations. Stop in the Unity Editor counts as a signal.
     """
-    _refuse_contradictions(options)
     refuse_target(options.record)
     with ExitStack() as stack:
         played = stack.enter_context(playable_run(options, folder))
@@ -73,8 +71,7 @@ def _begin(
     """Prepare the episodes: the checkpoint's agents, the environment in its lessons, and the outputs."""
     loaded, console = context.loaded, context.console
     saved = played.checkpoint(options.ckpt, warn=console.warn)
-    lessons, alike = played_lessons(loaded.config, options.lesson, saved)
-    context.lessons = lessons
+    lessons = context.lessons = played_lessons(loaded.config, options.lesson, saved)
     base = loaded.config.base_config
     watched = options.run and base.kind.player and has_display()
     env = context.env("evaluate", base.n_envs, render=options.render or watched, film=options.video)
@@ -94,13 +91,12 @@ def _begin(
         step=saved.step,
         acting=acting,
         lessons=lessons,
-        alike=alike,
     )
 
 
 def _loaded(options: TrainOptions, played: PlayableRun, folder: EnvFolder) -> LoadedConfig:
     """Load the run's configuration with the options' changes, and without the training's limits."""
-    loaded = load_config_file(
+    return load_config_file(
         played.run.config,
         (*LIMITS, *options.overrides),
         config_flags(options),
@@ -108,8 +104,6 @@ def _loaded(options: TrainOptions, played: PlayableRun, folder: EnvFolder) -> Lo
         env=played.task(folder),
         require_runnable=True,
     )
-    _refuse_other_algorithm(played.run, loaded, folder)
-    return loaded
 
 
 def _warn(options: TrainOptions, loaded: LoadedConfig, console: Console) -> None:
@@ -121,38 +115,6 @@ def _warn(options: TrainOptions, loaded: LoadedConfig, console: Console) -> None
         console.warn(f"there is no display for a window{films}")
 
 
-def _refuse_other_algorithm(run: RunDir, loaded: LoadedConfig, folder: EnvFolder) -> None:
-    """Raise UsageError if overrides name another algorithm than that of the trained run."""
-    trained = load_config_file(run.config, env=folder)
-    for name in ("", *loaded.behaviours):
-        theirs, wanted = (
-            (each.for_behaviour(name) if name else each.config).algorithm for each in (trained, loaded)
-        )
-        if theirs != wanted:
-            raise UsageError(
-                f"run {run.name!r} was trained with {theirs}",
-                where=f"{f'ma_config.{name}.' if name else ''}algorithm: {wanted}",
-                why="its networks belong to that algorithm",
-                fix="leave the algorithm out",
-            )
-
-
-def _refuse_contradictions(options: TrainOptions) -> None:
-    """Raise UsageError for two ways of playing, or of rendering, at once."""
-    if options.run and options.eval is not None:
-        raise UsageError(
-            "--run and --eval exclude each other",
-            why="--eval plays N episodes with the deterministic policy, --run until a limit, with sampling",
-            fix="leave one of them out",
-        )
-    if options.render and options.video:
-        raise UsageError(
-            "--render and --video exclude each other",
-            why="an environment either opens a window or returns images",
-            fix="leave one of them out",
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Playing:
     """Episodes that agents play, and their outputs.
@@ -160,7 +122,6 @@ class _Playing:
     step:    step of the checkpoint
     acting:  ``sampled`` or ``deterministic``
     lessons: parameter with a curriculum -> lesson
-    alike:   whether evaluations while training use the same lessons
     """
 
     loaded: LoadedConfig
@@ -172,7 +133,6 @@ class _Playing:
     step: int
     acting: str
     lessons: Mapping[str, str]
-    alike: bool
 
     def play_on(self) -> None:
         """Play until a limit or a signal."""
@@ -211,20 +171,12 @@ class _Playing:
 
     def measure(self, number: int | None) -> None:
         """Play ``number`` episodes of each behaviour and write their scores; None: film one episode only."""
-        config, console, run = self.loaded.config, self.console, self.files.run
+        console, run = self.console, self.files.run
         episodes = self._first(number or 1)
         scores = scores_of(episodes)
-        if line := cut_off_line(scores.values(), config, self.env.time_limit):
+        if line := cut_off_line(scores.values(), self.loaded.config, self.env.time_limit):
             console.warn(line)
-        logged = Logged(
-            run=run,
-            step=self.step,
-            episodes=config.eval_config.episodes,
-            num_envs=config.base_config.n_envs,
-            repeats=config.base_config.kind.repeats,
-            alike=self.alike,
-        )
-        rows = [("checkpoint", f"step {self.step:,}"), *table(scores, logged), *self.files.rows]
+        rows = [("checkpoint", f"step {self.step:,}"), *table(scores), *self.files.rows]
         if self.stop.signal is not None:
             rows.append(("ended by", f"{self.stop.reason}, before all episodes were finished"))
         if scores and number is not None:  # a film alone does not replace an evaluation

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from base64 import b64encode
 from collections.abc import Callable, Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +26,11 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.objects import EnvObject
 from algorithm.env.pool.repetition import other_limits
 from algorithm.nn.process import own_modes
-from algorithm.run.callbacks import CallbackLike, Training, all_callbacks
+from algorithm.run.callbacks import CallbackLike, all_callbacks
 from algorithm.run.evaluation.evaluate import Performance, cut_off_line, episode_limit, eval_policies
 from algorithm.run.evaluation.evaluate import evaluate as play_episodes
 from algorithm.run.inputs import RunInputs
-from algorithm.run.signals import OnSignal, StopRequest
+from algorithm.run.signals import StopRequest
 from algorithm.store.copies import copy_run
 from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.names import Ckpt
@@ -68,16 +66,6 @@ class Run:
     def __repr__(self) -> str:
         known = "".join(f", {name}={text}" for name, text in Facts.gather(self._dir).rows)
         return f"Run({self._playable.source!r}{known})"
-
-    def _repr_html_(self) -> str:
-        """Return the run as HTML for a notebook: a table above the picture of the returns, if any."""
-        rows = [*Facts.gather(self._dir).rows, ("folder", self._playable.source)]
-        table = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows)
-        images = "".join(
-            f'<img width="480" src="data:image/png;base64,{b64encode(picture.read_bytes()).decode()}">'
-            for picture in self._dir.plots.glob("return.png")
-        )
-        return f"<table>{table}</table>{images}"
 
     @property
     def config(self) -> Config:
@@ -135,7 +123,7 @@ class Run:
         lesson: NAME, or PARAMETER=NAME, with commas between several; default: the last ones
         """
         loaded = self.configured(LIMITS)
-        lessons, _ = played_lessons(loaded.config, lesson.split(",") if lesson else [])
+        lessons = played_lessons(loaded.config, lesson.split(",") if lesson else [])
         return make_gym_env(loaded, "evaluate", lessons, self._played())
 
     @own_modes()
@@ -202,7 +190,7 @@ class Run:
         >>> run.evaluate(10, "latest").mean
         """
         loaded, saved = self.configured(LIMITS), self._playable.checkpoint(checkpoint, warn=_warn)
-        lessons, _ = played_lessons(loaded.config, lesson.split(",") if lesson else [], saved)
+        lessons = played_lessons(loaded.config, lesson.split(",") if lesson else [], saved)
         env_object = self._played(env)
         with self._playable.context(loaded, device, env_object, lessons) as context:
             played = context.env("evaluate")
@@ -225,8 +213,6 @@ class Run:
         max_step: int | None = None,
         overrides: Overrides | None = None,
         callbacks: CallbackLike = (),
-        on_step: Callable[[Training], object] | None = None,
-        on_signal: OnSignal = "raise",
         device: Device | str = "auto",
         quiet: bool = False,
         **keys: object,
@@ -238,8 +224,6 @@ class Run:
         max_step:  environment steps in all, with those so far; default: as before
         overrides: key → value, such as {"base_config.n_envs": 4}, or ["base_config.n_envs=4"]
         callbacks: one or several, called after those of the configuration
-        on_step:   function to call with the training after each step, instead of a callback class
-        on_signal: "raise" raises KeyboardInterrupt at Ctrl-C, once the run is saved; "return" returns the run
         device:    "auto", "cpu", "cuda" or "cuda:1"; default: as before
         quiet:     print only warnings
         keys:      configuration keys without their block, such as learning_rate=1e-4
@@ -268,10 +252,10 @@ class Run:
             arguments=("python", run.env),
             env_object=env_object,
             flags=flags,
-            callbacks=all_callbacks(callbacks, on_step),
+            callbacks=all_callbacks(callbacks),
             stop=stop,
         )
-        with stop.passed_on(on_signal):
+        with stop.passed_on():
             continue_run(inputs, former, screen=Screen.in_python(inputs.callbacks, quiet=quiet))
         self._env = env_object
         return self

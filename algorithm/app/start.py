@@ -12,9 +12,9 @@ from algorithm.app.run import Run
 from algorithm.app.training import Screen, new_run, run_training
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.env.objects import EnvObject
-from algorithm.run.callbacks import CallbackLike, Training, all_callbacks
+from algorithm.run.callbacks import CallbackLike, all_callbacks
 from algorithm.run.inputs import RunInputs
-from algorithm.run.signals import OnSignal, StopRequest
+from algorithm.run.signals import StopRequest
 from algorithm.store.names import MODELS
 
 
@@ -65,15 +65,13 @@ class TrainingPlan:
         self,
         max_step: int | None,
         callbacks: CallbackLike = (),
-        on_step: Callable[[Training], object] | None = None,
         *,
-        on_signal: OnSignal = "raise",
         on_folder: Callable[[Path], None] = lambda folder: None,
     ) -> Run:
         """Train a new run to its end. on_folder: called with its folder before the training is built."""
         loaded, stop = self.load(max_step), StopRequest()
         new = new_run(loaded, models=Path(self.directory), argument=self.task)
-        with stop.passed_on(on_signal), new as run:
+        with stop.passed_on(), new as run:
             on_folder(run.path)
             inputs = RunInputs(
                 loaded=loaded,
@@ -81,7 +79,7 @@ class TrainingPlan:
                 device=self.device,
                 arguments=("python", self.task),
                 env_object=self.env_object,
-                callbacks=all_callbacks(callbacks, on_step),
+                callbacks=all_callbacks(callbacks),
                 stop=stop,
             )
             run_training(inputs, screen=Screen.in_python(inputs.callbacks, quiet=self.quiet))

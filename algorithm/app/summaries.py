@@ -145,7 +145,8 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
     counters, agents, taken = training.counters, training.agents, training.collector.behaviour_steps
     by, (why, further) = next(iter(outcome.ends.items()))
     result: dict[str, object] = {
-        "ended": {"by": by, "why": why, "further": [*further]},
+        "ended": {"by": by, "why": why},
+        "further": [*further],
         "steps": counters.step,
         "episodes": counters.episodes,
         "updates": training.updates,

@@ -10,7 +10,6 @@ from algorithm.app.report.curves import plot_curve, read_series
 from algorithm.app.report.repeats import repeat_rows, repeat_summary
 from algorithm.app.training import Screen, Trained, inputs_of, new_run, run_training
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.errors import UsageError
 from algorithm.run.runtime import LocalRuntime, Runtime
 from algorithm.store.files import write_json
 from algorithm.store.rundir import RunDir
@@ -30,12 +29,6 @@ def train(
     All are loaded before the first run, so that edits meanwhile have no effect on them.
     A signal ends the current run, and the later ones are left out.
     """
-    if options.ckpt is not None:
-        raise UsageError(
-            "--ckpt chooses the checkpoint to resume or play",
-            why="new training starts without a checkpoint",
-            fix="add --resume, --run or --eval N, or leave --ckpt out",
-        )
     name, models, task = loaded.config.base_config.name, options.directory, options.env
     names = [name, *(f"{name}_{number}" for number in range(2, options.repeat + 1))]
     all_loaded = [loaded]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -133,17 +133,6 @@ class Callback:
 _POINTS = {name: method for name, method in vars(Callback).items() if name.startswith("on_")}
 
 
-class OnStep(Callback):
-    """A function as a callback of every step."""
-
-    def __init__(self, function: Callable[[Training], object]) -> None:
-        self._function = function
-
-    @override
-    def on_step(self, training: Training) -> None:
-        self._function(training)
-
-
 class Until(Callback):
     """A callback that ends a call of ``learn`` at a step.
 
@@ -240,10 +229,7 @@ def _checked(callback: object, name: str = "") -> Callback:
     """Return the callback. Raises UsageError for another object, and for a method that nothing would call."""
     if not isinstance(callback, Callback):
         kind = callback.__name__ if isinstance(callback, type) else type(callback).__name__
-        function = callable(callback) and not isinstance(callback, type)
-        fix = "pass a function as on_step=…, or derive it from asac.Callback"
-        if not function:
-            fix = "derive it from asac.Callback" + ", and pass an instance" * isinstance(callback, type)
+        fix = "derive it from asac.Callback" + ", and pass an instance" * isinstance(callback, type)
         raise _unusable(name or kind, f"{kind} is not a Callback", fix)
     owner = type(callback)
     for method in dir(owner):
@@ -268,9 +254,6 @@ def _place(error: BaseException) -> str:
 CallbackLike: TypeAlias = Sequence[Callback] | Callback
 
 
-def all_callbacks(
-    callbacks: CallbackLike, on_step: Callable[[Training], object] | None = None
-) -> list[Callback]:
-    """Return callbacks as a list, with the function ``on_step`` as the last one."""
-    several = [callbacks] if isinstance(callbacks, Callback) else callbacks
-    return [*several, *([OnStep(on_step)] if on_step is not None else [])]
+def all_callbacks(callbacks: CallbackLike) -> list[Callback]:
+    """Return callbacks as a list."""
+    return [callbacks] if isinstance(callbacks, Callback) else [*callbacks]

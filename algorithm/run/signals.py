@@ -8,16 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Literal
 
 from algorithm.core.system.processes import HUNG_UP, STOP_SIGNALS, exit_now
-
-OnSignal = Literal["raise", "return"]
-"""End of a training in Python after a signal, once it is saved.
-
-raise: the program's own handler of the signal is called; without one KeyboardInterrupt is raised for SIGINT,
-and SystemExit for others. return: it returns as at a normal end
-"""
 
 
 class StoppedError(Exception):
@@ -85,18 +77,21 @@ class StopRequest:
             self.signal = self.signal or signal.SIGINT
 
     @contextmanager
-    def passed_on(self, on_signal: OnSignal) -> Iterator[None]:
-        """Handle a signal of the block again after it, when the program's own handlers are back."""
+    def passed_on(self) -> Iterator[None]:
+        """Handle a signal of the block again after it, when the program's own handlers are back.
+
+        Without a handler KeyboardInterrupt is raised for SIGINT, and SystemExit for others.
+        """
         try:
             yield
         except StoppedError:
-            self._pass_on(on_signal)
+            self._pass_on()
             raise
-        self._pass_on(on_signal)
+        self._pass_on()
 
-    def _pass_on(self, on_signal: OnSignal) -> None:
+    def _pass_on(self) -> None:
         """Give the signal to the program's own handler, or raise SystemExit."""
-        if self.signal is None or not self._received or on_signal == "return":
+        if self.signal is None or not self._received:
             return
         if callable(signal.getsignal(self.signal)):
             signal.raise_signal(self.signal)

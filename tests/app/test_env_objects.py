@@ -26,6 +26,7 @@ from algorithm.app.env_arguments import env_to_play
 from algorithm.env.objects import EnvObject
 from algorithm.env.toys.exploration import ToyBits
 from algorithm.extras.check.context import CheckLimits
+from tests.lib.callbacks import EachStep
 from tests.lib.toys_objects import Brittle, Handle, Piped, Plane, Several, Shared, Unseeded, Walk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,13 +227,14 @@ KILLED = """
 import os, signal
 import asac
 from tests.app.test_env_objects import SHORT
+from tests.lib.callbacks import EachStep
 from tests.lib.toys_objects import Walk
 
 def strike(training):
     if training.step == 55:
         os.kill(os.getpid(), signal.SIGKILL)
 
-asac.train(Walk(), name="a", on_step=strike, **{**SHORT, "max_step": 90})
+asac.train(Walk(), name="a", callbacks=EachStep(strike), **{**SHORT, "max_step": 90})
 """
 
 
@@ -411,6 +413,6 @@ def test_keys_are_those_that_are_learned_on_with():
 def test_what_is_no_metric_is_an_error_of_the_callback(name, value):
     agent = asac.Agent("SAC", Walk, **HELD)
     with pytest.raises(asac.CallbackError, match="on_step") as caught:
-        agent.learn(10, on_step=lambda training: training.log(name, value))
+        agent.learn(10, callbacks=EachStep(lambda training: training.log(name, value)))
     assert isinstance(caught.value.__cause__, asac.UsageError)
     assert agent.step == 1, "it is saved, and can go on"

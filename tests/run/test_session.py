@@ -109,7 +109,6 @@ TIGHT = ("-o", "replay_config.capacity=40", "-o", "sac_config.batch_size=38")
 
 @pytest.mark.parametrize(("flags", "code", "said", "begins"), [
     (["--run"], 6, "there is no run 'a' of task", False),
-    (["--ckpt=200"], 2, "--ckpt chooses the checkpoint to resume", False),
     (["--device=cuda:7"], 2, "no such GPU", False),
     (["-c", "broken", "-o", "base_config.env_args={fails: step}"], 4, "the wheel came off", True),
     (["-c", "broken", "-o", "base_config.env_args={fails: reset}"], 4, "the door is locked", False),

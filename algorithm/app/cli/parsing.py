@@ -85,6 +85,28 @@ _OF_ONE_RUN = ("ckpt", "render", "use_env_nn", "disable_sample", "logger_in_file
 
 _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
     (
+        lambda options: options.run and options.eval,
+        "--run and --eval cannot be combined",
+        "--eval plays N episodes with the deterministic policy, --run until a limit, with sampling",
+        "leave one out",
+    ),
+    (
+        lambda options: options.render and options.video,
+        "--render and --video cannot be combined",
+        "an environment either opens a window or returns images",
+        "leave one out",
+    ),
+    (
+        lambda options: (
+            options.ckpt is not None
+            and options.tune is None
+            and not (options.resume or options.plays or options.shares)
+        ),
+        "--ckpt chooses the checkpoint to resume, play or export",
+        "new training starts without a checkpoint",
+        "add --resume, --run or --eval N, or leave --ckpt out",
+    ),
+    (
         lambda options: options.record and not (options.run or options.eval),
         "--record needs --run or --eval",
         "it records played episodes",

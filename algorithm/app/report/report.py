@@ -174,6 +174,6 @@ def command_list(facts: Facts) -> list[tuple[str, str]]:
 
 def _further(facts: Facts) -> list[str]:
     """Return flags with which a finished run can be resumed beyond its end."""
-    flags = lookup(facts.result, "ended", "further")
+    flags = facts.result.get("further")
     is_known = facts.state == FINISHED and isinstance(flags, list)
     return [flag for flag in flags if isinstance(flag, str)] if is_known else []

@@ -79,7 +79,7 @@ def test_the_lessons_of_a_run_are_a_chart():
     [
         ({"steps": 130, "last_eval": None}, "main.py ./task -n run --resume Evaluate"),
         (
-            {"ended": {"by": "stop_at_return", "why": "it is solved", "further": ["-o", "a=null"]}},
+            {"further": ["-o", "a=null"]},
             "-n run --resume -o a=null Evaluate",
         ),
     ],

@@ -17,6 +17,7 @@ from algorithm.extras.onnx import files, play
 from algorithm.extras.onnx.errors import ExportError
 from main import main
 from tests.extras.short_run import KEYS, SHORT
+from tests.lib.callbacks import EachStep
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_each_checkpoint_has_its_graph_and_the_training_is_the_same(
         "CartPole-v1",
         name="graphs",
         directory=tmp_path,
-        on_step=lambda _: states.add(torch.get_rng_state().numpy().tobytes()),
+        callbacks=EachStep(lambda _: states.add(torch.get_rng_state().numpy().tobytes())),
         **more,
     )
     assert len(states) == 1, "torch's random numbers, which a user's networks may draw"
