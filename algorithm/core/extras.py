@@ -31,7 +31,6 @@ PLACES: Mapping[str, Place] = {
     "refuse_taken_dataset": Place("algorithm.extras.minari.writing", pip="offline"),
     "write_translation": Place("algorithm.extras.mlagents.command"),
     "read_demo": Place("algorithm.extras.mlagents.demo_reading", pip="unity"),
-    "DemoWriter": Place("algorithm.extras.mlagents.demo_writing", pip="unity"),
     "trainer_rows": Place("algorithm.extras.mlagents.table"),
     "translate": Place("algorithm.extras.mlagents.translate"),
     "share_graphs": Place("algorithm.extras.onnx.command", pip="export"),

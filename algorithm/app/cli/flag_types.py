@@ -88,13 +88,12 @@ def folder(text: str) -> Path:
 
 
 def recording(text: str) -> str:
-    """Parse the target of a recording: a file with a known ending, or ``minari:ID``."""
-    from algorithm.keys.demonstrations import ENDINGS, MINARI, MINARI_ID  # with pydantic
+    """Parse the target of a recording: ``FILE.npz`` or ``minari:ID``."""
+    from algorithm.keys.demonstrations import MINARI, MINARI_ID  # with pydantic
 
     named = MINARI_ID.fullmatch(text.removeprefix(MINARI)) is not None
-    if not (named if text.startswith(MINARI) else Path(text).suffix.lower() in ENDINGS):
-        files = " nor ".join(f"FILE{ending}" for ending in ENDINGS)
-        raise argparse.ArgumentTypeError(f"{text} is neither {files} nor {MINARI}NAMESPACE/NAME-vN")
+    if not (named if text.startswith(MINARI) else Path(text).suffix.lower() == ".npz"):
+        raise argparse.ArgumentTypeError(f"{text} is neither FILE.npz nor {MINARI}NAMESPACE/NAME-vN")
     return text
 
 

@@ -13,14 +13,12 @@ from typing import Any, BinaryIO
 from algorithm.core.system.memory import free_memory
 from algorithm.demos.episode import FaultyRecordingError
 
-META_BYTES = 32
-"""Room for the meta data, apart from their length."""
-
 MOST_STEPS = 10**7
 VERSIONS = (0, 1)
 
-_PARAMETERS = 2**20  # bytes
-_RECORD = 64 * 2**20  # bytes
+_META = 32  # bytes
+_PARAMETERS = 2**20
+_RECORD = 64 * 2**20
 _GROWTH = 64  # bytes of memory that a byte of a message may need when it is decoded
 _DIGITS = 5  # bytes of a length: seven bits each
 
@@ -41,7 +39,7 @@ class DemoRecords:
 
     def meta(self, message: Any) -> Any:  # noqa: ANN401 - protobuf messages
         """Return the meta data. Raises FaultyRecordingError, also for a version that is not known."""
-        meta = self._required(message, META_BYTES, "meta data")
+        meta = self._required(message, _META, "meta data")
         if meta.api_version not in VERSIONS:
             raise FaultyRecordingError(f"its version is {meta.api_version}; 0 and 1 can be read")
         if not 0 <= meta.number_steps <= MOST_STEPS:
@@ -52,8 +50,8 @@ class DemoRecords:
 
     def brain(self, message: Any) -> Any:  # noqa: ANN401 - protobuf messages
         """Return the parameters of the behaviour, which begin at byte 33. Raises FaultyRecordingError."""
-        self._file.seek(META_BYTES + 1)
-        self._left = max(0, self._size - META_BYTES - 1)
+        self._file.seek(_META + 1)
+        self._left = max(0, self._size - _META - 1)
         return self._required(message, _PARAMETERS, "parameters of the behaviour")
 
     def pairs(self, message: Any) -> Iterator[Any]:  # noqa: ANN401 - protobuf messages
@@ -109,14 +107,3 @@ class DemoRecords:
     def _where(self) -> str:
         """Return the offset of the last record, for messages."""
         return f"byte {self._start:,}"
-
-
-def write_record(file: BinaryIO, message: Any) -> None:  # noqa: ANN401 - a protobuf message
-    """Write the length of a message in bytes, as a varint, then the message."""
-    data = message.SerializeToString()
-    length = len(data)
-    digits = bytearray()
-    while length > 0x7F:
-        digits.append(length & 0x7F | 0x80)
-        length >>= 7
-    file.write(bytes([*digits, length]) + data)

@@ -38,7 +38,12 @@ def read_demo(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[Rec
     Observations are as a Unity environment gives them. Raises UsageError without the package
     ``mlagents-envs``.
     """
-    messages = messages_of_demos()
+    try:
+        messages = demo_messages()
+    except EnvError as error:
+        raise UsageError(
+            ".demo files need the package mlagents-envs", why=error.why, fix=error.fix
+        ) from error
     try:
         file = open_plain(path, _LARGEST, follow=True)
     except ValueError as error:
@@ -51,16 +56,6 @@ def read_demo(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[Rec
             wanted.names_in([brain.brain_name], notify)
         pairs = _limited_pairs(records, messages, meta.number_steps, notify)
         yield from _Episodes(brain, free_memory() // 2).of(pairs, notify)
-
-
-def messages_of_demos() -> DemoMessages:
-    """Return the classes of a file's messages. Raises UsageError without the package ``mlagents-envs``."""
-    try:
-        return demo_messages()
-    except EnvError as error:
-        raise UsageError(
-            ".demo files need the package mlagents-envs", why=error.why, fix=error.fix
-        ) from error
 
 
 def _limited_pairs(

@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from algorithm.demos.episode import EpisodeWriter, RecordedEpisode
 from algorithm.demos.npz import NpzWriter
 from algorithm.keys.demonstrations import MINARI, dataset_id
 from algorithm.run.evaluation.callbacks import EvalCallback
-from algorithm.store.names import behaviour_level
 
 
 class Recording(EvalCallback):
@@ -153,62 +151,6 @@ class _Track:
         self._open.pop((self._behaviour, stream), None)
 
 
-MakeWriter = Callable[[Path, AgentSpec, str], EpisodeWriter]
-"""(file, spec of the behaviour, its name) -> writer of a file for one behaviour."""
-
-
-class FilePerBehaviour:
-    """Writer of one file for each behaviour; with several, its name is part of the file's name.
-
-    make: makes the writer of a file
-    """
-
-    def __init__(self, make: MakeWriter, path: Path, specs: Mapping[str, AgentSpec]) -> None:
-        several = len(specs) > 1
-        self.target = str(_named(path, "BEHAVIOUR") if several else path)
-        self._writers = {
-            name: make(_named(path, behaviour_level(name) or name) if several else path, spec, name)
-            for name, spec in specs.items()
-        }
-        self._counts = dict.fromkeys(specs, 0)
-
-    def begin(self) -> None:
-        """Open all files."""
-        for writer in self._writers.values():
-            writer.begin()
-
-    def write(self, episode: RecordedEpisode) -> None:
-        """Append an episode to the file of its behaviour."""
-        name = episode.behaviour
-        self._writers[name].write(replace(episode, number=self._counts[name]))
-        self._counts[name] += 1
-
-    def finish(self) -> None:
-        """Complete the files with an episode; remove the others."""
-        for name, writer in self._writers.items():
-            if self._counts[name]:
-                writer.finish()
-            else:
-                writer.discard()
-
-    def discard(self) -> None:
-        """Remove all files."""
-        for writer in self._writers.values():
-            writer.discard()
-
-
-def _named(path: Path, behaviour: str) -> Path:
-    """Return the path of a behaviour's file."""
-    return path.with_name(f"{path.stem}.{behaviour}{path.suffix}")
-
-
-WRITERS: Mapping[str, Callable[[Path, Mapping[str, AgentSpec]], EpisodeWriter]] = {
-    ".npz": lambda path, specs: NpzWriter(path),
-    ".demo": lambda path, specs: FilePerBehaviour(extra("DemoWriter"), path, specs),
-}
-"""Ending of a file's name -> its writer; the same endings as in ``keys/demonstrations.py``."""
-
-
 def refuse_target(target: str | None) -> None:
     """Raise UsageError for a target that exists and must not be overwritten, or whose package is missing."""
     if target is not None and target.startswith(MINARI):
@@ -223,15 +165,15 @@ def open_target(
     algorithm: str,
     description: str,
 ) -> EpisodeWriter:
-    """Return the writer of a target, ``FILE.npz``, ``FILE.demo`` or ``minari:ID``.
+    """Return the writer of a target, ``FILE.npz`` or ``minari:ID``.
 
-    specs:     of the behaviours
+    specs:     by behaviour
     make_env:  makes the environment in its wrappers, for its spaces
     algorithm: name of the policy's algorithm; description: text about the recording
     Raises UsageError for episodes that the target cannot hold.
     """
     if not target.startswith(MINARI):
-        return WRITERS[Path(target).suffix.lower()](Path(target), specs)
+        return NpzWriter(Path(target))
     if len(specs) > 1:
         raise UsageError(
             "a data set of Minari holds one behaviour",

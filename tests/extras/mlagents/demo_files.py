@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
+from typing import BinaryIO
 
-import numpy as np
+from google.protobuf.internal.encoder import _VarintBytes
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.episode import RecordedEpisode, Wanted
-from algorithm.extras.mlagents.demo_file import write_record
 from algorithm.extras.mlagents.demo_reading import read_demo
-from algorithm.extras.mlagents.demo_writing import DemoWriter
 from algorithm.extras.unity.package import demo_messages
 
 Meta, Brain, Pair = demo_messages()
@@ -35,42 +33,16 @@ def read(path, behaviour=None) -> tuple[list[RecordedEpisode], list[str]]:
     return list(read_demo(path, behaviour and Wanted(behaviour), said.append)), said
 
 
-def written(path: Path, spec: AgentSpec, episodes, behaviour: str = "default") -> Path:
-    writer = DemoWriter(path, spec, behaviour)
-    writer.begin()
-    for episode in episodes:
-        writer.write(episode)
-    writer.finish()
-    return path
-
-
-def episode_of(spec: AgentSpec, length: int = 6, *, seed: int = 0, **more) -> RecordedEpisode:
-    """Return an episode of random numbers, cut off."""
-    rng, action = np.random.default_rng(seed), spec.action
-    mask = spec.action.all_allowed(length + 1)
-    flat = action.random(rng, mask[:length])[0]
-    seen = {
-        name: rng.integers(256, size=(length + 1, *shape)).astype(dtype) if dtype == "uint8"
-        else rng.normal(size=(length + 1, *shape)).astype(dtype)
-        for name, shape, dtype in spec.obs.items()
-    }  # fmt: skip
-    ends = np.arange(length) == length - 1
-    given = {
-        "obs": seen,
-        "action_mask": mask,
-        "action": flat,
-        "reward": rng.normal(size=length).astype(np.float32),
-    }
-    return RecordedEpisode(
-        number=0, behaviour="default", agent=0, **given | more, terminated=ends & False, truncated=ends
-    )
-
-
 def spec_of(
-    *observations: tuple[str, tuple[int, ...], str], action: ActionSpec | None = None, axes=()
+    *observations: tuple[str, tuple[int, ...], str],
 ) -> AgentSpec:
     names, shapes, dtypes = zip(*observations, strict=True)
-    return AgentSpec(ObsSpec(names, shapes, dtypes, axes=axes), action or ActionSpec((2,), 1))
+    return AgentSpec(ObsSpec(names, shapes, dtypes), ActionSpec((2,), 1))
+
+
+def write_record(file: BinaryIO, message: object) -> None:
+    data = message.SerializeToString()
+    file.write(_VarintBytes(len(data)) + data)
 
 
 def file_of(pairs, brain=None, **meta) -> bytes:

@@ -15,13 +15,13 @@ import asac
 from algorithm.app.policy import _of_unity
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.demos.npz import read_npz
 from algorithm.env.base import Observation, ResetResult, StepResult
 from algorithm.extras.check.finding import Level
 from algorithm.extras.onnx.play import ExportedPolicy
 from algorithm.extras.unity.check import BehaviourRecord
 from algorithm.extras.unity.testing.academy import RESET
 from main import main
-from tests.extras.mlagents.demo_files import read
 from tests.extras.unity.ledgers import read_ledgers
 from tests.extras.unity.test_training import write_task
 
@@ -61,7 +61,7 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(
     assert main([*WORDS, "--resume", "--render", "--max_step=200"]) == 0
     assert "resumed, not bit-exact" in capsys.readouterr().out
     assert json.loads((RUN / "result.json").read_text())["steps"] >= 200
-    assert main([*WORDS, "--eval=2", "--record=seen.demo"]) == 0
+    assert main([*WORDS, "--eval=2", "--record=seen.npz"]) == 0
     assert "a Unity player never repeats episodes" in capsys.readouterr().out
     measured = json.loads((RUN / "evaluation.json").read_text())["behaviours"]
     assert main([*WORDS, "--run", "--max_iter=1"]) == 0
@@ -103,10 +103,11 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(
         assert len(sampled) == 1, "with a player's first reset, and never again"
 
     capsys.readouterr()
+    recorded = list(read_npz(Path("seen.npz"), None, pytest.fail))
     for name, scores in measured.items():
-        totals = [float(episode.reward.sum()) for episode in read(Path(f"seen.{name}.demo"))[0]]
+        totals = [float(episode.reward.sum()) for episode in recorded if episode.behaviour == name]
         assert set(scores["returns"]) <= set(totals), "recorded beside what counts may be others"
-    assert main([WORDS[0], "--demos", *(f"seen.{name}.demo" for name in sorted(measured))]) == 0
+    assert main([WORDS[0], "--demos", "seen.npz"]) == 0
     assert capsys.readouterr().out.count("fits         yes") == len(measured) == 2
 
 

@@ -205,19 +205,19 @@ def test_a_training_keeps_the_episodes_of_its_evaluations_and_learns_what_it_wou
 
 
 def test_what_is_played_is_the_same_in_every_target(folder, tmp_path, monkeypatch, capsys):
-    """A file, one for ML-Agents and a data set, whose id is taken from then on; then it is learned from."""
+    """A file and a data set, whose id is taken from then on; then it is learned from."""
     library = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
-    targets = ("minari:own/seen-v0", "seen.npz", "seen.demo")
+    targets = ("minari:own/seen-v0", "seen.npz")
     for target in targets:
         assert run("--eval=10", f"--record={target}", "--quiet") == 0
         said = capsys.readouterr()
         assert f"{target}, 10 episodes" in said.out and "arning" not in said.err
     assert run("--demos", *targets) == 0
     shown = capsys.readouterr().out
-    assert len(digests := re.findall("digest +([0-9a-f]{64})", shown)) == 3 and len(set(digests)) == 1
+    assert len(digests := re.findall("digest +([0-9a-f]{64})", shown)) == 2 and len(set(digests)) == 1
     learn = ("-o", "behavioral_cloning.strength=1", "-o", "base_config.max_step=110")
-    for name, path in (("b", tmp_path / "seen.demo"), ("c", "minari:own/seen-v0")):
+    for name, path in (("b", tmp_path / "seen.npz"), ("c", "minari:own/seen-v0")):
         trained(name, "--seed=1", *learn, "-o", f"demonstrations.path={path}")
     assert len({weights_hash(folder.with_name(name)) for name in "bc"}) == 1
     known = library.load_dataset("own/seen-v0").storage.metadata
@@ -241,7 +241,6 @@ def test_running_films_and_records_as_well(folder):
 @pytest.mark.parametrize(("flags", "code", "says"), [
     (["--video", "-o", "base_config.env_name=tests.lib.toys:Endless-v0"], 4, "leave out --video"),
     (["--eval=2", "--record=nowhere/a.npz"], 6, "the recording cannot be written"),
-    (["--eval=2", "--record=nowhere/a.demo"], 6, "the recording cannot be written"),
     (["--eval=2", "--ckpt=7"], 6, "there is no checkpoint of step 7"),
     (["--run", "-o", "nn_config.policy={dense_n: 9}"], 6, "does not fit this agent"),
     (["-n", "a"], 2, "-n a_2"),

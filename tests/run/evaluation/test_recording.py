@@ -14,7 +14,6 @@ from algorithm.demos.npz import NpzWriter
 from algorithm.run.evaluation.callbacks import CallbackList
 from algorithm.run.evaluation.evaluate import evaluate
 from algorithm.run.evaluation.recording import (
-    FilePerBehaviour,
     Recording,
     kept_recordings,
     open_target,
@@ -87,23 +86,6 @@ def test_the_file_is_replaced_only_by_a_whole_one(tmp_path):
     with np.load(path) as file:
         assert file["length"].tolist() == [1]
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_each_behaviour_has_a_file_where_a_kind_of_file_holds_one(tmp_path):
-    """Numbers begin anew in each; a behaviour without an episode has none; a failure leaves none."""
-    env = Both(a=Guests(["T", "T", "."], {0}), b=Guests([".", ".", "T"], {0}))
-    specs = {**env.specs, "c?": env.specs["a"]}
-    writer = FilePerBehaviour(lambda path, spec, name: NpzWriter(path), tmp_path / "x.npz", specs)
-    evaluate(env, {"a": Attentive(), "b": Attentive()}, 1, callback=Recording(writer))
-    assert sorted(tmp_path.iterdir()) == [tmp_path / "x.a.npz", tmp_path / "x.b.npz"]
-    for name, lengths in (("a", [1, 1]), ("b", [3])):
-        with np.load(tmp_path / f"x.{name}.npz") as file:
-            assert file["length"].tolist() == lengths and "0/reward" in file.files
-    assert writer.target == str(tmp_path / "x.BEHAVIOUR.npz")
-    alone = FilePerBehaviour(lambda path, spec, name: NpzWriter(path), tmp_path / "x.npz", {"a": specs["a"]})
-    alone.begin()
-    alone.discard()
-    assert alone.target == str(tmp_path / "x.npz") and len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_data_set_of_minari_is_refused_where_it_could_not_hold_what_is_played():
