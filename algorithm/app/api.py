@@ -157,7 +157,7 @@ def check(task: EnvLike, *, config: str | None = None, quiet: bool = False) -> b
 
 
 def from_mlagents(file: str | Path) -> str:
-    """Translate an ML-Agents trainer configuration (0.12 or later); return the text of a config.yaml.
+    """Translate an ML-Agents trainer configuration (0.18 or later); return the text of a config.yaml.
 
     file: path of the trainer configuration
 

@@ -12,13 +12,12 @@ from algorithm.extras.mlagents.translate import translate
 from tests.extras.mlagents.mlagents_files import FILES
 
 SHOWN = ("3DBall_sac", "Hallway_ppo", "Pyramids_imitation", "WallJump_curriculum", "3DBall_randomize")
-SHOWN += ("trainer_config", "configuration", "SoccerTwos")
+SHOWN += ("configuration", "SoccerTwos")
 """Files with all that the others have, too."""
 
 WRONG = {
     "unknown keys": "behaviors: {A: {trainer_type: sac, max_step: 5, hyperparameters: {lerning_rate: 1}, "
     "network_settings: {memory: {size: 3}}, mine: {a: 1, b: 2}}}\nengin_settings: {}",
-    "cloning alone": "default: {trainer: offline_bc}\nA: {batch_size: 8}",
     "no such trainer": "behaviors: {A: {trainer_type: dqn}}",
     "values": "behaviors: {A: {trainer_type: sac, max_steps: many, hyperparameters: {init_entcoef: -1, "
     "learning_rate_schedule: cosine, steps_per_update: 0}, network_settings: {vis_encode_type: cnn}}}\n"
@@ -29,8 +28,7 @@ WRONG = {
     "values for blocks": "behaviors: {A: 5, B: {trainer_type: ppo, network_settings: {memory: true}}}",
     "a mapping for a number": "behaviors: {A: {trainer_type: ppo, hyperparameters: {buffer_size: {a: 1}}}}",
     "what others need": "behaviors: {A: {trainer_type: ppo, hyperparameters: {buffer_size: 0}}}",
-    "a curriculum of a number": "A: {measure: progress, thresholds: 5, parameters: {x: [1, 2]}}",
-    "lessons without an end": "A: {measure: progress, thresholds: [0.5], parameters: {x: [1, 2, 3]}}",
+    "before 0.18": "default: {trainer: sac}\nA: {batch_size: 8}",
     "of nothing": "# behaviors",
     "no mapping": "[1, 2]",
 }

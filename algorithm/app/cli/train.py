@@ -182,7 +182,7 @@ class TrainOptions:
     from_mlagents: str | None = _what(
         "--from_mlagents",
         metavar="FILE",
-        help="translate an ML-Agents trainer configuration (0.12 or later) into the new task ENV, or "
+        help="translate an ML-Agents trainer configuration (0.18 or later) into the new task ENV, or "
         "print it if there is no ENV",
     )
     replace: bool = _what(

@@ -1,1 +1,1 @@
-"""Files of ML-Agents: trainer configurations of any release since 0.12, and ``.demo`` recordings."""
+"""Files of ML-Agents: trainer configurations of any release since 0.18, and ``.demo`` recordings."""

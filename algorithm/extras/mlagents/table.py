@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from algorithm.extras.mlagents.keys import TrainerKey
 from algorithm.extras.mlagents.settings import PLACES, RUN
 from algorithm.extras.mlagents.signals import SIGNALS
-from algorithm.extras.mlagents.trainers import COMMON, OF_TEAMS, PPO, SAC
+from algorithm.extras.mlagents.trainers import COMMON, POCA, PPO, SAC
 
 _PPO = (*COMMON, *PPO, *SIGNALS, *RUN)
 
 TRAINERS: Mapping[str, Sequence[TrainerKey]] = {
     "ppo": _PPO,
     "sac": (*COMMON, *SAC, *SIGNALS, *RUN),
-    **dict.fromkeys(OF_TEAMS, _PPO),
+    POCA: _PPO,
 }
 """Trainer of ML-Agents -> the rows that hold for it."""
 
@@ -29,17 +29,6 @@ TRAINED_ALONE = (
     "PPO, each agent separately: there is no team critic. Group rewards are added to each agent's own"
 )
 """Comment on a trainer for teams."""
-
-REFUSED = {
-    **dict.fromkeys(
-        ("offline_bc", "online_bc", "imitation", "bc"),
-        (
-            "cloning without a reward was a trainer before 0.13",
-            "write trainer: ppo and a block behavioral_cloning with its demo_path",
-        ),
-    ),
-}
-"""Names of trainers that are refused -> why, and what to do."""
 
 
 def place_of(theirs: str, trainer: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from textwrap import indent
 from typing import Any
 
 from algorithm.config.schema import MERGE_KEYS, Config
+from algorithm.config.sections import DEFAULT_SECTION
 from algorithm.config.tree import KeyPath, Node, from_value_at, merge
 from algorithm.config.yaml_io import inline, write_yaml
 
@@ -30,13 +31,12 @@ class OurValue:
 
 @dataclass
 class OurSection:
-    """A section to write.
+    """The section to write, ``default``.
 
     lines:    values by path
     comments: at the head of a block, by its path: reason -> texts
     """
 
-    name: str
     lines: dict[KeyPath, OurValue] = field(default_factory=dict)
     comments: dict[KeyPath, dict[str, list[str]]] = field(default_factory=dict)
 
@@ -52,11 +52,9 @@ class OurSection:
         return reduce(merge, nodes, Node({}))
 
 
-def yaml_of(sections: Sequence[OurSection], head: Sequence[str]) -> str:
-    """Return the text of a file: ``head`` as comments, then the sections."""
-    lines = [f"# {line}" for line in head]
-    for section in sections:
-        lines += ["", f"{inline(section.name)}:", *_block(section, (), 1)]
+def yaml_of(section: OurSection, head: str) -> str:
+    """Return the text of a file: ``head`` as a comment, then the section."""
+    lines = [f"# {head}", "", f"{DEFAULT_SECTION}:", *_block(section, (), 1)]
     return "\n".join(lines) + "\n"
 
 

@@ -27,15 +27,15 @@ from algorithm.extras.mlagents.keys import (
 )
 
 _H, _N, _M = "hyperparameters", "network_settings", "network_settings.memory"
-_CONVS = {"simple": "simple", "default": "simple", "nature_cnn": "nature", "resnet": "resnet"}
+_CONVS = {"simple": "simple", "nature_cnn": "nature", "resnet": "resnet"}
 _CONVS |= dict.fromkeys(("match3", "fully_connected"), "simple")
 _SCHEDULES = one_of({"constant": "constant", "linear": "linear"})
 _FALLS = "constant here, decays linearly in ML-Agents"
 
-OF_TEAMS = ("poca", "coma", "ma-poca", "mappo")
-"""Names of trainers with a critic of a whole team."""
+POCA = "poca"
+"""The trainer with a critic of a whole team."""
 
-_FAMILIES = {"sac": "SAC", **dict.fromkeys(("ppo", *OF_TEAMS), "PPO")}
+_FAMILIES = {"sac": "SAC", "ppo": "PPO", POCA: "PPO"}
 
 number = partial(row, to=whole)
 
@@ -64,19 +64,13 @@ def _windows(value: object, settings: TrainerSettings) -> object:
 
 
 def _ratio(value: object, settings: TrainerSettings) -> object:
-    """Return the updates for a step; releases before 1 have ``num_update`` every ``train_interval`` steps."""
-    if settings.find(f"{_H}.steps_per_update"):
-        return rounded(1 / settings.number(f"{_H}.steps_per_update"))
-    updates, steps = (settings.find(f"{_H}.{name}") for name in ("num_update", "train_interval"))
-    return rounded((positive(updates.value) if updates else 1) / (positive(steps.value) if steps else 1))
+    """Return the updates for a step."""
+    return rounded(1 / positive(value))
 
 
 def _signal_updates(value: object, settings: TrainerSettings) -> int:
     """Return the steps of the signals' networks for an update of the agent."""
-    steps = settings.find(f"{_H}.reward_signal_steps_per_update")
-    if steps is None:
-        return max(1, round(positive(value)))
-    return max(1, round(settings.number(f"{_H}.steps_per_update") / positive(steps.value)))
+    return max(1, round(settings.number(f"{_H}.steps_per_update") / positive(value)))
 
 
 COMMON: tuple[TrainerKey, ...] = (
@@ -105,9 +99,6 @@ COMMON: tuple[TrainerKey, ...] = (
     absent("threaded", "one process acts and learns in turn; main_ds.py does both at once"),
     absent("init_path", "ML-Agents' networks cannot be read; --init_from reads runs of this project"),
     absent("framework", "always PyTorch"),
-    absent("output_path", "use the flag --directory"),
-    absent("model_path", "use the flag --directory"),
-    absent("summary_path", "use the flag --directory"),
     *(
         absent(
             f"self_play.{key}",
@@ -245,20 +236,12 @@ SAC: tuple[TrainerKey, ...] = (
         to=_ratio,
         remark="1 / steps_per_update",
     ),
-    row(f"{_H}.num_update", "sac_config.replay_ratio", to=_ratio, remark="num_update / train_interval"),
-    row(
-        f"{_H}.train_interval",
-        "sac_config.replay_ratio",
-        to=_ratio,
-        remark="num_update / train_interval",
-    ),
     row(
         f"{_H}.reward_signal_steps_per_update",
         "reward_signals.updates",
         to=_signal_updates,
         remark="steps_per_update / it, at least 1",
     ),
-    row("reward_signals.reward_signal_num_update", "reward_signals.updates", to=_signal_updates),
     row(
         f"{_H}.init_entcoef",
         "sac_config.init_log_alpha",
@@ -273,7 +256,6 @@ SAC: tuple[TrainerKey, ...] = (
         run=OfWholeRun(lambda values: "always" if "always" in values else "last"),
         remark="--resume is exact",
     ),
-    absent(f"{_H}.target_entropy", "sac_config.target_c_alpha and target_d_alpha set it"),
     always("sac_config.n_step", 1),
     always("sac_config.use_priority", False),
     always("sac_config.target_d_alpha", 0.2),

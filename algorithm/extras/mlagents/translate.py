@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,16 @@ from typing import Any
 from algorithm.config.errors import ConfigError, Problem, suggest
 from algorithm.config.resolve import validate
 from algorithm.config.sections import misplaced_keys
-from algorithm.config.tree import KeyPath, Node, merge, to_value
+from algorithm.config.tree import KeyPath, Node, merge
 from algorithm.config.yaml_io import inline, read_yaml
 from algorithm.core.fields import to_whole
 from algorithm.extras.mlagents.keys import NOTHING, KeyValueError, TrainerKey, TrainerSettings
 from algorithm.extras.mlagents.layout import KNOWN as AT_TOP
 from algorithm.extras.mlagents.layout import TrainerFile, leaves, read_layout
 from algorithm.extras.mlagents.parameters import cleaned
-from algorithm.extras.mlagents.table import KNOWN, REFUSED, TRAINED_ALONE, TRAINERS, place_of
+from algorithm.extras.mlagents.table import KNOWN, TRAINED_ALONE, TRAINERS, place_of
 from algorithm.extras.mlagents.text import OurSection, OurValue, yaml_of
-from algorithm.extras.mlagents.trainers import OF_TEAMS
+from algorithm.extras.mlagents.trainers import POCA
 
 _ALWAYS = ("", "hyperparameters", "network_settings")
 _BLOCKS = ("trainer_type", "hyperparameters", "network_settings", "reward_signals", "max_steps")
@@ -46,29 +46,31 @@ def translate(file: Path, folder: Path | None = None) -> Translation:
     root = read_yaml(file, problems)
     if root is None:
         raise ConfigError(problems)
-    twice, problems = problems, []
+    if not root.only(*AT_TOP).children:
+        problems.append(_no_trainer_file(file))
+        raise ConfigError(problems)
     layout = read_layout(root)
     work = _Translator(file, folder, layout, problems)
-    sections = [work.section(name, behaviours) for name, behaviours in layout.sections.items()]
+    section = work.section()
     for name, node in layout.unknown.items():
         below = [f"{name}.{key}" for key in _BLOCKS]
         problems.append(_unknown(name, node, below if name.startswith("behaviors.") else AT_TOP))
-    behaviours = [node for section in layout.sections.values() for node in section.values()]
-    if not (problems or layout.parameters or any(node.children for node in behaviours)):
-        what, why = f"{file} is not a training configuration", "it has neither behaviours nor parameters"
-        problems.append(Problem(what, str(file), why, "pass the file that mlagents-learn was started with"))
-    for section in sections if not problems else ():
+    if not problems:
         _check(section, problems)
     if problems:
         raise ConfigError(problems)
-    head = [f"From {file.name} of ML-Agents; its keys are in the comments. ml-agents: no counterpart here."]
-    if len(sections) > 1:
-        head.append(
-            "Each behaviour is a section, -c NAME; those of one scene belong together, below ma_config."
-        )
-    head += [f"{fault.what}, {fault.where}: the last one counts, as in ML-Agents." for fault in twice]
-    return Translation(
-        yaml_of(sections, head), len(work.translated), len(work.untranslated - work.translated)
+    head = f"From {file.name} of ML-Agents; its keys are in the comments. ml-agents: no counterpart here."
+    return Translation(yaml_of(section, head), len(work.translated), len(work.untranslated - work.translated))
+
+
+def _no_trainer_file(file: Path) -> Problem:
+    """Return the problem of a file without any of the blocks that ML-Agents has since 0.18."""
+    return Problem(
+        f"{file} is not a training configuration",
+        str(file),
+        f"it has none of the blocks {', '.join(AT_TOP)}",
+        "pass the file that mlagents-learn was started with; ML-Agents itself upgrades one from before 0.18: "
+        "python -m mlagents.trainers.upgrade_config",
     )
 
 
@@ -93,22 +95,15 @@ class _Translator:
     translated: set[tuple[str, str]] = field(default_factory=set)
     untranslated: set[tuple[str, str]] = field(default_factory=set)
 
-    def section(self, name: str, behaviours: Mapping[str, Node]) -> OurSection:
-        """Return a translated section, and collect faults in ``problems``."""
-        section = OurSection(name)
-        if behaviours:
-            self._environment(section, list(behaviours))
-            self._behaviours(section, behaviours)
-        for key, node, why in self.layout.unused.get(name, ()):
-            section.comment(("base_config",) if behaviours else (), f"{key}: {inline(to_value(node))}", why)
-            self.untranslated.add((node.where, key))
-        for key, node in self.layout.parameters.children.items() if self.layout.parameters else ():
+    def section(self) -> OurSection:
+        """Return the translated section, and collect faults in ``problems``."""
+        section = OurSection()
+        if self.layout.behaviours:
+            self._environment(section, list(self.layout.behaviours))
+            self._behaviours(section)
+        for key, node in self.layout.parameters.children.items():
             value, left_out = cleaned(key, node)
             section.lines[_PARAMETERS, key] = OurValue(value, f"{node.where} ({_PARAMETERS})")
-            if len(behaviours) > 1 and "'measure': 'progress'" in str(value):
-                left_out.append(
-                    (f"{key}: measure: progress", "counted in steps of the run, summed over behaviours")
-                )
             for text, why in left_out:
                 section.comment((_PARAMETERS,), text, why)
             self.translated.add((node.where, key))
@@ -126,8 +121,9 @@ class _Translator:
             build = "base_config.unity_args.build_path; without a build train with --editor"
             section.comment(("base_config",), "--env, env_settings.env_path", build)
 
-    def _behaviours(self, section: OurSection, behaviours: Mapping[str, Node]) -> None:
+    def _behaviours(self, section: OurSection) -> None:
         """Add the keys of all behaviours, and those of the run, to a section."""
+        behaviours = self.layout.behaviours
         common: dict[KeyPath, list[tuple[TrainerKey, OurValue]]] = {}
         for name, node in behaviours.items():
             prefix: KeyPath = () if len(behaviours) == 1 else ("ma_config", name)
@@ -135,7 +131,7 @@ class _Translator:
             if trainer not in TRAINERS:
                 self.problems.append(_unknown_trainer(name, trainer, node))
                 continue
-            if trainer in OF_TEAMS:
+            if trainer == POCA:
                 section.comment((*prefix, "ppo_config"), f"trainer_type: {trainer}", TRAINED_ALONE)
             settings = TrainerSettings(merge(self.layout.run, node), TRAINERS[trainer])
             self._comment_on_rest(section, prefix, trainer, settings)
@@ -250,8 +246,12 @@ def _of_whole_run(of_all: Sequence[tuple[TrainerKey, OurValue]]) -> OurValue:
 def _unknown_trainer(name: str, trainer: str, node: Node) -> Problem:
     """Return the problem of a trainer that is not translated."""
     place = node.find(("trainer_type",)) or node
-    why, fix = REFUSED.get(trainer, ("ML-Agents has no such trainer", suggest(trainer, TRAINERS, "trainers")))
-    return Problem(f"`{name}` cannot be trained by `{trainer}`", place.where, why, fix)
+    return Problem(
+        f"`{name}` cannot be trained by `{trainer}`",
+        place.where,
+        "ML-Agents has no such trainer",
+        suggest(trainer, TRAINERS, "trainers"),
+    )
 
 
 def _wrong(theirs: str, value: Any, where: str, error: Exception) -> Problem:  # noqa: ANN401 - as written
@@ -286,7 +286,7 @@ def _unknown(theirs: str, node: Node, known: Sequence[str]) -> Problem:
         fix = f"write its keys indented below it: {', '.join(inside)}"
         return Problem(f"`{theirs}` has no keys", node.where, "it is a block of keys, not a value", fix)
     block, dot, name = theirs.rpartition(".")
-    why = "no release of ML-Agents since 0.12 has it, and a misspelt key would be silently ignored"
+    why = "no release of ML-Agents since 0.18 has it, and a misspelt key would be silently ignored"
     return Problem(
         f"unknown key `{theirs}`", node.where, why, suggest(name, _below(block + dot, known), "known keys")
     )

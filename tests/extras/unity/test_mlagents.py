@@ -19,33 +19,22 @@ from tests.extras.mlagents.mlagents_files import FILES
 from tests.extras.unity.ledgers import read_ledgers
 from tests.extras.unity.recorder import record
 
-SCENES: dict[str, tuple[str, str]] = {
-    "3DBall": ("3dball", "default"),
-    "3DBall_sac": ("3dball", "default"),
-    "Basic": ("branches", "default"),
-    "GridWorld": ("camera", "default"),
-    "Hallway": ("recall", "default"),
-    "Hallway_ppo": ("recall", "default"),
-    "Pyramids_imitation": ("branches", "default"),
-    "Pyramids_rnd": ("branches", "default"),
-    "VisualFoodCollector": ("pyramid", "default"),
-    "Walker": ("continuous", "default"),
-    "WallJump_curriculum": ("two", "default"),
-    "3DBall_randomize": ("3dball", "default"),
-    "trainer_config": ("pyramid", "default"),
-    "configuration": ("3dball", "default"),
-    **{
-        f"sac_trainer_config:{name}Learning": (scene, f"{name}Learning")
-        for name, scene in {
-            "Bouncer": "roller",
-            "Pyramids": "branches",
-            "Walker": "continuous",
-            "Hallway": "recall",
-            "VisualPushBlock": "camera",
-        }.items()
-    },
+SCENES = {
+    "3DBall": "3dball",
+    "3DBall_sac": "3dball",
+    "Basic": "branches",
+    "GridWorld": "camera",
+    "Hallway": "recall",
+    "Hallway_ppo": "recall",
+    "Pyramids_imitation": "branches",
+    "Pyramids_rnd": "branches",
+    "VisualFoodCollector": "pyramid",
+    "Walker": "continuous",
+    "WallJump_curriculum": "two",
+    "3DBall_randomize": "3dball",
+    "configuration": "3dball",
 }
-"""File -> the scene of the scripted player with spaces of that kind, and the section."""
+"""File -> the scene of the scripted player with spaces of that kind."""
 
 NAMES = {"BigWallJump": "Continuous", "SmallWallJump": "Branches"}
 """Behaviours of a file with several -> those of the scene."""
@@ -90,9 +79,9 @@ def overrides(keys: dict[str, Any]) -> list[str]:
     ]
 
 
-def shorter(section: str) -> list[str]:
+def shorter() -> list[str]:
     """Return overrides with which a short training has updates, of each behaviour."""
-    read = yaml.safe_load(Path("envs/unity/task/config.yaml").read_text())[section]
+    read = yaml.safe_load(Path("envs/unity/task/config.yaml").read_text())["default"]
     own = {f"ma_config.{name}.": one for name, one in read.get("ma_config", {}).items()} or {"": read}
     rollout = {"ppo_config.rollout_step": 32, "ppo_config.num_minibatch": 2, "ppo_config.sequence_step": 16}
     keys = {"PPO": rollout, "SAC": {"sac_config.start_step": 50}}
@@ -102,17 +91,15 @@ def shorter(section: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=() if case == "3DBall" else pytest.mark.slow) for case in SCENES]
+    "name", [pytest.param(name, marks=() if name == "3DBall" else pytest.mark.slow) for name in SCENES]
 )
-def test_a_translation_trains(case: str, folder: Path, capsys: Any) -> None:
-    scene, section = SCENES[case]
-    name = case.partition(":")[0]
+def test_a_translation_trains(name: str, folder: Path, capsys: Any) -> None:
     if "{demos}" in FILES[name]:
         Path("demos").mkdir()
         record(Path("demos"), "branches", 40)
         Path("demos/Branches.demo").rename("demos/ExpertPyramid.demo")
-    words = translated(name, folder, scene)
-    assert main([*words, "-c", section, *shorter(section)]) == 0, capsys.readouterr()
+    words = translated(name, folder, SCENES[name])
+    assert main([*words, *shorter()]) == 0, capsys.readouterr()
     run = Path("models/unity/task/run")
     assert json.loads((run / "result.json").read_text())["steps"] >= 300
     with (run / "metrics.csv").open() as file:
