@@ -14,8 +14,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env, wrap_vector_env
 from algorithm.env.request import EnvRequest
-from algorithm.extras.simulators.proof import Ledger, prove
 from benchmarks.harness import Bench, smoke
+from benchmarks.lanes_proof import Ledger, prove
 from benchmarks.runs import timed
 from benchmarks.worker import Answer
 

@@ -44,7 +44,6 @@ PLACES: Mapping[str, Place] = {
     "write_export": Place("algorithm.extras.sharing.export"),
     "named_export": Place("algorithm.extras.sharing.opening"),
     "playable_export": Place("algorithm.extras.sharing.opening"),
-    "check_lanes": Place("algorithm.extras.simulators.check"),
     "make_envpool": Place("algorithm.extras.simulators.envpool", pip="envpool"),
     "make_brax": Place("algorithm.extras.simulators.jax_envs", pip="brax"),
     "make_playground": Place("algorithm.extras.simulators.jax_envs", pip="playground"),
@@ -52,7 +51,6 @@ PLACES: Mapping[str, Place] = {
     "tune": Place("algorithm.extras.tune.command", pip="tune"),
     "write_study": Place("algorithm.extras.tune.page"),
     "find_build": Place("algorithm.extras.unity.build", pip="unity"),
-    "check_player": Place("algorithm.extras.unity.check", pip="unity"),
     "UnityVecEnv": Place("algorithm.extras.unity.vec", pip="unity"),
     "open_wandb": Place("algorithm.extras.wandb.sink", pip="wandb"),
     "require_wandb": Place("algorithm.extras.wandb.sink", pip="wandb"),
@@ -62,9 +60,7 @@ PLACES: Mapping[str, Place] = {
 BUILT_ON: Mapping[str, tuple[str, ...]] = {
     "mlagents": ("unity",),
     "population": ("standings",),
-    "simulators": ("check",),
     "tune": ("standings",),
-    "unity": ("check",),
 }
 """Folder of ``algorithm/extras`` -> the others that it imports."""
 

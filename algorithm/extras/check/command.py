@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,6 @@ from algorithm.config.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import ModelError
-from algorithm.core.extras import extra
 from algorithm.core.program import flag_or_argument
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
@@ -26,6 +25,7 @@ from algorithm.extras.check.context import CheckConfig, CheckLimits, LearningKey
 from algorithm.extras.check.finding import CheckResult, Finding, Level
 from algorithm.extras.check.printer import CheckPrinter
 from algorithm.extras.check.process import CheckRequest, check_in_process
+from algorithm.extras.check.vec_env import check_vec_env
 from algorithm.run.experience.requests import env_request
 from algorithm.run.user_code import own_classes
 
@@ -33,13 +33,11 @@ from algorithm.run.user_code import own_classes
 def check_task(options: TrainOptions, loaded: LoadedConfig) -> int:
     """Show the findings about an environment; return 0, or the exit code of a training if one is an error."""
     kind = loaded.config.base_config.kind
-    checks: Callable[[LoadedConfig, CheckLimits], Generator[CheckResult, None, None]] = (
-        check_single if kind.gymnasium else extra("check_player" if kind.player else "check_lanes")
-    )
+    check = check_single if kind.gymnasium else check_vec_env
     in_shell = bool(flag_or_argument("in a shell", ""))
     costs = [("what a training costs", task_command(options, "--dry_run"))] * in_shell
     commands = [*costs, ("train", flag_or_argument(task_command(options), f"asac.train({options.env!r})"))]
-    return _show(checks(loaded, CheckLimits()), loaded, commands, quiet=options.quiet)
+    return _show(check(loaded, CheckLimits()), loaded, commands, quiet=options.quiet)
 
 
 def check_object(loaded: LoadedConfig, source: EnvSource, *, quiet: bool) -> int:

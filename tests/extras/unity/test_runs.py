@@ -16,10 +16,7 @@ from algorithm.app.policy import _of_unity
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.npz import read_npz
-from algorithm.env.base import Observation, ResetResult, StepResult
-from algorithm.extras.check.finding import Level
 from algorithm.extras.onnx.play import ExportedPolicy
-from algorithm.extras.unity.check import BehaviourRecord
 from algorithm.extras.unity.testing.academy import RESET
 from main import main
 from tests.extras.unity.ledgers import read_ledgers
@@ -251,17 +248,3 @@ def test_a_check_shows_what_a_player_is_like(folder: Path, capsys: Any, monkeypa
     crash = "base_config.env_args={fault: 'crash@step:20'}"
     assert main(["own/task", "--check", "-o", crash]) == 4
     assert "has ended in a step" in capsys.readouterr().out
-
-
-def test_a_check_finds_black_images_though_no_agent_asks_at_the_end() -> None:
-    spec = AgentSpec(ObsSpec(("eye",), ((4, 4, 3),), ("uint8",), axes=("HWC",)), ActionSpec((), 1))
-    ids, obs, mask = np.zeros(1, np.int64), spec.obs.zeros(1), spec.action.all_allowed(1)
-    record, yes, no = BehaviourRecord("Ball", spec), np.ones(1, np.bool_), np.zeros(1, np.bool_)
-    seen = Observation(ids=ids, obs=obs, action_mask=mask)
-    record.begin(ResetResult(**vars(seen)))
-    result = StepResult(
-        **vars(seen), reward=np.ones(1, np.float32), terminated=yes, truncated=no, final=seen, left=yes
-    )
-    assert not len(record.add(result, 1))
-    (finding,) = next(record.results(no_graphics=True)).findings
-    assert finding.level is Level.WARNING and "all black" in finding.what

@@ -53,7 +53,7 @@ class Ledger:
         self.expected: SimulatorStep | None = None
         self._seen: Prints | None = None
 
-    def watch(self, env: Any) -> Any:  # noqa: ANN401 - either kind
+    def watch(self, env: Any) -> Any:
         """Return a wrapper of the simulator that records its results."""
         return _TensorLog(env, self) if isinstance(env, TensorEnv) else _VectorLog(env, self)
 
@@ -249,7 +249,7 @@ def fingerprints(obs: Mapping[str, Array]) -> Prints:
     return prints
 
 
-def _final_where(over: Bool, final: Any, obs: Any) -> Any:  # noqa: ANN401 - arrays, or a dict of them
+def _final_where(over: Bool, final: Any, obs: Any) -> Any:
     """Return ``final`` for lanes whose episode is over, else ``obs``."""
     if isinstance(final, Mapping):
         return {name: _final_where(over, value, obs[name]) for name, value in final.items()}
@@ -258,14 +258,14 @@ def _final_where(over: Bool, final: Any, obs: Any) -> Any:  # noqa: ANN401 - arr
     return last
 
 
-def _to_numpy(value: Any) -> Any:  # noqa: ANN401 - tensors, or a dict of them
+def _to_numpy(value: Any) -> Any:
     """Return tensors as arrays; None stays None."""
     if isinstance(value, Mapping):
         return {name: _to_numpy(tensor) for name, tensor in value.items()}
     return None if value is None else value.detach().cpu().numpy()
 
 
-def _filled(obs: Any, final: Any) -> Any:  # noqa: ANN401 - any space's
+def _filled(obs: Any, final: Any) -> Any:
     """Return the observations of all lanes, the last one for those that ended; None if unknown."""
     if final is None:
         return None

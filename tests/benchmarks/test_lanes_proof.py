@@ -17,7 +17,7 @@ from algorithm.env.base import VecEnv
 from algorithm.env.lanes.tensor import TensorVecEnv
 from algorithm.env.registry import make_vec_env, wrap_vector_env
 from algorithm.env.request import EnvRequest
-from algorithm.extras.simulators.proof import Ledger, Proof, fingerprints, prove
+from benchmarks.lanes_proof import Ledger, Proof, fingerprints, prove
 from tests.env.lanes.test_tensor import Count
 
 

@@ -1,0 +1,55 @@
+"""``--check`` of what steps many agents at once: findings from the results of a few steps."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.env.base import Observation, ResetResult, StepResult
+from algorithm.env.lanes.tensor import TensorVecEnv
+from algorithm.env.request import EnvRequest
+from algorithm.extras.check.context import CheckLimits
+from algorithm.extras.check.finding import Finding, Level
+from algorithm.extras.check.vec_env import BehaviourRecord, _play
+from main import main
+from tests.env.lanes.test_tensor import Count
+
+
+def findings(record: BehaviourRecord) -> dict[str, Finding]:
+    """The first finding of each check."""
+    return {result.title: result.findings[0] for result in record.results()}
+
+
+@pytest.mark.parametrize(("broken", "level"), [("", Level.OK), ("phantom", Level.ERROR), ("lost", Level.OK)])
+def test_a_last_observation_of_the_next_episode_is_found(broken: str, level: Level) -> None:
+    request = EnvRequest("TENSOR", "Count", n=8, seed_of=lambda i, k: k, on_fault=lambda fault: None)
+    (record,), speed = _play(TensorVecEnv(partial(Count, 8, broken=broken), request), 1, 0.2)
+    assert findings(record)["episodes"].level is level
+    assert "8 agents at once" in findings(record)["steps"].what and "with 8.0 steps each" in speed
+
+
+def test_black_images_and_bad_numbers_are_found() -> None:
+    obs = ObsSpec(("eye", "a"), ((4, 4, 3), (1,)), ("uint8", "float32"), axes=("HWC", ""))
+    spec = AgentSpec(obs, ActionSpec((), 1))
+    record, one = BehaviourRecord("Ball", spec), np.ones(1, np.bool_)
+    seen = Observation(ids=np.zeros(1, np.int64), obs=obs.zeros(1), action_mask=spec.action.all_allowed(1))
+    record.begin(ResetResult(**vars(seen)))
+    nan = np.full(1, np.nan, np.float32)
+    ends: dict[str, Any] = {"terminated": one, "truncated": ~one, "final": seen, "left": one}
+    assert not len(record.add(StepResult(**vars(seen), reward=nan, **ends)))
+    found = findings(record)
+    assert found["observations"].level is Level.WARNING and "all black" in found["observations"].what
+    assert found["rewards"].level is Level.ERROR
+
+
+def test_lanes_are_checked_by_name(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", lambda: CheckLimits(seconds=0.2))
+    words = ["algorithm.env.lanes.toys:Pendulum", "-o", "base_config.env_type=TENSOR", "-o", "n_envs=4"]
+    assert main([*words, "--check"]) == 0
+    assert "of 4 agents at once" in capsys.readouterr().out
