@@ -182,7 +182,7 @@ class _Work:
             {name: writer.recorder(name) for name in env.specs},
             num_envs=base.n_envs,
             length_limit=base.max_step_each_iter,
-            again=context.again(self.options.train.env),
+            on_non_finite=context.on_non_finite(self.options.train.env),
         )
         status = StatusLine(console, self.link)
         self._loop(rollout, acting, writer, send_queue, status, context.faults, lessons)
@@ -216,7 +216,8 @@ class _Work:
             except EditorStoppedError as end:
                 self.stop.set(end.what, interrupted=True)
                 return
-            link.report(steps=rollout.steps, version=writer.version, restarts=faults.env_restarts)
+            so_far = (faults.env_restarts, faults.non_finite)
+            link.report(steps=rollout.steps, version=writer.version, faults=so_far)
             for message in writer.flush(
                 agents=rollout.present, episodes=episodes, whole=synchronous, hold=send_queue.sent.waiting > 0
             ):

@@ -138,7 +138,8 @@ def check_beat(beat: Beat, *, version: int) -> None:
     _within("version", beat.version, 0, version)
     _within("steps", beat.steps, 0, MAX_TOTAL)
     _within("waiting", beat.waiting, 0, MAX_COUNT)
-    _within("restarts", beat.restarts, 0, MAX_COUNT)
+    for count in beat.faults:
+        _within("faults", count, 0, MAX_COUNT)
 
 
 def check_steps(message: StepMessage, rules: AcceptanceRules, *, version: int = MAX_TOTAL) -> None:

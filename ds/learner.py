@@ -196,7 +196,7 @@ class RemoteRuntime(Runtime):
         self._publisher.publish_if_due()
         for line in self._actors.news():
             self._faults.console.message(line)
-        self._faults.env_restarts += self._actors.take_restarts()
+        self._faults.add_actor_counts(*self._actors.take_faults())
 
     def _make_rules(self) -> AcceptanceRules:
         loaded = self._loaded

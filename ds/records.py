@@ -19,7 +19,7 @@ class SavedActor(msgspec.Struct, kw_only=True):
     joined:  its settings have agreed
     stored, stored_steps: the last message that the agents have; environment steps in all of them
     dropped: environment steps that the actor has given up
-    restarts: of its environments, as in a beat
+    faults:  that it has reported, as in a beat
     """
 
     actor: str
@@ -29,7 +29,7 @@ class SavedActor(msgspec.Struct, kw_only=True):
     stored: int = 0
     stored_steps: int = 0
     dropped: int = 0
-    restarts: int = 0
+    faults: tuple[int, int] = (0, 0)
 
 
 class SavedRegistry(msgspec.Struct, kw_only=True):
@@ -145,10 +145,10 @@ class ActorRecord(SavedActor, kw_only=True):
         self.dropped += new
         return new
 
-    def restarted(self, restarts: int) -> int:
-        """Set the restarts so far; return how many are new."""
-        new = max(0, restarts - self.restarts)
-        self.restarts += new
+    def new_faults(self, faults: tuple[int, int]) -> tuple[int, int]:
+        """Set the faults so far; return how many of each kind are new."""
+        new = (max(0, faults[0] - self.faults[0]), max(0, faults[1] - self.faults[1]))
+        self.faults = (self.faults[0] + new[0], self.faults[1] + new[1])
         return new
 
     def row(self, now: float) -> tuple[str, str]:

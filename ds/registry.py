@@ -63,7 +63,7 @@ class ActorRegistry:
         self._awaited: dict[str, float] = {}  # lived when the state was taken -> since when it may return
         self._next_number, self._skipped = 0, 0
         self._counts = dict.fromkeys(COUNTED, 0)
-        self._new_restarts = 0  # of actors' environments
+        self._new_faults = (0, 0)  # of actors, in the order of a beat
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self._log = RateLimitedLog(self._news.append, clock)
 
@@ -167,7 +167,8 @@ class ActorRegistry:
             check_follows("dropped", beat.dropped, actor.dropped)
             actor.visit.beats(beat, lag, self._clock())
             self._counts["dropped"] += actor.give_up(beat.dropped)
-            self._new_restarts += actor.restarted(beat.restarts)
+            restarts, non_finite = actor.new_faults(beat.faults)
+            self._new_faults = (self._new_faults[0] + restarts, self._new_faults[1] + non_finite)
             return True
 
     def leave(self, name: str, reason: str) -> None:
@@ -219,11 +220,11 @@ class ActorRegistry:
             lines.append(self._news.popleft())
         return lines
 
-    def take_restarts(self) -> int:
-        """Return the restarts of actors' environments since the last call."""
+    def take_faults(self) -> tuple[int, int]:
+        """Return the faults of actors since the last call, in the order of a beat."""
         with self._lock:
-            restarts, self._new_restarts = self._new_restarts, 0
-            return restarts
+            faults, self._new_faults = self._new_faults, (0, 0)
+            return faults
 
     def state(self) -> SavedRegistry:
         """Return actors and counts as of the last stored message; messages that wait are not in it."""

@@ -139,6 +139,10 @@ class VecEnv(Protocol):
         those removed; agents that are new with this reset follow, in the order returned.
         """
 
+    def drop(self, agents: Collection[int]) -> Mapping[str, ResetResult]:
+        """End the episodes of ``agents`` where they are; by default this is a :meth:`reset`."""
+        return self.reset(sorted(agents))
+
     def step(self, actions: Mapping[str, Float]) -> Mapping[str, StepResult]:
         """Step once with flat actions [N, A] per behaviour, in the order of the last observations.
 

@@ -151,6 +151,10 @@ class EnvConfig(Block):
         "Environment failures that a run tolerates. A resumed run counts from 0.",
         ge=0,
     )
+    on_non_finite: Literal["stop", "drop"] = option(
+        "stop",
+        "On NaN or infinity in an observation or reward: stop the run, or drop the episode.",
+    )
 
 
 def without_team(behaviour: str) -> str:

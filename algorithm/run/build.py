@@ -36,6 +36,8 @@ from algorithm.store.checkpoints.manifest import DamagedError
 from algorithm.store.logs.metrics import MetricsLogger
 from algorithm.store.provenance import describe_start, made_with
 
+_DROPPED_IN_EVALUATIONS = 100  # episodes; an evaluation waits for whole ones
+
 
 def build(context: TrainingContext, runtime: type[Runtime] = LocalRuntime) -> BuiltTraining:
     """Build a training. Whatever can fail does so here, before files of an older state are cut back.
@@ -102,7 +104,7 @@ def _environments(context: TrainingContext, runtime: type[Runtime]) -> tuple[Run
         loaded.config,
         context.console,
         watch=lambda step: CallbackList(films(step), *recordings(step)),
-        again=context.again(run.argument),
+        on_non_finite=context.on_non_finite(run.argument, most=_DROPPED_IN_EVALUATIONS),
     )
 
 

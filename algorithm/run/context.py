@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.goals import make_relabel
+from algorithm.run.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.run.experience.requests import Purpose, env_request
 from algorithm.run.user_code import blame_user_code, nn_file, own_classes, use_modules
 from algorithm.store.checkpoints.checkpoint import Checkpoint
@@ -131,18 +133,20 @@ class RunContext:
         except EnvError as error:
             self.faults.console.warn(error.line)
 
-    def again(self, task: str) -> str:
-        """Return the command that plays an episode with a number that is not finite again.
+    def on_non_finite(self, task: str, *, most: float = math.inf) -> OnNonFinite:
+        """Return the treatment of episodes with numbers that are not finite.
 
-        task: environment as the command line names it
+        task: environment as the command line names it; most: how many episodes may be dropped
         """
+        if self.loaded.config.base_config.on_non_finite == "drop":
+            return Drop(self.faults, most=most)
         command = shlex.join([*program(), task, "--check", f"--seed={self.loaded.seed}"])
         again = (
             flag_or_argument(command, f"asac.check({task!r})")
             if self.env_object is None
             else "asac.check(env)"
         )
-        return f"{again}    (plays random actions; reset(seed=…) begins this very episode)"
+        return Stop(f"{again}    (plays random actions; reset(seed=…) begins this very episode)")
 
     def agents(
         self,

@@ -21,6 +21,7 @@ from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.run.experience.collector import LocalCollector
+from algorithm.run.experience.non_finite import OnNonFinite
 from algorithm.run.experience.offline import OfflineCollector
 from algorithm.run.training_context import TrainingContext
 
@@ -82,7 +83,7 @@ class LocalRuntime(Runtime):
     @override
     def __init__(self, context: TrainingContext, eval_env: VecEnv | None) -> None:
         self._base = context.loaded.config.base_config
-        self._again = context.again(context.inputs.run.argument)
+        self._on_non_finite = context.on_non_finite(context.inputs.run.argument)
         self._env = context.env(
             "train", self._base.n_envs, render=context.inputs.render, workers=self._base.workers
         )
@@ -91,7 +92,7 @@ class LocalRuntime(Runtime):
 
     @override
     def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
-        return local_collector(self._env, self._base, self._again, agents, watch)
+        return local_collector(self._env, self._base, self._on_non_finite, agents, watch)
 
 
 class OfflineRuntime(Runtime):
@@ -172,7 +173,7 @@ def check_together(loaded: LoadedConfig, behaviours: Iterable[str]) -> None:
 def local_collector(
     env: VecEnv,
     base: BaseConfig,
-    again: str,
+    on_non_finite: OnNonFinite,
     agents: Mapping[str, Agent],
     watch: Stopwatch,
 ) -> LocalCollector:
@@ -184,5 +185,5 @@ def local_collector(
         num_envs=base.n_envs,
         length_limit=base.max_step_each_iter,
         watch=watch,
-        again=again,
+        on_non_finite=on_non_finite,
     )

@@ -79,7 +79,7 @@ class Link:
         self._welcome: Welcome | None = None
         self._agreed = ""  # JSON; empty until the first join
         self._epoch = 0  # registrations so far
-        self._acted = (0, 0, 0)  # steps, version and restarts for the next beats
+        self._acted = (0, 0, (0, 0))  # steps, version and faults for the next beats
 
     @property
     def away(self) -> bool:
@@ -113,10 +113,10 @@ class Link:
         if not self._synchronous:
             self.start_thread("weights", self._fetch_weights)
 
-    def report(self, *, steps: int, version: int, restarts: int = 0) -> None:
-        """Set what the next beats contain: environment steps so far, the version that acts, and restarts."""
+    def report(self, *, steps: int, version: int, faults: tuple[int, int] = (0, 0)) -> None:
+        """Set what the next beats contain: environment steps so far, the version that acts, and faults."""
         self.check()
-        self._acted = steps, version, restarts
+        self._acted = steps, version, faults
         self._fetcher.mark_loaded(version)
 
     def deliver(self, message: StepMessage) -> Receipt:
@@ -132,14 +132,14 @@ class Link:
 
     def beat(self) -> None:
         """Send a beat; raises as :meth:`deliver`."""
-        epoch, sent, (steps, version, restarts) = self._epoch, self.sent, self._acted
+        epoch, sent, (steps, version, faults) = self._epoch, self.sent, self._acted
         beat = Beat(
             actor=self.actor,
             version=version,
             steps=steps,
             waiting=sent.waiting,
             dropped=sent.dropped,
-            restarts=restarts,
+            faults=faults,
         )
         receipt = self._call(self._client.beat, beat)
         # In synchronous mode it may be older than the receipt of the last message, which brought the news.

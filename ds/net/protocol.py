@@ -170,7 +170,7 @@ class Beat(Message, frozen=True, kw_only=True):
     steps: int  # transitions so far
     waiting: int  # messages that wait to be sent
     dropped: int  # transitions given up so far
-    restarts: int = 0  # environments started anew so far
+    faults: tuple[int, int] = (0, 0)  # so far: environments started anew, episodes dropped as not finite
 
 
 class Receipt(Message, frozen=True, kw_only=True):

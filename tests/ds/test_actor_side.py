@@ -138,9 +138,9 @@ def test_beats_begin_before_the_actor_has_joined_and_say_how_it_is():
     actor.link.close("done")
     learner = FakeLearner()
     link = Actor(learner).join(taken=7, taken_steps=60, waiting=3, dropped=40)
-    link.report(steps=120, version=7, restarts=1)
+    link.report(steps=120, version=7, faults=(1, 2))
     link.beat()
-    beat = Beat(actor="a1", version=7, steps=120, waiting=3, dropped=40, restarts=1)
+    beat = Beat(actor="a1", version=7, steps=120, waiting=3, dropped=40, faults=(1, 2))
     assert learner.of(Beat) == [beat]
     (join,) = learner.of(Join)
     assert (join.number, join.taken_steps, join.version, join.agreed) == (7, 60, 0, '{"a.b": 1}')

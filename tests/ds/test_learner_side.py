@@ -157,7 +157,7 @@ def test_a_message_or_beat_beyond_what_can_be_is_refused_and_changes_nothing():
     ]  # fmt: skip
     states = [side.deliver(**{"number": n + 1} | one).state for n, one in enumerate(forged)]
     assert states == ["rejected"] * 7 and side.taken() == []
-    beats = [{"version": 2**53}, {"steps": -1}, {"waiting": 2**32}, {"dropped": 2**53}, {"restarts": -1}]
+    beats = [{"version": 2**53}, {"steps": -1}, {"waiting": 2**32}, {"dropped": 2**53}, {"faults": (0, -1)}]
     assert [side.beat(**one).state for one in beats] == ["rejected"] * 5
     assert (side.counts()["ds/rejected"], side.counts().get("ds/dropped")) == (12, None)
     assert side.deliver(9).state == "taken", "it goes on where it was"
@@ -223,15 +223,15 @@ def test_what_never_came_what_was_given_up_and_faults_are_counted_once():
     side = LearnerSide().come()
     side.deliver(3)
     side.deliver(4, dropped=50)
-    for dropped, restarts in ((60, 1), (60, 3), (60, 0)):
-        side.beat(dropped=dropped, restarts=restarts)
+    for dropped, faults in ((60, (1, 0)), (60, (3, 2)), (60, (0, 0))):
+        side.beat(dropped=dropped, faults=faults)
     side.deliver(5, dropped=55)
     counts = side.counts()
     assert (counts["ds/gaps"], counts["ds/dropped"]) == (2.0, 60.0)
-    assert [side.actors.take_restarts() for _ in range(2)] == [3, 0]
+    assert [side.actors.take_faults() for _ in range(2)] == [(3, 2), (0, 0)]
     side = side.restarted().come()
-    side.beat(dropped=60, restarts=4)
-    assert side.actors.take_restarts() == 1 and side.counts()["ds/dropped"] == 60.0
+    side.beat(dropped=60, faults=(4, 2))
+    assert side.actors.take_faults() == (1, 0) and side.counts()["ds/dropped"] == 60.0
 
 
 def test_a_bad_message_is_rejected_once_and_for_all():

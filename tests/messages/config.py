@@ -180,7 +180,7 @@ SECTIONS = (
     "  base_config: {max_step: 0}",
     "  base_config: {env_type: gym}",
     "  base_config: {env_type: Gymm}",
-    "  eval_config: {lesson: Last}",
+    "  base_config: {on_non_finite: Drop}",
     "  sac_config: {seq_encoder: attention}",
     "  sac_config: {seq_encoder: rnn}",
     "  sac_config: {siamese: none}",

@@ -29,6 +29,7 @@ from algorithm.nn.process import own_modes
 from algorithm.run.checkpointer import kept_replays
 from algorithm.run.context import RunContext, check_eval_spaces
 from algorithm.run.experience.faults import Faults
+from algorithm.run.experience.non_finite import Stop
 from algorithm.run.inputs import set_up
 from algorithm.run.runtime import EnvInfo, check_together, local_collector
 from algorithm.run.state import TrainState, seed_globally
@@ -121,7 +122,7 @@ def _folder(options: TrainOptions, loaded: LoadedConfig) -> RunDir:
 
 def _sizes(env: VecEnv, agents: Mapping[str, Agent], config: Config, faults: Faults) -> Sizes:
     """Return the sizes of the built agents, of a checkpoint and of this process."""
-    collector = partial(local_collector, env, config.base_config, "")
+    collector = partial(local_collector, env, config.base_config, Stop())
     snapshot = TrainState(collector, agents, faults).snapshot({})
     tensors = [tensor for named in snapshot.tensors.values() for tensor in named.values()]
     process = psutil.Process()

@@ -66,7 +66,7 @@ class Report:
     agents:   (behaviour, id in the run) of those that are there now
     work:     metrics and statistics, by behaviour
     lines:    for the console
-    restarts: number of restarted environments
+    restarts, dropped: numbers of restarted environments and of dropped episodes
     """
 
     steps: Mapping[str, int]
@@ -75,3 +75,4 @@ class Report:
     work: Mapping[str, Contribution]
     lines: Sequence[str] = field(default_factory=list)
     restarts: int = 0
+    dropped: int = 0

@@ -222,7 +222,7 @@ class AsyncCollector:
         worker.agents = report.agents
         for line in report.lines:
             self._faults.console.warn(f"{worker.name}: {line}")
-        self._faults.env_restarts += report.restarts
+        self._faults.add_actor_counts(report.restarts, report.dropped)
         worker.grant()
         return report.episodes
 

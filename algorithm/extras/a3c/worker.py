@@ -86,8 +86,8 @@ class Worker:
         self._contributors = cast("Mapping[str, Contributor]", self._agents)
         for agent in self._agents.values():
             agent.attach(restore=self._cannot_roll_back, report=self._faults)
-        again = context.again(job.task)
-        self._collector = local_collector(env, self._base, again, self._agents, Stopwatch())
+        non_finite = context.on_non_finite(job.task)
+        self._collector = local_collector(env, self._base, non_finite, self._agents, Stopwatch())
 
     def begin(self, shares: Shares) -> None:
         """Open the shared memory, and let the agents train the weights in it."""
@@ -159,9 +159,10 @@ class Worker:
             work=work,
             lines=[*self._console.lines],
             restarts=faults.env_restarts,
+            dropped=faults.non_finite,
         )
         self._console.lines.clear()
-        faults.env_restarts = 0
+        faults.env_restarts = faults.non_finite = 0
         return report
 
 

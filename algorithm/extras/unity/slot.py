@@ -29,6 +29,7 @@ class PlayerSlot:
     ``start``, ``reset`` and ``step`` may run in another thread.
 
     agents:   number of each agent that waits for an action, by its key
+    ignored:  agents whose running episodes are dropped
     awaiting: behaviour -> Unity's ids of the agents that await an action, in the order of the last message
     compared: number of the player's behaviours whose spaces have been compared
     no_graphics: the next player is started without a window
@@ -45,6 +46,7 @@ class PlayerSlot:
         self.no_graphics = args.no_graphics is not False and not self._watched
         self.statistics = Statistics()
         self.agents: dict[AgentKey, int] = {}
+        self.ignored: set[AgentKey] = set()
         self.awaiting: dict[str, list[int]] = {}
         self.steps = 0  # of this player
         self.compared = 0
@@ -97,6 +99,7 @@ class PlayerSlot:
     def reset(self) -> PlayerMessage:
         """Start new episodes of all agents; return the first message. Raises PlayerError."""
         assert self._channels is not None, "started before"
+        self.ignored.clear()
         self._channels.send(self._parameters)
         self.player.env.reset()
         return self._message()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from typing_extensions import override
@@ -85,6 +86,30 @@ class UnityVecEnv(VecEnv):
             results[name] = ResetResult(
                 **vars(seen), removed=np.array(sorted(gone), np.int64) if gone else None
             )
+        return results
+
+    @override
+    def drop(self, agents: Collection[int]) -> dict[str, ResetResult]:
+        """Ignore the agents until their next episodes, since Unity cannot end a single agent's episode.
+
+        A player is reset if these are all of its agents.
+        """
+        gone = set(agents)
+        alone = [slot for slot in self._slots if gone.issuperset(slot.agents.values())]
+        whole = [number for slot in alone for number in slot.agents.values()]
+        leaving = gone.difference(whole)
+        results = self.reset(whole)
+        for slot in self._slots:
+            for key in [key for key, number in slot.agents.items() if number in leaving]:
+                name = self._names[key[1]]
+                number = slot.agents.pop(key)
+                slot.ignored.add(key)
+                self._rows[name] = [row for row in self._rows[name] if row != number]
+                before = results[name].removed
+                removed = np.append([] if before is None else before, number).astype(np.int64)
+                results[name] = replace(results[name], removed=removed)
+        self._numbers.release(leaving)
+        self._known = self._ids(self._slots)
         return results
 
     @override
@@ -191,7 +216,8 @@ class UnityVecEnv(VecEnv):
         """Add the agents of a message to the rows of their behaviours; return the numbers of those that left.
 
         An end of an episode and a request of the same agent share a row. An end without an earlier request
-        is of an episode without a decision, and is ignored. An agent that is not in the message waits.
+        is of an episode without a decision, and is ignored. An agent that is not in the message waits. An
+        ignored agent gets a new number once its episode has ended.
 
         but: numbers that new agents do not get
         """
@@ -207,12 +233,16 @@ class UnityVecEnv(VecEnv):
                 ends.setdefault(agent, base + len(asking) + at)
             for at, agent in enumerate(asking.ids):
                 key = (slot.index, behaviour, agent)
+                if key in slot.ignored and agent not in ends:
+                    continue
+                slot.ignored.discard(key)
                 end = ends.pop(agent, None) if key in slot.agents else None
                 if key not in slot.agents:
                     ends.pop(agent, None)
                     slot.agents[key] = self._numbers.take(but=but)
                 rows.put(slot.agents[key], base + at, end)
             for agent, end in ends.items():
+                slot.ignored.discard((slot.index, behaviour, agent))
                 number = slot.agents.pop((slot.index, behaviour, agent), None)
                 if number is not None:
                     rows.put(number, None, end)

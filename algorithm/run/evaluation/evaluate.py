@@ -19,6 +19,7 @@ from algorithm.env.base import VecEnv
 from algorithm.run.evaluation.callbacks import NULL_CALLBACK, CallbackList, EvalCallback, ProgressLines
 from algorithm.run.evaluation.statistics import Interval, mean_infos, mean_interval
 from algorithm.run.experience.collector import LocalCollector
+from algorithm.run.experience.non_finite import OnNonFinite
 
 PATIENCE = 1000
 """Maximum number of steps in a row without an agent of an unfinished behaviour, or with cut-offs only."""
@@ -87,11 +88,11 @@ def eval_loop(
     *,
     num_envs: int | None = None,
     length_limit: int = -1,
-    again: str = "",
+    on_non_finite: OnNonFinite | None = None,
 ) -> Iterator[LocalCollector]:
     """Start a rollout at episode 0, without storing; the callback's ``end`` runs in any case.
 
-    num_envs, length_limit, again: see :class:`~algorithm.run.experience.collector.LocalCollector`
+    num_envs, length_limit, on_non_finite: see :class:`~algorithm.run.experience.collector.LocalCollector`
     """
     try:
         recorders = {name: recorder for name in players if (recorder := callback.recorder(name)) is not None}
@@ -101,7 +102,7 @@ def eval_loop(
             recorders,
             num_envs=num_envs,
             length_limit=length_limit,
-            again=again,
+            on_non_finite=on_non_finite,
         )
         callback.begin()
         yield rollout
@@ -118,7 +119,7 @@ def evaluate(
     stop: Callable[[], bool] = lambda: False,
     on_episode: Callable[[Episode], None] = lambda episode: None,
     callback: EvalCallback = NULL_CALLBACK,
-    again: str = "",
+    on_non_finite: OnNonFinite | None = None,
 ) -> dict[str, Performance] | None:
     """Play the ``episodes`` episodes of every behaviour that begin first; return the performance in them.
 
@@ -126,12 +127,12 @@ def evaluate(
     the same starts. An episode that is cut off does not count; the one that began after it counts instead.
 
     on_episode: called with each episode that counts
-    again: see :class:`~algorithm.run.experience.collector.LocalCollector`
+    on_non_finite: treatment of episodes with such numbers, which do not count; by default the first raises
     Return None if stopped. Raises EnvError after ``PATIENCE`` steps without agents, or with cut-offs only.
     """
     counts = {name: _FirstEpisodes(name, episodes) for name in players}
     absent = 0  # steps in a row without an agent of an unfinished behaviour
-    with eval_loop(env, players, callback, length_limit=length_limit, again=again) as rollout:
+    with eval_loop(env, players, callback, length_limit=length_limit, on_non_finite=on_non_finite) as rollout:
         for count in counts.values():
             count.update(rollout, [])
         while not all(count.complete for count in counts.values()):
@@ -253,7 +254,7 @@ class Evaluator:
 
     env:           the environment to play in
     watch:         makes the callback of an evaluation at a step, which may film or record it
-    again:         command that plays an episode with a number that is not finite again
+    on_non_finite: treatment of episodes with such numbers
     """
 
     def __init__(
@@ -263,13 +264,13 @@ class Evaluator:
         console: Console,
         *,
         watch: Callable[[int], EvalCallback],
-        again: str = "",
+        on_non_finite: OnNonFinite,
     ) -> None:
         self.env = env
         self._config = config
         self._console = console
         self._watch = watch
-        self._again = again
+        self._on_non_finite = on_non_finite
         self._warned_cut_off = False
 
     def renew_parameters(self, lessons: Mapping[str, str]) -> None:
@@ -289,7 +290,7 @@ class Evaluator:
             length_limit=episode_limit(self._config, self.env.time_limit),
             stop=stop,
             callback=CallbackList(self._watch(step), ProgressLines(self._console.message)),
-            again=self._again,
+            on_non_finite=self._on_non_finite,
         )
         if performances and not self._warned_cut_off:
             line = cut_off_line(performances.values(), self._config, self.env.time_limit)

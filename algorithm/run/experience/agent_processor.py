@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from algorithm.core.data import UNKNOWN_LOGP, ActorOutput, Bool, Episode, Float,
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Executed, Observation, ResetResult, StepResult
-from algorithm.run.experience.non_finite import BadNumber, BadPlace, first_bad, first_bad_of, refuse
+from algorithm.run.experience.non_finite import BadNumber, Number, examine, examine_first, refuse, without
 from algorithm.run.experience.rows import NO_IDS, LiveAgents, joined, mixed, moved, picked, places, recorded
 
 
@@ -23,13 +23,14 @@ class Recorded:
 
     episodes: list[Episode]  # that ended with it
     to_reset: list[int]  # agents at the length limit
+    to_drop: list[int]  # agents in an episode with numbers that are not finite
     taken: int  # transitions
 
 
 class AgentProcessor(LiveAgents):
     """Agents of one behaviour that act, and whose transitions go to a recorder.
 
-    on_bad: called for a number that is not finite; it raises
+    on_bad: called for every number that is not finite; if it does not raise, the agent's episode ends there
 
     Raises ValueError if an id stands twice in ``first``, or the policy's ``stored_carry_shape`` has more
     numbers than its carry.
@@ -70,7 +71,7 @@ class AgentProcessor(LiveAgents):
         assert acted is not None
         if self._changes(result):
             result, acted = self._rearranged(result, acted)
-        self._refuse_bad(first_bad(result, acted), self.ids, acted.action)
+        result, again = self._examined(result, acted)
         if result.executed is not None:
             acted = self._executed(acted, result.executed)
         skipped = self._nobody if result.skipped is None else result.skipped
@@ -93,6 +94,7 @@ class AgentProcessor(LiveAgents):
         recorded = Recorded(
             episodes=[self._episode(i) for i in finished],
             to_reset=self.ids[over_limit].tolist(),
+            to_drop=again,
             taken=len(rows),
         )
         self._begin(finished)
@@ -175,17 +177,30 @@ class AgentProcessor(LiveAgents):
                 "episode is truncated with what it saw last in final, or is missing in the result"
             )
 
-    def check_first(self, first: Observation) -> None:
-        """Call ``on_bad`` for a number of first observations that is not finite."""
-        self._refuse_bad(first_bad_of(first), first.ids, self._spec.action.padding(len(first.ids)))
+    def _examined(self, result: StepResult, acted: ActorOutput) -> tuple[StepResult, list[int]]:
+        """Detect NaN and infinity as they arrive; from the replay they would show much later.
 
-    def _refuse_bad(self, bad: BadPlace | None, ids: Int, action: Float) -> None:
-        """Call ``on_bad`` for a number, if there is one. ids, action: [N], [N, A] of its rows."""
-        if bad is None:
-            return
-        step = 0 if bad.begins else int(self.step[bad.row]) + 1
-        agent, last = int(ids[bad.row]), action[bad.row]
-        self._on_bad(BadNumber(number=bad.number, behaviour=self.name, agent=agent, step=step, action=last))
+        Return the result, in which affected agents are skipped, and the agents that need a new episode.
+        """
+        findings = examine(result, acted)
+        if findings is None:
+            return result, []
+        self._report(findings.numbers, self.ids, np.where(findings.begins, 0, self.step + 1), acted.action)
+        return without(result, findings.lost), result.ids[findings.again].tolist()
+
+    def unusable(self, first: Observation) -> list[int]:
+        """Return the agents whose first observation in ``first`` is not finite."""
+        numbers, n = examine_first(first), len(first.ids)
+        self._report(numbers, first.ids, np.zeros(n, np.int64), self._spec.action.padding(n))
+        return [int(first.ids[i]) for i in numbers]
+
+    def _report(self, numbers: Mapping[int, Number], ids: Int, steps: Int, action: Float) -> None:
+        """Call ``on_bad`` for each number; ids, steps in the episode and last actions are by row."""
+        for i, number in numbers.items():
+            bad = BadNumber(
+                number=number, behaviour=self.name, agent=int(ids[i]), step=int(steps[i]), action=action[i]
+            )
+            self._on_bad(bad)
 
     def _close(self, ids: Int, steps: Int) -> None:
         """End the episodes of agents ``ids`` as truncated; those at step 0 have stored nothing yet."""

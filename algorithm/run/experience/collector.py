@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from algorithm.agents.roles import Collector, Policy, Recorder
@@ -10,14 +10,16 @@ from algorithm.core.data import Episode, Int, State
 from algorithm.core.errors import EnvError
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
-from algorithm.env.base import Observation, VecEnv
+from algorithm.env.base import Observation, ResetResult, VecEnv
 from algorithm.env.outputs import PERSON
 from algorithm.nn.process import others_modes
 from algorithm.run.experience.agent_processor import AgentProcessor
-from algorithm.run.experience.non_finite import BadNumber
+from algorithm.run.experience.non_finite import BadNumber, OnNonFinite, Stop, no_beginning
 
 PATIENCE = 10_000
 """Number of steps in a row without any agent after which a collector raises EnvError."""
+
+_TRIES = 10  # resets in a row that may begin with numbers that are not finite
 
 
 class LocalCollector:
@@ -28,10 +30,10 @@ class LocalCollector:
                   is not continued
     length_limit: an episode is truncated after so many steps; −1 for no limit
     watch:        charged with the time of acting, stepping and storing
-    again:        command that plays an episode with a number that is not finite again, for its error
+    on_non_finite: treatment of episodes with such numbers; by default they end the run
 
     A step is that of one agent: ``steps`` counts transitions over all behaviours. Agents that wait or have
-    vanished, or are in a failed environment, do not count. Raises NumericalError for NaN and infinity.
+    vanished, in a failed environment or with numbers that are not finite, do not count.
     """
 
     def __init__(
@@ -43,10 +45,9 @@ class LocalCollector:
         num_envs: int | None = None,
         length_limit: int = -1,
         watch: Stopwatch | None = None,
-        again: str = "",
+        on_non_finite: OnNonFinite | None = None,
     ) -> None:
-        self._env = env
-        self._again = again
+        self._env, self._on_non_finite = env, on_non_finite or Stop()
         self._length_limit = length_limit
         self._watch = watch or Stopwatch()
         recorders = recorders or {}
@@ -56,11 +57,11 @@ class LocalCollector:
             started = env.reset(episode=0)
         self._groups = {
             name: AgentProcessor(
-                name, env.specs[name], policies[name], recorders.get(name), first, on_bad=self._refuse
+                name, env.specs[name], policies[name], recorders.get(name), first, on_bad=self._on_bad_number
             )
             for name, first in started.items()
         }
-        self._check_first(started)
+        self._drop(self._unusable(started))
         self._num_envs = num_envs or sum(len(group.ids) for group in self._groups.values())
 
     @property
@@ -89,6 +90,7 @@ class LocalCollector:
             for episode in recorded_step.episodes
         ]
         # After all have recorded: an environment's reset is one for all of its agents.
+        self._drop({name: recorded_step.to_drop for name, recorded_step in recorded.items()})
         self._reset({name: recorded_step.to_reset for name, recorded_step in recorded.items()})
         self._idle = 0 if any(recorded_step.taken for recorded_step in recorded.values()) else self._idle + 1
         if self._idle == PATIENCE:
@@ -176,26 +178,43 @@ class LocalCollector:
 
     def _reset(self, agents: Mapping[str, list[int]]) -> None:
         """Reset the environments of ``agents``, by behaviour."""
+        self._drop(self._begun(agents, self._env.reset))
+
+    def _drop(self, agents: Mapping[str, list[int]]) -> None:
+        """End episodes that cannot be used until none of them is left."""
+        for _ in range(_TRIES):
+            if not any(agents.values()):
+                return
+            agents = self._begun(agents, self._env.drop)
+        if any(agents.values()):
+            raise no_beginning(_TRIES)
+
+    def _begun(
+        self, agents: Mapping[str, list[int]], end: Callable[[list[int]], Mapping[str, ResetResult]]
+    ) -> Mapping[str, list[int]]:
+        """End the episodes of ``agents``; return agents whose next first observation is not finite."""
         named = sorted({agent for of_one in agents.values() for agent in of_one})
         if not named:
-            return
+            return {}
         self._watch.lap("store")
         with others_modes():
-            started = self._env.reset(named)
+            started = end(named)
         self._watch.lap("step")
         for name, first in started.items():
             self._groups[name].restart(agents[name], first)
-        self._check_first(started)
+        return self._unusable(started)
 
-    def _check_first(self, started: Mapping[str, Observation]) -> None:
-        """Raise NumericalError for a first observation that is not finite."""
-        for name, first in started.items():
-            self._groups[name].check_first(first)
+    def _unusable(self, started: Mapping[str, Observation]) -> dict[str, list[int]]:
+        """Return agents whose first observation is not finite, by behaviour."""
+        return {
+            name: group.unusable(started[name]) if name in started else []
+            for name, group in self._groups.items()
+        }
 
-    def _refuse(self, bad: BadNumber) -> None:
-        """Raise the error of a number that is not finite, with the facts of its episode."""
+    def _on_bad_number(self, bad: BadNumber) -> None:
+        """Treat a number that is not finite, with the facts of its episode."""
         episode = self._env.episode_of(bad.agent, begins=not bad.step)
-        raise replace(bad, episode=episode, taken=self.steps).error(self._again)
+        self._on_non_finite.handle(replace(bad, episode=episode, taken=self.steps))
 
     def _unlike(self, num_envs: int, parts: Mapping[str, State]) -> str:
         """Return why no agent can continue from ``parts``, the behaviours' states; empty if they can."""

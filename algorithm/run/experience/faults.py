@@ -26,7 +26,7 @@ class Faults:
         self.console, self._go_on = console, go_on
         self._shown_at = time.monotonic()
         self._reported: set[str] = set()  # by the environments of training and of evaluation
-        self.env_restarts = self.rollbacks = 0
+        self.env_restarts = self.non_finite = self.rollbacks = 0
         self._before_end: Callable[[EnvError], None] = partial(_LOGGER.error, "the process ends: %s")
 
     def __call__(self, fault: Fault) -> None:
@@ -56,6 +56,17 @@ class Faults:
         """Set the function that saves the run before a hang ends the process."""
         self._before_end = before_end
 
+    def dropped(self, line: str, *, warn: bool) -> None:
+        """Count an episode dropped for a number that is not finite. warn: show the line, else log it."""
+        self.non_finite += 1
+        log = self.console.warn if warn else _LOGGER.info
+        log(line)
+
+    def add_actor_counts(self, env_restarts: int, non_finite: int) -> None:
+        """Add the failures that remote actors have survived, and shown on their own consoles."""
+        self.env_restarts += env_restarts
+        self.non_finite += non_finite
+
     def skipped(self, line: str) -> None:
         """Show a warning of skipped optimiser steps, which are counted elsewhere (``optim/skipped``)."""
         self.console.warn(line)
@@ -74,6 +85,7 @@ class Faults:
         """Counts by kind of failure, in the form of ``result.json``."""
         return {
             "env_restarts": self.env_restarts,
+            "non_finite": self.non_finite,
             "rollbacks": self.rollbacks,
         }
 
@@ -88,5 +100,5 @@ class Faults:
 
     def load_state(self, state: State) -> None:
         """Continue from a result of :meth:`state`."""
-        self.env_restarts = state.meta["env_restarts"]
+        self.env_restarts, self.non_finite = state.meta["env_restarts"], state.meta["non_finite"]
         self.rollbacks = state.meta["rollbacks"]

@@ -1,10 +1,11 @@
-"""NaN, infinity and numbers beyond float32, detected as they arrive; then the run ends."""
+"""NaN, infinity and numbers beyond float32, detected as they arrive; then the run or the episode ends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.errors import NumericalError
 from algorithm.env.base import Observation, StepResult
 from algorithm.env.outputs import bad_number, fits_float32
+from algorithm.run.experience.faults import Faults
+
+MAX_WARNINGS = 10
+"""Number of dropped episodes that a run warns of; further ones are only counted."""
 
 _ADVICE = "fix the environment; except on UNITY a wrapper may clip its numbers (base_config.wrappers)"
 
@@ -37,11 +42,9 @@ class BadNumber:
     episode: str = ""  # its environment, number and seed, where these are known
     taken: int | None = None  # steps of the run so far, by its collector
 
-    def error(self, again: str = "") -> NumericalError:
-        """Return the error with sensor, agent, step, last action, value and episode.
-
-        again: command that plays such an episode again
-        """
+    @property
+    def error(self) -> NumericalError:
+        """Error with sensor, agent, step, last action, value and episode."""
         number, where = self.number, f"{self.number.what} of {self.behaviour!r} agent {self.agent}"
         if self.step:
             action = ", ".join(f"{part:.4g}" for part in self.action)
@@ -50,7 +53,7 @@ class BadNumber:
             where += ", at the beginning of its episode"
         where += f"; {self.episode}" if self.episode else ""
         where += "" if self.taken is None else f"; after {self.taken:,} steps of these environments"
-        what, fix = "the environment returned", f"{_ADVICE}\n{again}".strip()
+        what, fix = "the environment returned", _ADVICE
         if number.of_policy:
             what, fix = "the policy gave", "check for extreme observations, or lower learning_rate"
         return NumericalError(
@@ -63,64 +66,151 @@ class BadNumber:
 
 def refuse(bad: BadNumber) -> None:
     """Raise the number's error."""
-    raise bad.error()
+    raise bad.error
 
 
-class BadPlace(NamedTuple):
-    """A number that is not finite in the results of N agents."""
+class Stop:
+    """Treatment that ends the run (``on_non_finite: stop``).
 
-    row: int  # of its agent
-    number: Number
-    begins: bool = True  # it is in the first observation of an episode
+    again: command that plays such episodes again
+    """
+
+    def __init__(self, again: str = "") -> None:
+        self._again = again
+
+    def handle(self, bad: BadNumber) -> None:
+        """Raise NumericalError, with the command that repeats the episode."""
+        error = bad.error
+        again = "" if bad.number.of_policy else self._again
+        drop = "base_config.on_non_finite: drop    (drops such episodes and continues)"
+        fix = "\n".join(filter(None, (error.fix, again, drop)))
+        raise NumericalError(error.what, where=error.where, why=error.why, fix=fix)
 
 
-def first_bad(result: StepResult, acted: ActorOutput) -> BadPlace | None:
-    """Return the first number of a step that is not finite; None if all that are used are finite.
+class Drop:
+    """Treatment that keeps the earlier steps and begins a new episode (``on_non_finite: drop``).
+
+    faults: receiver that counts such episodes, and warns of the first ``MAX_WARNINGS``
+    most:   maximum number of such episodes; one more ends the run. For evaluations, which wait for whole ones
+    """
+
+    def __init__(self, faults: Faults, *, most: float = math.inf) -> None:
+        self._faults, self._most, self._left = faults, most, most
+        self._warned = 0
+
+    def handle(self, bad: BadNumber) -> None:
+        """Count the episode, which is truncated before this step.
+
+        Raises NumericalError for an episode beyond ``most``.
+        """
+        error, warn = bad.error, self._warned < MAX_WARNINGS
+        if self._left == 0:
+            why = f"{error.why}; {self._most:,} episodes were dropped for that before"
+            raise NumericalError(error.what, where=error.where, why=why, fix=error.fix)
+        self._left -= 1
+        parts = [error.what, error.where, error.why, "episode dropped"]
+        if warn:
+            self._warned += 1
+            if self._warned == MAX_WARNINGS:
+                parts.append("further ones are only counted (fault/non_finite)")
+        self._faults.dropped(" · ".join(parts), warn=warn)
+
+
+OnNonFinite = Stop | Drop
+"""Treatments of an episode with such a number."""
+
+
+def no_beginning(tries: int) -> NumericalError:
+    """Return the error for an environment whose episodes never begin with finite numbers."""
+    return NumericalError(
+        "the environment starts no episode with finite numbers",
+        where=f"first observations, {tries} times in a row",
+        fix=_ADVICE,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """Numbers in a step of N agents that are not finite, and their consequences."""
+
+    numbers: Mapping[int, Number]  # by row
+    lost: Bool  # [N] the transition holds one
+    begins: Bool  # [N] the transition is good, the first observation of the next episode is not
+    again: Bool  # [N] the observation to act on is unusable: another episode has to begin
+
+
+def examine(result: StepResult, acted: ActorOutput) -> Findings | None:
+    """Check every number of a step; return None if all that are used are finite.
 
     Rows of ``acted`` are those of ``result``. The policy's output is checked by its log-probability, which is
     not finite if any part of it is not. Numbers that are neither stored nor acted on are ignored.
     """
-    of_policy = _suspects({"log-probability": acted.behaviour_logp})
-    got = _suspects({"reward": result.reward})
-    seen = _suspects(_named(result))
-    final = _suspects(_named(result.final)) if result.final else {}
-    if not (of_policy or got or seen or final):
+    policy = _trouble({"log-probability": acted.behaviour_logp}, of_policy=True)
+    got = _trouble({"reward": result.reward})
+    seen = _trouble(_named(result))
+    final = _trouble(_named(result.final)) if result.final else ()
+    if not (policy or got or seen or final):
         return None
     no_rows = np.zeros(len(result.ids), np.bool_)
     stepped = ~(no_rows if result.skipped is None else result.skipped)
     ended = stepped & (result.terminated | result.truncated)
     midway = stepped & ~ended
-    begins = ~midway if result.left is None else ~midway & ~result.left
-    for arrays, used in (
-        (of_policy, stepped),
-        (got, stepped),
-        (final, ended),
-        (seen, midway),
-        (seen, begins),
-    ):
-        for what, value in arrays.items():
-            bad = np.flatnonzero(_bad_rows(value) & used)
-            if len(bad):
-                number = _number(what, value, bad[0], of_policy=arrays is of_policy)
-                return BadPlace(int(bad[0]), number, begins=used is begins)
-    return None
+    lost = stepped & (_rows(policy, no_rows) | _rows(got, no_rows))
+    lost |= (midway & _rows(seen, no_rows)) | (ended & _rows(final, no_rows))
+    there = ~midway if result.left is None else ~midway & ~result.left
+    unusable = there & _rows(seen, no_rows)
+    if not (lost | unusable).any():
+        return None
+    numbers: dict[int, Number] = {}
+    for trouble, rows in ((policy, lost), (got, lost), (final, ended), (seen, midway | unusable)):
+        numbers = {**_numbers(trouble, rows), **numbers}  # of several, the first
+    return Findings(numbers=numbers, lost=lost, begins=unusable & ~lost, again=unusable | (lost & midway))
 
 
-def first_bad_of(first: Observation) -> BadPlace | None:
-    """Return the first number of first observations that is not finite; None if there is none."""
-    for what, value in _suspects(_named(first)).items():
-        row = np.flatnonzero(_bad_rows(value))[0]
-        return BadPlace(int(row), _number(what, value, row))
-    return None
+def examine_first(first: Observation) -> Mapping[int, Number]:
+    """Return row -> number that is not finite, of first observations."""
+    trouble = _trouble(_named(first))
+    return _numbers(trouble, np.ones(len(first.ids), np.bool_))
 
 
-def _suspects(values: Mapping[str, Array]) -> dict[str, Array]:
+def without(result: StepResult, lost: Bool) -> StepResult:
+    """Return the result as if the agents ``lost`` [N] had not taken the step."""
+    return replace(
+        result,
+        reward=np.where(lost, 0.0, result.reward),
+        terminated=result.terminated & ~lost,
+        truncated=result.truncated & ~lost,
+        skipped=lost if result.skipped is None else lost | result.skipped,
+    )
+
+
+@dataclass(frozen=True)
+class _Trouble:
+    """An array [N, ...] with some number that is not finite."""
+
+    what: str
+    value: Array
+    of_policy: bool
+
+    @property
+    def rows(self) -> Bool:
+        """Mask of the rows with such a number, [N]."""
+        bad: Bool = np.logical_or.reduce(~fits_float32(self.value).reshape(len(self.value), -1), axis=1)
+        return bad
+
+    def number(self, row: int) -> Number:
+        """Return the first such number of a row."""
+        place = np.argwhere(~fits_float32(self.value[row]))[0].tolist()
+        return Number(f"{self.what}{place or ''}", self.value[row][tuple(place)], self.of_policy)
+
+
+def _trouble(values: Mapping[str, Array], *, of_policy: bool = False) -> Sequence[_Trouble]:
     """Return the arrays that have a number that is not finite as float32."""
-    return {
-        what: value
+    return [
+        _Trouble(what, value, of_policy)
         for what, value in values.items()
         if value.dtype.kind == "f" and not fits_float32(value).all()
-    }
+    ]
 
 
 def _named(seen: Observation) -> dict[str, Array]:
@@ -128,13 +218,18 @@ def _named(seen: Observation) -> dict[str, Array]:
     return {f"observation {name!r}": value for name, value in seen.obs.items()}
 
 
-def _bad_rows(value: Array) -> Bool:
-    """Return which rows [N] of an array have a number that is not finite."""
-    bad: Bool = np.logical_or.reduce(~fits_float32(value).reshape(len(value), -1), axis=1)
+def _rows(trouble: Iterable[_Trouble], no_rows: Bool) -> Bool:
+    """Return which rows [N] have a number that is not finite, in any array."""
+    bad = no_rows.copy()
+    for array in trouble:
+        bad |= array.rows
     return bad
 
 
-def _number(what: str, value: Array, row: int, *, of_policy: bool = False) -> Number:
-    """Return the first number of a row that is not finite."""
-    place = np.argwhere(~fits_float32(value[row]))[0].tolist()
-    return Number(f"{what}{place or ''}", value[row][tuple(place)], of_policy)
+def _numbers(trouble: Iterable[_Trouble], among: Bool) -> dict[int, Number]:
+    """Return row -> its first number that is not finite, for the rows where ``among`` [N] is true."""
+    numbers: dict[int, Number] = {}
+    for array in trouble:
+        for row in np.flatnonzero(array.rows & among).tolist():
+            numbers.setdefault(row, array.number(row))
+    return numbers

@@ -49,6 +49,7 @@ _OF_ALL: Mapping[str, str] = {
     "ds/duplicates": "messages that arrived twice",
     "ds/gaps": "messages that actors dropped",
     "fault/env_restarts": "environment failures solved by a restart",
+    "fault/non_finite": "episodes dropped because of NaN or infinity",
     "fault/rollbacks": "returns of the networks to the last checkpoint",
 }
 

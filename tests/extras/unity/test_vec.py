@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from algorithm.app.console.base import LineConsole
 from algorithm.core.data import Float, StepBatch
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.seeding import episode_seeds
@@ -16,6 +17,8 @@ from algorithm.extras.unity.player import PlayerEnd, PlayerError
 from algorithm.extras.unity.slot import AgentNumbers
 from algorithm.extras.unity.vec import UnityVecEnv
 from algorithm.run.experience.collector import LocalCollector
+from algorithm.run.experience.faults import Faults
+from algorithm.run.experience.non_finite import Drop
 from tests.extras.unity.scripted import RandomPolicy, ScriptedPlayer, Stage, behaviour, crash
 
 BALL, CUBE = "Ball?team=0", "Cube?team=0"
@@ -202,6 +205,31 @@ def test_a_first_player_that_hangs_is_survived_and_no_other(
     else:
         with pytest.raises(PlayerError, match="it has failed"):
             Env(restarts=5)
+
+
+@pytest.mark.fault("F10")
+def test_a_dropped_episode_ends_alone_and_its_agent_comes_back_with_the_next_one(stage: Stage) -> None:
+    nan, start = float("nan"), ball([(0, 1, 0), (1, 2, 0)])
+    stage.add(
+        start,
+        start,
+        ball([(0, nan, 0), (1, 3, 1)]),  # agent 0 is dropped
+        ball([(0, nan, 0), (1, 4, 1)]),
+        ball([(0, 5, 0), (1, 5, 1)], [(0, nan, 0, False)]),  # its next episode
+        ball([(0, nan, 1), (1, nan, 1)]),  # both: nobody is left to be disturbed
+        ball([(0, 7, 0), (1, 8, 0)]),
+        ball([(0, 8, 1), (1, 9, 1)]),
+    )
+    env, kept, dropped = Env(), Closed(), Faults(LineConsole(lambda _: None, lambda _: None))
+    policy = RandomPolicy(env.specs["Ball"].action, 8)
+    rollout = LocalCollector(env, {"Ball": policy}, {"Ball": kept}, on_non_finite=Drop(dropped))
+    (player,) = stage.players
+    for resets in (2, 2, 2, 3, 3):
+        rollout.step()
+        assert player.resets == resets
+    assert all(len(actions[BALL]) == 2 for actions in player.actions), "who is dropped acts all the same"
+    assert kept.steps == [(1, 0), (1, 1), (1, 2), (0, 0), (1, 0)], "agent 1 takes no notice of agent 0"
+    assert dropped.non_finite == 3
 
 
 def test_one_failure_too_many_ends_the_run(stage: Stage) -> None:

@@ -12,6 +12,7 @@ from algorithm.run.experience.faults import Faults
 from algorithm.store.logs.registry import METRICS
 
 
+@pytest.mark.fault("F10")
 @pytest.mark.fault("F11")
 @pytest.mark.fault("F12")
 def test_what_is_survived_is_a_warning_a_count_and_a_trace_in_the_log(tmp_path):
@@ -20,19 +21,23 @@ def test_what_is_survived_is_a_warning_a_count_and_a_trace_in_the_log(tmp_path):
         faults, later = Faults(console), Faults(console)
         for trace in ("Traceback\n  deep inside\n", ""):
             faults(Fault(what="Toy-v0 failed", where="copy 1", why="RuntimeError: gone", trace=trace))
+        faults.dropped("the first one", warn=True)
+        faults.dropped("the second one", warn=False)
         faults.skipped("a step skipped")
         faults.rolled_back("gone back")
         later.load_state(faults.state())
         later.rolled_back("gone back")
     close_logging()
-    assert faults.counts == {"env_restarts": 2, "rollbacks": 1}
-    assert later.counts == {"env_restarts": 2, "rollbacks": 2}
+    assert faults.counts == {"env_restarts": 2, "non_finite": 2, "rollbacks": 1}
+    assert later.counts == {"env_restarts": 2, "non_finite": 2, "rollbacks": 2}
     assert faults.metrics["fault/env_restarts"] == 2.0 and faults.metrics.keys() <= METRICS.keys()
     said, logged = stream.getvalue(), log.read_text()
     for shown in (
         "Toy-v0 failed · copy 1 · RuntimeError: gone",
+        "the first one",
         "a step skipped",
         "gone back",
     ):
         assert f"warning: {shown}" in said
+    assert "second" not in said and "the second one" in logged
     assert "deep inside" not in said and logged.count("  deep inside\n") == 1
