@@ -44,8 +44,7 @@ class Players:
         self.behaviours: Mapping[str, UnityBehaviour] = {}
         self._timeout = request.timeout
         self._budget = RestartBudget(request.restarts, request.on_fault)
-        many = request.n > 1
-        self._threads = ThreadPoolExecutor(request.n, thread_name_prefix="unity player") if many else None
+        self._threads = ThreadPoolExecutor(request.n, thread_name_prefix="unity player")
         try:
             self._start(request)
         except BaseException:
@@ -69,14 +68,13 @@ class Players:
         # By new threads: those that step may still wait for players after an exception.
         with ThreadPoolExecutor(len(self.slots)) as threads:
             list(threads.map(PlayerSlot.close, self.slots))
-        if self._threads is not None:
-            self._threads.shutdown()
+        self._threads.shutdown()
 
     def on_all(
         self, slots: Sequence[PlayerSlot], call: Callable[[PlayerSlot], _T]
     ) -> dict[int, _T | Exception]:
         """Call a function for each player concurrently; return results or exceptions by index."""
-        if self._threads is None or len(slots) < 2:
+        if len(slots) < 2:
             return {slot.index: _caught(call, slot) for slot in slots}
         running = {slot.index: self._threads.submit(_caught, call, slot) for slot in slots}
         return {index: future.result() for index, future in running.items()}

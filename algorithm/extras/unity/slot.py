@@ -19,8 +19,8 @@ from algorithm.extras.unity.spaces import AgentStates, UnityBehaviour
 PlayerMessage = Mapping[str, tuple[AgentStates, AgentStates]]
 """Unity's name of a behaviour -> its agents that request a decision, and those whose episode ends."""
 
-AgentKey = tuple[int, str, int]
-"""Index of the player, Unity's name of the behaviour, Unity's id of the agent."""
+AgentKey = tuple[str, int]
+"""Unity's name of the behaviour, Unity's id of the agent."""
 
 
 class PlayerSlot:
@@ -29,7 +29,6 @@ class PlayerSlot:
     ``start``, ``reset`` and ``step`` may run in another thread.
 
     agents:   number of each agent that waits for an action, by its key
-    ignored:  agents whose running episodes are dropped
     awaiting: behaviour -> Unity's ids of the agents that await an action, in the order of the last message
     compared: number of the player's behaviours whose spaces have been compared
     no_graphics: the next player is started without a window
@@ -46,7 +45,6 @@ class PlayerSlot:
         self.no_graphics = args.no_graphics is not False and not self._watched
         self.statistics = Statistics()
         self.agents: dict[AgentKey, int] = {}
-        self.ignored: set[AgentKey] = set()
         self.awaiting: dict[str, list[int]] = {}
         self.steps = 0  # of this player
         self.compared = 0
@@ -99,7 +97,6 @@ class PlayerSlot:
     def reset(self) -> PlayerMessage:
         """Start new episodes of all agents; return the first message. Raises PlayerError."""
         assert self._channels is not None, "started before"
-        self.ignored.clear()
         self._channels.send(self._parameters)
         self.player.env.reset()
         return self._message()
@@ -124,13 +121,11 @@ class PlayerSlot:
 
     def random_step(self, rng: np.random.Generator) -> PlayerMessage:
         """Step with random actions that the last masks allow; return the next message."""
-        return self.step({name: self.random_actions(name, rng) for name in self.behaviours})
-
-    def random_actions(self, name: str, rng: np.random.Generator) -> Float:
-        """Return random actions [N, A] for the N agents of a behaviour in ``awaiting``, by their masks."""
-        asking, _ = self.player.env.get_steps(name)
-        flat, _, _ = self.behaviours[name].spec.action.random(rng, asking.action_mask)
-        return flat
+        actions = {}
+        for name, behaviour in self.behaviours.items():
+            asking, _ = self.player.env.get_steps(name)
+            actions[name], _, _ = behaviour.spec.action.random(rng, asking.action_mask)
+        return self.step(actions)
 
     def close(self) -> None:
         """End the player, within five seconds."""
@@ -150,15 +145,16 @@ class AgentNumbers:
         self._taken: set[int] = set()
         self._lowest = 0  # no smaller number is free
 
-    def take(self, *, but: Collection[int] = ()) -> int:
-        """Return the smallest free number that is not in ``but``, which is taken then."""
+    def take(self) -> int:
+        """Return the smallest free number, which is taken then."""
         while self._lowest in self._taken:
             self._lowest += 1
-        number = self._lowest
-        while number in self._taken or number in but:
-            number += 1
-        self._taken.add(number)
-        return number
+        self._taken.add(self._lowest)
+        return self._lowest
+
+    def reserve(self, numbers: Collection[int]) -> None:
+        """Take numbers, free or not."""
+        self._taken.update(numbers)
 
     def release(self, numbers: Collection[int]) -> None:
         """Make numbers free."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from typing_extensions import override
@@ -46,7 +45,6 @@ class UnityVecEnv(VecEnv):
         self._names = behaviour_names(known, request.behaviours)
         self.specs: Mapping[str, AgentSpec] = {self._names[name]: each.spec for name, each in known.items()}
         self._rows: dict[str, list[int]] = {name: [] for name in self.specs}
-        self._known: dict[str, set[int]] = {name: set() for name in self.specs}  # with the last result
 
     @override
     def reset(
@@ -73,10 +71,9 @@ class UnityVecEnv(VecEnv):
             slot.agents = {}
         all_rows = {name: ResultRows(spec) for name, spec in self.specs.items()}
         for slot in slots:
-            self._read_message(slot, messages[slot.index], all_rows, but=stale)
-        if stale:
-            self._numbers.release(set().union(*former.values()))
-        self._stale, self._known = {}, self._ids(self._slots)
+            self._read_message(slot, messages[slot.index], all_rows)
+        self._numbers.release(stale)
+        self._stale = {}
         results = {}
         for name, rows in all_rows.items():
             seen = rows.observation()
@@ -86,30 +83,6 @@ class UnityVecEnv(VecEnv):
             results[name] = ResetResult(
                 **vars(seen), removed=np.array(sorted(gone), np.int64) if gone else None
             )
-        return results
-
-    @override
-    def drop(self, agents: Collection[int]) -> dict[str, ResetResult]:
-        """Ignore the agents until their next episodes, since Unity cannot end a single agent's episode.
-
-        A player is reset if these are all of its agents.
-        """
-        gone = set(agents)
-        alone = [slot for slot in self._slots if gone.issuperset(slot.agents.values())]
-        whole = [number for slot in alone for number in slot.agents.values()]
-        leaving = gone.difference(whole)
-        results = self.reset(whole)
-        for slot in self._slots:
-            for key in [key for key, number in slot.agents.items() if number in leaving]:
-                name = self._names[key[1]]
-                number = slot.agents.pop(key)
-                slot.ignored.add(key)
-                self._rows[name] = [row for row in self._rows[name] if row != number]
-                before = results[name].removed
-                removed = np.append([] if before is None else before, number).astype(np.int64)
-                results[name] = replace(results[name], removed=removed)
-        self._numbers.release(leaving)
-        self._known = self._ids(self._slots)
         return results
 
     @override
@@ -128,7 +101,6 @@ class UnityVecEnv(VecEnv):
         for slot in self._slots:
             left += self._read_message(slot, survived[slot.index], all_rows)
         self._numbers.release(left)
-        self._known = self._ids(self._slots)
         results = {name: rows.result(sorted(vanished[name])) for name, rows in all_rows.items()}
         for name, result in results.items():
             stay = result.ids if result.left is None else result.ids[~result.left]
@@ -149,15 +121,19 @@ class UnityVecEnv(VecEnv):
     @override
     def state(self) -> State:
         return State(
-            {f"ids/{k}": np.array(sorted(ids), np.int64) for k, ids in enumerate(self._known.values())},
-            {"behaviours": list(self._known)},
+            {
+                f"ids/{k}": np.array(sorted(ids), np.int64)
+                for k, ids in enumerate(self._ids(self._slots).values())
+            },
+            {"behaviours": list(self.specs)},
         )
 
     @override
     def resume(self, state: State) -> dict[int, str]:
         """Mark all saved episodes as ended, since none can be repeated; the next reset is of all players."""
         saved = {name: state.arrays[f"ids/{k}"].tolist() for k, name in enumerate(state.meta["behaviours"])}
-        self._stale = {name: now.union(saved.get(name, ())) for name, now in self._known.items()}
+        self._stale = {name: now.union(saved.get(name, ())) for name, now in self._ids(self._slots).items()}
+        self._numbers.reserve(set().union(*self._stale.values()))
         named = [min(slot.agents.values()) for slot in self._slots if slot.agents]
         return dict.fromkeys(named or sorted(set().union(*saved.values()))[:1], _CANNOT_RESUME)
 
@@ -181,7 +157,7 @@ class UnityVecEnv(VecEnv):
         """Return the numbers of the players' agents, by behaviour."""
         ids: dict[str, set[int]] = {name: set() for name in self.specs}
         for slot in slots:
-            for (_, behaviour, _), number in slot.agents.items():
+            for (behaviour, _), number in slot.agents.items():
                 ids[self._names[behaviour]].add(number)
         return ids
 
@@ -195,31 +171,17 @@ class UnityVecEnv(VecEnv):
         flat = {}
         for behaviour, agents in slot.awaiting.items():
             name = self._names[behaviour]
-            keys = [(slot.index, behaviour, agent) for agent in agents]
-            rows = [places[name][slot.agents[key]] for key in keys if key in slot.agents]
-            if len(rows) == len(keys):
-                flat[behaviour] = actions[name][rows]
-                continue
-            # Ignored agents act at random; their steps are not recorded.
-            flat[behaviour] = slot.random_actions(behaviour, self._players.rng)
-            flat[behaviour][[key in slot.agents for key in keys]] = actions[name][rows]
+            numbers = [slot.agents[behaviour, agent] for agent in agents]
+            flat[behaviour] = actions[name][[places[name][number] for number in numbers]]
         return flat
 
     def _read_message(
-        self,
-        slot: PlayerSlot,
-        message: PlayerMessage,
-        all_rows: Mapping[str, ResultRows],
-        *,
-        but: Collection[int] = (),
+        self, slot: PlayerSlot, message: PlayerMessage, all_rows: Mapping[str, ResultRows]
     ) -> list[int]:
         """Add the agents of a message to the rows of their behaviours; return the numbers of those that left.
 
         An end of an episode and a request of the same agent share a row. An end without an earlier request
-        is of an episode without a decision, and is ignored. An agent that is not in the message waits. An
-        ignored agent gets a new number once its episode has ended.
-
-        but: numbers that new agents do not get
+        is of an episode without a decision, and is ignored. An agent that is not in the message waits.
         """
         left = []
         slot.awaiting = {}
@@ -232,18 +194,12 @@ class UnityVecEnv(VecEnv):
             for at, agent in enumerate(ending.ids):
                 ends.setdefault(agent, base + len(asking) + at)
             for at, agent in enumerate(asking.ids):
-                key = (slot.index, behaviour, agent)
-                if key in slot.ignored and agent not in ends:
-                    continue
-                slot.ignored.discard(key)
-                end = ends.pop(agent, None) if key in slot.agents else None
+                key, end = (behaviour, agent), ends.pop(agent, None)
                 if key not in slot.agents:
-                    ends.pop(agent, None)
-                    slot.agents[key] = self._numbers.take(but=but)
+                    slot.agents[key], end = self._numbers.take(), None
                 rows.put(slot.agents[key], base + at, end)
             for agent, end in ends.items():
-                slot.ignored.discard((slot.index, behaviour, agent))
-                number = slot.agents.pop((slot.index, behaviour, agent), None)
+                number = slot.agents.pop((behaviour, agent), None)
                 if number is not None:
                     rows.put(number, None, end)
                     left.append(number)
