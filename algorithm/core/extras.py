@@ -37,7 +37,6 @@ PLACES: Mapping[str, Place] = {
     "write_policy": Place("algorithm.extras.onnx.command", pip="export"),
     "graphs_beside": Place("algorithm.extras.onnx.files", pip="export"),
     "player_text": Place("algorithm.extras.onnx.player", pip="export"),
-    "write_population": Place("algorithm.extras.population.page"),
     "TrainingProfile": Place("algorithm.extras.profile.profile"),
     "push_run": Place("algorithm.extras.sharing.export", pip="hub"),
     "share": Place("algorithm.extras.sharing.export"),
@@ -59,7 +58,6 @@ PLACES: Mapping[str, Place] = {
 
 BUILT_ON: Mapping[str, tuple[str, ...]] = {
     "mlagents": ("unity",),
-    "population": ("standings",),
     "tune": ("standings",),
 }
 """Folder of ``algorithm/extras`` -> the others that it imports."""

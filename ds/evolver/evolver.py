@@ -70,7 +70,6 @@ class Evolver:
                     code = self._next()
                     if code is not None:
                         end(self._crew, groups)
-                        self._lineage.write_page()
                         return code
                 time.sleep(TICK_S)
         except (StorageError, NumericalError):
@@ -78,7 +77,6 @@ class Evolver:
             raise
         self._log(stop.text)
         save_and_end(self._crew, groups)
-        self._lineage.write_page()
         self._log("everything has stopped; --resume continues this generation")
         return stop.exit_code
 

@@ -1,4 +1,4 @@
-"""Reports on the generations that have ended: records, curves in TensorBoard, the page."""
+"""Reports on the generations that have ended: records, and curves in TensorBoard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from algorithm.app.report.lineage import GIVEN_UP, MemberOutcome, by_generation, gene_text, read_lineage
 from algorithm.core.errors import StorageError
-from algorithm.core.extras import extra
 from algorithm.store.logs.events import event_file, event_of
 from algorithm.store.rundir import RunDir
 from ds.evolver.generations import PopulationDir
@@ -71,7 +70,7 @@ def summarise(outcomes: Sequence[MemberOutcome]) -> dict[str, float]:
 
 
 class LineageLog:
-    """Curves of a population in TensorBoard, and its page; the training depends on neither.
+    """Curves of a population in TensorBoard; the training does not depend on them.
 
     A generation is a row at the median step of its members. All rows are made from the lineage, so those of
     an earlier command are written anew.
@@ -89,7 +88,7 @@ class LineageLog:
     def update(self) -> None:
         """Write the generations that have been added to the lineage since the last call."""
         try:
-            generations = list(by_generation(read_lineage(PopulationDir(self._run.path).lineage)[0]).values())
+            generations = list(by_generation(read_lineage(PopulationDir(self._run.path).lineage)).values())
         except StorageError as error:
             self._log(f"warning: {error.line}")
             return
@@ -99,13 +98,6 @@ class LineageLog:
         self._written = len(generations)
         if self._events.error is not None:
             self._log(f"warning: {self._events.error.line} · its rows wait for the next generation")
-
-    def write_page(self) -> None:
-        """Write ``report.html``."""
-        try:
-            self._log(f"report: {extra('write_population')(self._run)}")  # matplotlib takes a second
-        except StorageError as error:
-            self._log(f"warning: {error.line}")
 
 
 def _finite(value: float) -> float | None:

@@ -53,7 +53,6 @@ WITHOUT_TORCH = (
     "algorithm.app.report.command",
     "algorithm.extras.check.checker",
     "algorithm.extras.check.process",
-    "algorithm.extras.population.page",
     "algorithm.extras.standings.comparison",
     "algorithm.extras.tune.command",
     "ds.net.server",

@@ -77,35 +77,3 @@ def make_run(
     if result is not None:
         run.write_result(result)
     return run
-
-
-def outcome(generation: int, member: int, **more: object) -> dict[str, object]:
-    """A line of a lineage: the first of two members is the elite, and both begin with its networks."""
-    return {
-        "generation": generation,
-        "member": member,
-        "name": f"pop_{member}",
-        "origin": "drawn" if generation else "first",
-        "parents": [1] if generation else [],
-        "genes": {"sac_config.learning_rate": 0.001 * member},
-        "evaluations": [-10.0 * member],
-        "score": -10.0 * member,
-        "rank": member,
-        "elite": member == 1,
-        "end": "complete",
-        "why": "",
-        "step": 200 * (generation + 1),
-        **more,
-    }
-
-
-def make_population(
-    lines: Sequence[Mapping[str, object] | str], name: str = "pop", *, actors: int = 0
-) -> RunDir:
-    """The folder of a population of ``./task`` below the current folder, without its members' runs."""
-    folder = RunDir("task", name, Path("models/task", name).absolute(), "./task")
-    folder.path.mkdir(parents=True)
-    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-    (folder.path / "lineage.jsonl").write_text("".join(f"{text}\n" for text in texts))
-    (folder.path / "population.json").write_text(json.dumps({"seed": 3, "num_actors": actors}))
-    return folder

@@ -165,7 +165,7 @@ class TrainOptions:
         default=(),
         nargs="+",
         metavar="NAME",
-        help="write a report of a run or population, or compare runs",
+        help="write a report of a run, or compare runs",
     )
     list: bool = _what("--list", default=False, help="list all tasks, or the sections and runs of ENV")
     export: str | None = _what(

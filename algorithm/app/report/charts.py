@@ -109,7 +109,6 @@ class Chart:
     large: as wide as the page
     log:   logarithmic if the values are positive and span a factor of 20
     along: name of the x axis
-    marks: x of vertical lines
     """
 
     title: str
@@ -118,7 +117,6 @@ class Chart:
     large: bool = False
     log: bool = False
     along: str = "step"
-    marks: Sequence[float] = ()
 
     @property
     def named(self) -> list[Line]:
@@ -145,8 +143,6 @@ class Chart:
             figure.patch.set_visible(False)
             axes.patch.set_visible(False)
             draw(axes, self._known, log=self.log, ticks=(max(4, width // 96), max(6, height // 55)))
-            for mark in self.marks:
-                axes.axvline(mark, color=LIGHT["faint"], linewidth=0.8, dashes=(1, 3), zorder=0)
             buffer = io.StringIO()
             figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
             points = _points(axes, self.named, height, self.along)

@@ -1,4 +1,4 @@
-"""``--report``: the page of one run, population or study, or the comparison of several runs."""
+"""``--report``: the page of one run or study, or the comparison of several runs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ _WILD = frozenset("*?[")
 def report(options: TrainOptions, folder: EnvFolder) -> int:
     """Write the pages of ``--report NAME [NAME …]`` and print their paths; return the exit code.
 
-    One name: the page of that run, population or study. Several, or a name with ``*``, ``?`` or ``[…]``: a
-    page and a picture that compare the runs of those names. Raises UsageError for a pattern without runs,
-    StorageError for a run that does not exist and a page that cannot be written.
+    One name: the page of that run or study. Several, a name with ``*``, ``?`` or ``[…]``, or that of a
+    population: a page and a picture that compare the runs of those names, or the members. Raises UsageError
+    for a pattern without runs, StorageError for a run that does not exist and a page that cannot be written.
     """
     names, models, argument = options.report, options.directory, options.env
     if len(names) == 1 and is_name(names[0]):
         path = env_folder(folder.label, models) / names[0]
-        of_several = RunDir(folder.label, names[0], path, argument)
-        is_population = (path / LINEAGE).is_file()
-        if is_population or (path / STUDY).is_file():
-            extra("write_population" if is_population else "write_study")(of_several)
-            print(of_several.shown(of_several.report))
+        if (path / STUDY).is_file():
+            study = RunDir(folder.label, names[0], path, argument)
+            extra("write_study")(study)
+            print(study.shown(study.report))
             return 0
+        if (path / LINEAGE).is_file():
+            names = (f"{names[0]}_*",)
     matched = matching_names(folder.label, names, models=models, argument=argument)
     runs = [
         RunDir.open(folder.label, name, models=models, argument=argument, flag="--report") for name in matched

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from algorithm.config.yaml_io import inline
 from algorithm.core.reading import parse_json, read_lines
@@ -42,41 +43,18 @@ class MemberOutcome(BaseModel):
     why: str = ""
     step: int
 
-    @property
-    def score_text(self) -> str:
-        """The score in words."""
-        return "no score" if self.score is None else short(self.score)
 
-    @property
-    def end_text(self) -> str:
-        """End of the generation for the member, and the reason if there is one: ``END: WHY``."""
-        return f"{self.end}: {self.why}" if self.why else self.end
-
-
-def read_lineage(path: Path) -> tuple[list[MemberOutcome], list[str]]:
-    """Read ``lineage.jsonl``: outcomes by generation and member, and a problem for each line without one.
+def read_lineage(path: Path) -> list[MemberOutcome]:
+    """Read ``lineage.jsonl``: outcomes by generation and member, without lines that a kill cut off.
 
     Raises StorageError for a file that cannot be read.
     """
     outcomes: dict[tuple[int, int], MemberOutcome] = {}
-    problems = []
-    for number, line in enumerate(read_lines(path), start=1):
-        try:
+    for line in read_lines(path):
+        with suppress(ValueError):
             outcome = MemberOutcome.model_validate(parse_json(line))
-        except ValidationError as error:
-            place = ".".join(map(str, error.errors()[0]["loc"])) or "its JSON"
-            why = f"{place} is missing or not what the evolver writes there"
-            problems.append(f"{path.name}, line {number} is left out: {why}")
-        except ValueError as error:
-            problems.append(f"{path.name}, line {number} is left out: {error}")
-        else:
-            if (outcome.generation, outcome.member) in outcomes:
-                problems.append(
-                    f"{path.name}, line {number}: member {outcome.member} appears twice in generation "
-                    f"{outcome.generation}; the later line counts"
-                )
             outcomes[outcome.generation, outcome.member] = outcome
-    return [outcomes[key] for key in sorted(outcomes)], problems
+    return [outcomes[key] for key in sorted(outcomes)]
 
 
 def by_generation(outcomes: Sequence[MemberOutcome]) -> dict[int, list[MemberOutcome]]:

@@ -115,14 +115,6 @@ def test_points_are_marked_where_they_are_asked_for_or_a_line_would_not_be_seen(
     assert drawn(line(np.arange(61), dots=True)).points == []  # too many
 
 
-def test_marks_are_vertical_lines():
-    # Steps 0 … 30 over the width; 10 and 20 are marked.
-    left, right, top, bottom = INSIDE
-    marked = paths(drawn(line([0, 1, 2, 3]), marks=(10.0, 20.0)), "stroke-dasharray")
-    thirds = left + (right - left) / 3, left + (right - left) * 2 / 3
-    assert np.array(marked) == pytest.approx(np.array([[(x, bottom), (x, top)] for x in thirds]), abs=0.1)
-
-
 def test_a_chart_can_be_read_without_being_seen():
     chart = Chart("Return", [line([np.nan, 3, 1, 2], label="loss"), line([1, 2], label="")])
     assert chart.label == "Return: loss from 3 to 2, lowest 1, highest 3"

@@ -129,9 +129,8 @@ def test_a_population_that_is_killed_ends_as_one_that_was_not(
     whole = scene("whole")
     assert whole.run("--seed=1") == 0
     said = capsys.readouterr().out
-    assert "the training is over; the best is pop_" in said and "report.html" in said
+    assert "the training is over; the best is pop_" in said
     assert len(whole.networks()) == 4
-    assert "pop_2" in (whole.population / "report.html").read_text()
     assert whole.run("--resume") == 2
     assert "nothing is left to do" in "".join(capsys.readouterr())
 

@@ -93,6 +93,16 @@ def test_the_command_writes_one_page_or_a_comparison(capsys):
     assert "no run 'rum'" in capsys.readouterr().err
 
 
+def test_the_members_of_a_population_are_compared(capsys):
+    for member in (1, 2):
+        make_run(f"pop_{member}", overrides=(f"sac_config.tau={0.01 * member}",))
+    folder = Path("models/task/pop")
+    folder.mkdir()
+    (folder / "lineage.jsonl").touch()
+    assert main(["./task", "--report", "pop"]) == 0
+    assert "compare_pop_1_vs_pop_2.html" in capsys.readouterr().out
+
+
 def test_file_names_are_short_and_differ():
     assert file_stem(["a", "b"]) == "compare_a_vs_b"
     long = [f"experiment_{k}" for k in range(50)]
