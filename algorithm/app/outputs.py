@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from algorithm.app.cli.train import TrainOptions
-from algorithm.app.policy import make_gym_env
 from algorithm.core.data import Episode
-from algorithm.core.program import VERSION
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import Rows, info_rows
+from algorithm.demos.npz import NpzWriter
 from algorithm.env.base import VecEnv
-from algorithm.keys.demonstrations import MINARI
 from algorithm.run.context import RunContext
 from algorithm.run.evaluation.callbacks import CallbackList, EvalCallback
 from algorithm.run.evaluation.evaluate import Performance, performance_of
-from algorithm.run.evaluation.recording import Recording, open_target
+from algorithm.run.evaluation.recording import Recording
 from algorithm.run.evaluation.video import VideoRecorder, video_recorders
 from algorithm.store.files import finite_or_null
 from algorithm.store.rundir import RunDir
@@ -38,29 +35,17 @@ class Outputs:
     recording: Recording | None
 
     @classmethod
-    def of(
-        cls, options: TrainOptions, run: RunDir, context: RunContext, env: VecEnv, *, step: int, acting: str
-    ) -> Outputs:
+    def of(cls, options: TrainOptions, run: RunDir, context: RunContext, env: VecEnv, step: int) -> Outputs:
         """Return the outputs that the options choose, for the networks of ``step``.
 
-        acting: how actions are chosen, in words
-        Raises EnvError for an environment without images, UsageError for episodes that a target cannot hold.
+        Raises EnvError for an environment without images, UsageError without the libraries of a target.
         """
         video = None
         if options.video:
             video = video_recorders(env, run.videos, warn=context.console.warn)(step)
         if options.record is None:
             return cls(run, video, None)
-        loaded = context.loaded
-        writer = open_target(
-            options.record,
-            env.specs,
-            partial(make_gym_env, loaded, "evaluate"),
-            algorithm=loaded.config.algorithm,
-            description=f"{loaded.config.base_config.env_name}, run {run.name}, step {step}, "
-            f"{acting} actions, version {VERSION}",
-        )
-        return cls(run, video, Recording(writer))
+        return cls(run, video, Recording(NpzWriter(Path(options.record))))
 
     @property
     def callback(self) -> EvalCallback:
@@ -74,8 +59,7 @@ class Outputs:
         if self.video is not None and self.video.saved:
             rows.append(("film", self.run.shown(self.video.path)))
         if self.recording is not None and self.recording.episodes:
-            target = self.recording.target
-            shown = target if target.startswith(MINARI) else self.run.shown(Path(target))
+            shown = self.run.shown(Path(self.recording.target))
             rows.append(("recording", f"{shown}, {self.recording.episodes} episodes"))
         return rows
 

@@ -31,7 +31,6 @@ from algorithm.nn.process import own_modes
 from algorithm.run.context import RunContext
 from algorithm.run.evaluation.callbacks import CallbackList, ProgressLines
 from algorithm.run.evaluation.evaluate import cut_off_line, episode_limit, eval_loop, eval_policies, evaluate
-from algorithm.run.evaluation.recording import refuse_target
 from algorithm.run.experience.collector import Iteration
 from algorithm.run.experience.faults import Faults
 from algorithm.run.signals import StopRequest
@@ -48,7 +47,6 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
     be an export, or the newest. ``--eval`` on one environment plays the episodes of the training's
     evaluations. Stop in the Unity Editor counts as a signal.
     """
-    refuse_target(options.record)
     with ExitStack() as stack:
         played = stack.enter_context(playable_run(options, folder))
         loaded = _loaded(options, played, folder)
@@ -87,7 +85,7 @@ def _begin(
         env=env,
         stop=stop,
         console=console,
-        files=Outputs.of(options, played.output, context, env, step=saved.step, acting=acting),
+        files=Outputs.of(options, played.output, context, env, saved.step),
         step=saved.step,
         acting=acting,
         lessons=lessons,

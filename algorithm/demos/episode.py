@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from algorithm.core.data import Array
 from algorithm.core.spec import AgentSpec
@@ -89,27 +89,6 @@ Reader = Callable[[Path, Wanted | None, Notify], Iterator[RecordedEpisode]]
 
 Raises FaultyRecordingError for a file that cannot be used or has no such episode, OSError from the system.
 """
-
-
-class EpisodeWriter(Protocol):
-    """Writer of a recording, which appears complete or not at all. Every method may raise OSError.
-
-    target: file or data set, for messages
-    """
-
-    target: str
-
-    def begin(self) -> None:
-        """Open the target, so that one that cannot be written to fails before anything is played."""
-
-    def write(self, episode: RecordedEpisode) -> None:
-        """Append an episode."""
-
-    def finish(self) -> None:
-        """Complete the recording, which has at least one episode."""
-
-    def discard(self) -> None:
-        """Remove what was written; does nothing without :meth:`begin`."""
 
 
 class Draft:

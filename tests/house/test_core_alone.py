@@ -24,7 +24,6 @@ EXTRAS = {
     f"{TASK} --export policy.onnx": ("onnx", "export"),
     f"{TASK} --export policy.onnx --card": ("onnx", "export"),
     f"{TASK} --report run*": ("standings", ""),
-    f"{TASK} --eval=1 --record minari:own/run-v0": ("minari", "offline"),
     f"{TASK} --demos minari:own/run-v0": ("minari", "offline"),
     f"{TASK} --max_step=60 --profile": ("profile", ""),
     f"{TASK} --max_step=60 -o wandb_config.project=own": ("wandb", "wandb"),

@@ -9,7 +9,6 @@ import numpy as np
 
 from algorithm.core.data import ActorOutput
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
-from algorithm.demos.episode import EpisodeWriter
 from algorithm.demos.npz import NpzWriter
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
@@ -50,14 +49,11 @@ class Scripted:
         return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
 
 
-def record(
-    target: Path | EpisodeWriter, env_name: str, episodes: int = 3, *, limit: int = 20, torque=None
-) -> AgentSpec:
-    """Write a recording, a .npz if a path is given; return what its agents see and do."""
-    writer = NpzWriter(target) if isinstance(target, Path) else target
+def record(file: Path, env_name: str, episodes: int = 3, *, limit: int = 20, torque=None) -> AgentSpec:
+    """Write a recording; return what its agents see and do."""
     env = make_vec_env(EnvRequest("GYM", env_name, seed_of=lambda i, episode: 7 * i + episode))
     spec = env.specs[DEFAULT_BEHAVIOUR]
     players = {DEFAULT_BEHAVIOUR: Scripted(spec, torque)}
-    evaluate(env, players, episodes, length_limit=limit, callback=Recording(writer))
+    evaluate(env, players, episodes, length_limit=limit, callback=Recording(NpzWriter(file)))
     env.close()
     return spec

@@ -307,7 +307,6 @@ COMMANDS = (
     "x --record x.npz --video",
     "x --lesson near",
     "x --record x.txt --run",
-    "x --record minari:pendulum --run",
     "x --demos",
     "x --demos a.npz --dry_run",
     "x --eval 0",

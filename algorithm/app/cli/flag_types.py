@@ -88,12 +88,9 @@ def folder(text: str) -> Path:
 
 
 def recording(text: str) -> str:
-    """Parse the target of a recording: ``FILE.npz`` or ``minari:ID``."""
-    from algorithm.keys.demonstrations import MINARI, MINARI_ID  # with pydantic
-
-    named = MINARI_ID.fullmatch(text.removeprefix(MINARI)) is not None
-    if not (named if text.startswith(MINARI) else Path(text).suffix.lower() == ".npz"):
-        raise argparse.ArgumentTypeError(f"{text} is neither FILE.npz nor {MINARI}NAMESPACE/NAME-vN")
+    """Parse the target of a recording, ``FILE.npz``."""
+    if Path(text).suffix.lower() != ".npz":
+        raise argparse.ArgumentTypeError(f"{text} is not a FILE.npz")
     return text
 
 

@@ -139,7 +139,7 @@ class TrainOptions:
         "--record",
         type=recording,
         metavar="FILE",
-        help="with --run or --eval: record the episodes; .npz or minari:NAMESPACE/NAME-vN",
+        help="with --run or --eval: record the episodes to a FILE.npz",
     )
     check: bool = _what("--check", default=False, help="check ENV for problems, without training")
     dry_run: bool = _what("--dry_run", default=False, help="estimate time and memory, without training")

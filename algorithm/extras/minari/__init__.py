@@ -1,1 +1,1 @@
-"""Data sets of Minari: read, and written by ``--record``."""
+"""Data sets of Minari as demonstrations."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from algorithm.core.data import Array, Float
 from algorithm.core.errors import EnvError, UsageError, described
 from algorithm.core.extras import needs
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
@@ -19,9 +18,6 @@ from algorithm.env.executed import flat_actions
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.spaces import Space
 from algorithm.keys.demonstrations import MINARI
-
-POLICY = "policy"
-"""Key of an info: u, z and behaviour_logp of the action before it."""
 
 
 def read_minari(name: str, wanted: Wanted | None, notify: Notify) -> Iterator[RecordedEpisode]:
@@ -49,18 +45,12 @@ def read_minari(name: str, wanted: Wanted | None, notify: Notify) -> Iterator[Re
             raise FaultyRecordingError(str(error), f"episode {number}") from error
 
 
-def library_for(name: str) -> Any:  # noqa: ANN401 - it need not be installed
-    """Import and return Minari; ``name``: of the data set. Raises UsageError if it is not installed."""
-    with needs("offline", "a data set of Minari", where=f"{MINARI}{name}"):
-        import minari
-    return minari
-
-
 def _load(name: str) -> Any:  # noqa: ANN401 - a minari.MinariDataset
     """Return a data set. Raises UsageError if there is none, FaultyRecordingError if it is damaged."""
-    library = library_for(name)
+    with needs("offline", "a data set of Minari", where=f"{MINARI}{name}"):
+        import minari
     try:
-        return library.load_dataset(name, download=False)
+        return minari.load_dataset(name, download=False)
     except FileNotFoundError as error:
         raise UsageError(
             "this machine has no such Minari data set",
@@ -98,39 +88,15 @@ def _episode(number: int, stored: Any, adapter: Adapter, actions: Space) -> Reco
     mask = (
         adapter.masks.read_batch(stored.observations, infos, over) if adapter.spec.action.branches else None
     )
-    recorded = _of_policy(infos, length)
     return RecordedEpisode(
         number=number,
         behaviour=DEFAULT_BEHAVIOUR,
         agent=0,
         obs=adapter.observations.read_batch(stored.observations, length + 1),
         action_mask=adapter.spec.action.all_allowed(length + 1) if mask is None else mask,
-        action=_action(stored, adapter, actions, recorded.pop("u", None)),
+        action=flat_actions(actions, stored.actions, length),
         reward=reward.astype(np.float32),
         terminated=terminated.astype(np.bool_),
         truncated=truncated.astype(np.bool_),
-        **recorded,
         spec=adapter.spec,
     )
-
-
-def _action(stored: Any, adapter: Adapter, space: Space, u: Array | None) -> Float:  # noqa: ANN401
-    """Return the flat actions [L, A]. u: the exact continuous part, used if it gives the stored actions."""
-    done = flat_actions(space, stored.actions, len(stored.rewards))
-    exact, discrete = done.copy(), adapter.spec.action.discrete
-    if u is None or u.shape != done[:, discrete:].shape:
-        return done
-    exact[:, discrete:] = u
-    same = np.array_equal(flat_actions(space, adapter.actions.to_env(exact), len(done)), done)
-    return exact if same else done
-
-
-def _of_policy(infos: Mapping[str, Any], length: int) -> dict[str, Array]:
-    """Return u, z and behaviour_logp as far as the infos have them, as in a recording of this project."""
-    recorded = infos.get(POLICY)
-    columns = recorded if isinstance(recorded, Mapping) else {}
-    return {
-        name: columns[name][1:]
-        for name in ("u", "z", "behaviour_logp")
-        if getattr(columns.get(name), "shape", ())[:1] == (length + 1,)
-    }

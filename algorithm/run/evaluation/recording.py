@@ -1,4 +1,4 @@
-"""Recording of evaluation episodes, and the writers for the targets of ``--record``."""
+"""Recording of evaluation episodes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from typing_extensions import override
 
 from algorithm.core.data import Episode, Segment, StepBatch
-from algorithm.core.errors import StorageError, UsageError
-from algorithm.core.extras import extra
-from algorithm.core.spec import AgentSpec
-from algorithm.demos.episode import EpisodeWriter, RecordedEpisode
+from algorithm.core.errors import StorageError
+from algorithm.demos.episode import RecordedEpisode
 from algorithm.demos.npz import NpzWriter
-from algorithm.keys.demonstrations import MINARI, dataset_id
 from algorithm.run.evaluation.callbacks import EvalCallback
 
 
@@ -36,7 +32,7 @@ class Recording(EvalCallback):
 
     def __init__(
         self,
-        writer: EpisodeWriter,
+        writer: NpzWriter,
         behaviours: frozenset[str] | None = None,
         *,
         on_failure: Callable[[StorageError], None] | None = None,
@@ -149,49 +145,3 @@ class _Track:
 
     def close(self, stream: int) -> None:
         self._open.pop((self._behaviour, stream), None)
-
-
-def refuse_target(target: str | None) -> None:
-    """Raise UsageError for a target that exists and must not be overwritten, or whose package is missing."""
-    if target is not None and target.startswith(MINARI):
-        extra("refuse_taken_dataset")(dataset_id(target))
-
-
-def open_target(
-    target: str,
-    specs: Mapping[str, AgentSpec],
-    make_env: Callable[[], gym.Env[Any, Any]],
-    *,
-    algorithm: str,
-    description: str,
-) -> EpisodeWriter:
-    """Return the writer of a target, ``FILE.npz`` or ``minari:ID``.
-
-    specs:     by behaviour
-    make_env:  makes the environment in its wrappers, for its spaces
-    algorithm: name of the policy's algorithm; description: text about the recording
-    Raises UsageError for episodes that the target cannot hold.
-    """
-    if not target.startswith(MINARI):
-        return NpzWriter(Path(target))
-    if len(specs) > 1:
-        raise UsageError(
-            "a data set of Minari holds one behaviour",
-            where=target,
-            why=f"these are {', '.join(map(repr, specs))}",
-            fix="record to a FILE.npz",
-        )
-    try:
-        env = make_env()
-    except UsageError as error:
-        raise UsageError(
-            "a data set of Minari needs the spaces of a Gymnasium environment",
-            where=target,
-            why=error.what,
-            fix="record to a FILE.npz",
-        ) from error
-    env.close()  # its spaces and spec stay usable
-    writer: EpisodeWriter = extra("MinariWriter")(
-        dataset_id(target), env, algorithm=algorithm, description=description
-    )
-    return writer

@@ -7,7 +7,6 @@ import shutil
 import sys
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Text
@@ -17,22 +16,17 @@ from hypothesis import strategies as st
 from algorithm.core.data import Demonstrations
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.demos.npz import NpzWriter, read_npz
 from algorithm.demos.sources import load_demonstrations
 from algorithm.demos.spaces import in_space
 from algorithm.env.actions import Actions
 from algorithm.env.executed import flat_actions
 from algorithm.env.observations import Observations
-from algorithm.env.registry import find_recipe
-from algorithm.env.request import EnvRequest
 from algorithm.extras.minari.reading import read_minari
-from algorithm.extras.minari.writing import MinariWriter
 from algorithm.keys.demonstrations import DemoConfig
-from tests.lib.episodes import ROUND, record
+from tests.lib.episodes import record
 from tests.lib.strategies import spaces
 
 ID = "own/data-v0"
-SAID = {"algorithm": "SAC", "description": "version 1"}
 
 
 @pytest.fixture
@@ -41,11 +35,6 @@ def minari(tmp_path, monkeypatch):
     library = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
     return library
-
-
-def made(env_name):
-    recipe = find_recipe(EnvRequest("GYM", env_name, seed_of=lambda index, episode: 0))
-    return recipe.make_gym_env()
 
 
 def load(folder, spec, path=f"minari:{ID}", **keys) -> Demonstrations:
@@ -90,36 +79,6 @@ def _assert_equal(a, b):
         np.testing.assert_allclose(a, b, rtol=1e-3 if a.dtype == np.float16 else 1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("env_name", ROUND)
-def test_a_recording_goes_through_minari_and_back_to_the_last_bit(minari, tmp_path, env_name, recwarn):
-    spec = record(tmp_path / "a.npz", env_name, 3, limit=5)
-    env = made(env_name)
-    writer = MinariWriter(ID, env, **SAID)
-    writer.begin()
-    for episode in read_npz(tmp_path / "a.npz", None, pytest.fail):
-        writer.write(episode)
-    writer.finish()
-    assert not recwarn.list
-    back = NpzWriter(tmp_path / "b.npz")
-    back.begin()
-    for episode in read_minari(ID, None, pytest.fail):
-        back.write(episode)
-    back.finish()
-    with np.load(tmp_path / "a.npz") as old, np.load(tmp_path / "b.npz") as new:
-        kept = [
-            name for name in old.files if not name.endswith("/carry") and (old[name].size or "/obs/" in name)
-        ]
-        assert {name for name in new.files if new[name].size} == {name for name in kept if old[name].size}
-        for name in kept:
-            assert old[name].dtype == new[name].dtype, name
-            np.testing.assert_array_equal(old[name], new[name], err_msg=name)
-    (a,), (b,) = (load(tmp_path, spec, path).digests.values() for path in ("a.npz", f"minari:{ID}"))
-    assert a == b
-    known = minari.load_dataset(ID)
-    assert known.env_spec is None or known.env_spec.id == env.spec.id
-    assert known.storage.metadata["algorithm_name"] == "SAC"
-
-
 PENDULUM = {"observation_space": Box(-8.0, 8.0, (3,)), "action_space": Box(-2.0, 2.0, (1,))}
 
 
@@ -154,8 +113,8 @@ def test_a_data_set_of_somebody_else_becomes_arrays_of_an_agent(minari, tmp_path
     assert not episode.terminated and episode.action_mask.shape == (5, 0)
 
 
-def test_masks_of_observations_and_infos_are_read_and_written(minari, tmp_path):
-    """Those of observations stand there again; where the task has ended nothing is forbidden."""
+def test_masks_of_observations_and_infos_are_read(minari, tmp_path):
+    """Where the task has ended nothing is forbidden."""
     actions, mask = [0, 2, 1], np.array([[1, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0]], np.int8)
     plain = {"actions": actions, "rewards": [0, 0, 1], "terminations": [0, 0, 1], "truncations": [0, 0, 0]}
     for obs, space, infos in (
@@ -233,36 +192,6 @@ def test_damage_at_random_is_told(minari, tmp_path, spec, rng):
         except UsageError:
             refused += 1
     assert refused > 0
-
-
-def test_what_a_data_set_cannot_hold_is_said_before_anything_is_played(minari, tmp_path):
-    """A taken id, keys that HDF5 takes for paths, a mask that is no array."""
-    built(minari)
-    before = sorted((tmp_path / "sets").rglob("*"))
-    moves = Dict(move=Discrete(2), jump=Discrete(3))
-    masked = Dict(x=Box(0, 1, ()), action_mask=Dict(move=Box(0, 1, (2,)), jump=Box(0, 1, (3,))))
-    for name, space, says in (
-        (ID, PENDULUM["observation_space"], "choose another name or version"),
-        ("own/other-v0", Dict({"a/b": Box(0, 1, ())}), "the key 'a/b' of its Dict holds a /"),
-        ("own/other-v0", masked, "not one number for each choice"),
-    ):
-        env = gym.Env()
-        env.observation_space, env.action_space = space, moves
-        with pytest.raises(UsageError) as error:
-            MinariWriter(name, env, **SAID)
-        assert says in str(error.value)
-    assert sorted((tmp_path / "sets").rglob("*")) == before
-
-
-def test_a_recording_that_is_given_up_leaves_nothing(minari, tmp_path):
-    writer = MinariWriter(ID, made("CartPole-v1"), **SAID)
-    writer.discard()
-    writer.begin()
-    assert (tmp_path / "sets" / ID).exists()
-    with pytest.raises(FileExistsError):
-        MinariWriter.begin(writer)
-    writer.discard()
-    assert not (tmp_path / "sets" / ID).exists()
 
 
 def test_sources_of_several_kinds_are_read_in_their_order(minari, tmp_path, spec):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from algorithm.core.data import Episode
-from algorithm.core.errors import EnvError, StorageError, UsageError
+from algorithm.core.errors import EnvError, StorageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.npz import NpzWriter
 from algorithm.run.evaluation.callbacks import CallbackList
@@ -16,7 +16,6 @@ from algorithm.run.evaluation.evaluate import evaluate
 from algorithm.run.evaluation.recording import (
     Recording,
     kept_recordings,
-    open_target,
 )
 from algorithm.run.evaluation.video import VideoRecorder
 from tests.lib.small_disk import fill, on_a_small_disk
@@ -86,21 +85,6 @@ def test_the_file_is_replaced_only_by_a_whole_one(tmp_path):
     with np.load(path) as file:
         assert file["length"].tolist() == [1]
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_data_set_of_minari_is_refused_where_it_could_not_hold_what_is_played():
-    """Of several behaviours, and of an environment that is none of Gymnasium's."""
-
-    def make_env():
-        raise UsageError("UNITY environments are not Gymnasium environments")
-
-    spec = Guests(["T"], {0}).specs[DEFAULT_BEHAVIOUR]
-    for names, says in (("ab", "these are 'a', 'b'"), ("a", "UNITY environments are not")):
-        with pytest.raises(UsageError) as error:
-            open_target(
-                "minari:own/x-v0", dict.fromkeys(names, spec), make_env, algorithm="SAC", description=""
-            )
-        assert says in error.value.why and error.value.fix == "record to a FILE.npz"
 
 
 def test_of_an_evaluation_on_the_way_only_those_behaviours_are_kept_that_ask_for_it(tmp_path):
