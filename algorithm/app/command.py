@@ -96,7 +96,7 @@ def _command(options: TrainOptions) -> Command:
         return partial(_print, options)
     if options.report:
         return partial(_report, options)
-    if options.plays or options.shares or options.resume:
+    if options.plays or options.export is not None or options.resume:
         return _of_run(options)
     if options.check or options.dry_run or options.demos:
         return _preview(options)
@@ -131,7 +131,7 @@ def _report(options: TrainOptions) -> int:
 
 def _of_run(options: TrainOptions) -> Command:
     """Return the command for an existing run: share, play or resume it."""
-    if options.shares:  # all else has a console of its own
+    if options.export is not None:  # all else has a console of its own
         show_notices(options)
     folder = _env_folder(options)
     print_line(options, f"{folder.label}: loading torch")
@@ -140,7 +140,7 @@ def _of_run(options: TrainOptions) -> Command:
             from algorithm.app.play import play as begin
         elif options.exports_graph:
             begin = extra("share_graphs")
-        elif options.shares:
+        elif options.export is not None:
             begin = extra("share")
         else:
             from algorithm.app.resume import resume as begin

@@ -43,7 +43,7 @@ def _warn(text: str) -> None:
 class Run:
     """A training on disk: settings, results and checkpoints.
 
-    folder: folder of the run; or an export, FILE.zip or hf://OWNER/NAME, to load and evaluate
+    folder: folder of the run; or an export, FILE.zip, to load and evaluate
     env:    environment to use instead of the run's own; needed if the run was trained on an object
     trust:  run the code that comes with an export; default: refuse it
 
@@ -143,16 +143,6 @@ class Run:
             run = self._playable.trained_here("export")
             extra("write_export")(run, checkpoint, Path(file), replace=replace, warn=_warn)
         return Path(file)
-
-    def push(self, repository: str, checkpoint: Ckpt = "best", *, private: bool = False) -> str:
-        """Upload an export to the Hugging Face hub; return its address.
-
-        repository: OWNER/NAME
-        checkpoint: "best" by evaluation, "latest", or the step of one
-        private:    make a new repository private; default: public
-        """
-        run, push = self._playable.trained_here("push"), extra("push_run")
-        return str(push(run, checkpoint, repository, private=private, warn=_warn))
 
     def copy(self, folder: Path, *, replace: bool = False) -> None:
         """Copy the run to a folder, where its training can be resumed.

@@ -36,7 +36,6 @@ PLACES: Mapping[str, Place] = {
     "graphs_beside": Place("algorithm.extras.onnx.files", pip="export"),
     "player_text": Place("algorithm.extras.onnx.player", pip="export"),
     "TrainingProfile": Place("algorithm.extras.profile.profile"),
-    "push_run": Place("algorithm.extras.sharing.export", pip="hub"),
     "share": Place("algorithm.extras.sharing.export"),
     "write_export": Place("algorithm.extras.sharing.export"),
     "named_export": Place("algorithm.extras.sharing.opening"),

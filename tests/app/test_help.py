@@ -24,7 +24,7 @@ NAMED = [
 ]
 PLAIN = [
     *(asac.Agent.learn, asac.Agent.predict, asac.Agent.evaluate, asac.Agent.set_env, asac.Agent.save),
-    *(asac.Run.policy, asac.Run.make_env, asac.Run.export, asac.Run.push, asac.Run.copy, asac.Policy.act),
+    *(asac.Run.policy, asac.Run.make_env, asac.Run.export, asac.Run.copy, asac.Policy.act),
     *(asac.Training.log, asac.Training.stop, asac.from_mlagents),
 ]
 

@@ -19,7 +19,6 @@ EXTRAS = {
     f"{TASK} --tune": ("tune", "tune"),
     "--from_mlagents trainer.yaml": ("mlagents", ""),
     f"{TASK} --export run.zip": ("sharing", ""),
-    f"{TASK} --push own/run": ("sharing", ""),
     f"{TASK} -n run.zip --eval=1": ("sharing", ""),
     f"{TASK} --export policy.onnx": ("onnx", "export"),
     f"{TASK} --export policy.onnx --card": ("onnx", "export"),

@@ -44,7 +44,6 @@ NOT_RUN = {
     r"ray start ": "leaves a cluster behind; tests/ds/test_on_ray.py starts its own",
     r"python main_ds.py .* --ray (10\.0\.0\.1|127\.0\.0\.1):\d+": "needs the cluster at that address",
     r"wandb (login|sync)": "needs an account",
-    r"python main.py .*(--push|hf://)": "needs an account; tests/extras/sharing has a hub of its own",
     r"python -m zipfile ": "is Python's own",
     r"python main.py gym/cart_pole .*wandb_config.project=cart_pole -n online": "needs an account",
     r"python scripts/screenshots.py": "writes the pictures of the docs, see tests/site/test_site.py",

@@ -314,7 +314,6 @@ COMMANDS = (
     "x --export a.zip --trust",
     "x -n a.zip",
     "x --replace",
-    "x --private",
     "x --export a.zip -c b",
     "x --run --profile",
 )

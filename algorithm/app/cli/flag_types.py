@@ -11,9 +11,6 @@ from typing import Any
 
 from algorithm.store.names import Ckpt
 
-HUB = "hf://"
-"""Beginning of the address of an export on the hub: ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``."""
-
 ARCHIVE = ".zip"
 """Ending of a run as one file, in small letters or capitals."""
 
@@ -23,7 +20,7 @@ GRAPH = ".onnx"
 
 def is_export(name: str) -> bool:
     """Return whether a name is that of an export, and not of a run."""
-    return name.lower().endswith(ARCHIVE) or name.startswith(HUB)
+    return name.lower().endswith(ARCHIVE)
 
 
 def is_graph(name: str) -> bool:

@@ -79,7 +79,6 @@ def add_version(parser: Parser) -> None:
 
 
 _ALONE = ("it has no effect otherwise", "add it, or leave it out")
-_EXPORT = "-n FILE.zip or -n hf://OWNER/NAME, which name an export"
 
 _OF_ONE_RUN = ("ckpt", "render", "use_env_nn", "disable_sample", "logger_in_file", "quiet", "port", "editor")
 
@@ -124,7 +123,11 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "an export has no optimizer and no replay, and a run cannot have such a name",
         "play it (--run, --eval N, --video), export its policy (--export FILE.onnx), or name a run",
     ),
-    (lambda options: options.trust and not options.names_export, f"--trust needs {_EXPORT}", *_ALONE),
+    (
+        lambda options: options.trust and not options.names_export,
+        "--trust needs -n FILE.zip, which names an export",
+        *_ALONE,
+    ),
     (
         lambda options: (
             options.replace and options.export is None and not (options.from_mlagents and options.env)
@@ -132,16 +135,9 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "--replace needs --export FILE, or ENV with --from_mlagents FILE",
         *_ALONE,
     ),
-    (lambda options: options.private and options.push is None, "--private needs --push OWNER/NAME", *_ALONE),
     (lambda options: options.card and not options.exports_graph, "--card needs --export FILE.onnx", *_ALONE),
     (
-        lambda options: options.exports_graph and options.push is not None,
-        "--push needs the whole run",
-        "an ONNX graph holds only the policy",
-        "name the file FILE.zip, or leave --push out",
-    ),
-    (
-        lambda options: options.shares and (_changes(options) or options.config is not None),
+        lambda options: options.export is not None and (_changes(options) or options.config is not None),
         "an export cannot change a run's settings",
         "the run is exported unchanged, and -c and -o change settings",
         "leave them out",
@@ -217,7 +213,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         "--demos": options.demos,
         "--report": options.report,
         "--list": options.list,
-        "--export or --push": options.shares,
+        "--export": options.export is not None,
         "--from_mlagents": options.from_mlagents is not None,
     }
     chosen = [mode for mode, is_chosen in modes.items() if is_chosen]

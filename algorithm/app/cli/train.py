@@ -178,7 +178,6 @@ class TrainOptions:
         default=False,
         help="with --export FILE.onnx: only print a program that runs such a file without torch",
     )
-    push: str | None = _what("--push", metavar="OWNER/NAME", help="upload the run to the Hugging Face hub")
     from_mlagents: str | None = _what(
         "--from_mlagents",
         metavar="FILE",
@@ -188,11 +187,10 @@ class TrainOptions:
     replace: bool = _what(
         "--replace", default=False, help="with --export or --from_mlagents: overwrite the file"
     )
-    private: bool = _what("--private", default=False, help="with --push: create a private repository")
     trust: bool = _what(
         "--trust",
         default=False,
-        help="run the code in the export of -n FILE.zip or -n hf://OWNER/NAME",
+        help="run the code in the export of -n FILE.zip",
     )
     repeat: int = _what(
         "--repeat", default=1, type=positive, help="train this many times, with seed + 1 each"
@@ -264,8 +262,3 @@ class TrainOptions:
     def exports_graph(self) -> bool:
         """Whether a policy is exported as an ONNX graph."""
         return self.export is not None and is_graph(self.export)
-
-    @property
-    def shares(self) -> bool:
-        """Whether a run is exported or uploaded."""
-        return self.export is not None or self.push is not None

@@ -1,1 +1,1 @@
-"""Sharing of a run as one file with networks, configuration and card, whose checksums are verified."""
+"""Sharing of a run as one file with networks and configuration, whose checksums are verified."""

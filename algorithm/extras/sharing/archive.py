@@ -21,10 +21,10 @@ from algorithm.store.names import is_name
 FORMAT = 1
 """Version of the format; a reader refuses any other."""
 
-MANIFEST, CONFIG, CARD, RESULT = "manifest.json", "config.yaml", "README.md", "result.json"
+MANIFEST, CONFIG, RESULT = "manifest.json", "config.yaml", "result.json"
 EVALUATION, WEIGHTS, PLOTS, CODE = "evaluation.json", "model.safetensors", "plots", ".py"
 
-_ALONE = (MANIFEST, CONFIG, CARD, RESULT, EVALUATION)
+_ALONE = (MANIFEST, CONFIG, RESULT, EVALUATION)
 _SEVERAL = re.compile(rf"([^/]+/)?{re.escape(WEIGHTS)}|{PLOTS}/[^/]+\.png|.+{re.escape(CODE)}", re.S)
 """Names of members: those that occur once, and a pattern for networks, plots and code."""
 

@@ -1,17 +1,16 @@
-"""``--export`` and ``--push``: writes a run as one file, which others can play."""
+"""``--export FILE.zip``: writes a run as one file, which others can play."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from algorithm.app.cli.flag_types import ARCHIVE, GRAPH, HUB
+from algorithm.app.cli.flag_types import ARCHIVE, GRAPH
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
 from algorithm.app.playable import find_run
-from algorithm.app.report.facts import Facts
 from algorithm.config.loader import LoadedConfig, dump_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import BaseConfig, Config, NetConfig
@@ -20,7 +19,6 @@ from algorithm.core.program import program
 from algorithm.core.reading import read_bytes, read_json
 from algorithm.core.wording import format_bytes
 from algorithm.extras.sharing.archive import (
-    CARD,
     CODE,
     CONFIG,
     EVALUATION,
@@ -31,9 +29,7 @@ from algorithm.extras.sharing.archive import (
     ExportManifest,
     pack,
 )
-from algorithm.extras.sharing.card import CardContent, card
-from algorithm.extras.sharing.hub import FILE, hub_api, push
-from algorithm.extras.sharing.trust import LEFT_OUT
+from algorithm.extras.sharing.trust import LEFT_OUT, unlisted
 from algorithm.keys.checkpoints import WandbConfig
 from algorithm.run.state import masked_in
 from algorithm.run.user_code import nn_file, use_modules
@@ -48,43 +44,32 @@ from algorithm.store.rundir import RunDir
 class ExportData:
     """An export in memory.
 
-    files:  name -> bytes of each member
-    data:   the zip of all members
-    shared: content of the card
+    data:   the zip
+    step:   of the checkpoint in it
+    trusts: whether it has code, or texts that may name some
     """
 
-    files: Mapping[str, bytes]
     data: bytes
-    shared: CardContent
-
-    def upload(self, repository: str, *, private: bool) -> str:
-        """Upload the zip and its members to the hub; return the address."""
-        return push(repository, {**self.files, FILE: self.data}, private=private)
+    step: int
+    trusts: bool
 
 
 def share(options: TrainOptions, folder: EnvFolder) -> int:
-    """Write an export to a file, or upload it, by the options of the command; return the exit code.
+    """Write an export to a file by the options of the command; return the exit code.
 
     The run is that of ``--name``, else the newest; the checkpoint is that of ``--ckpt``, else the best.
     """
-    run = find_run(options, folder)
-    if options.push:
-        hub_api(options.push)  # raises early without the library
-    target = Path(options.export) if options.export else None
-    if target:
-        _check_target(target, replace=options.replace)
-    played = f"{HUB}{options.push}" if options.push else str(target)
+    run, target = find_run(options, folder), Path(options.export or "")
+    _check_target(target, replace=options.replace)
     with open_console(quiet=options.quiet) as console:
-        source = played if options.push or not target else target.name
-        built = build(run, options.ckpt or "best", source=source, warn=console.warn)
-        rows = [("checkpoint", f"step {built.shared.step:,}")]
-        if target:
-            write_bytes(target, built.data)
-            rows.append(("file", f"{target}, {format_bytes(len(built.data))}"))
-        if options.push:
-            rows.append(("hub", built.upload(options.push, private=options.private)))
-        trust = ["--trust"] if built.shared.trusted else []
-        command = shlex.join([*program(), run.argument, "-n", played, *trust, "--eval=10"])
+        built = build(run, options.ckpt or "best", warn=console.warn)
+        write_bytes(target, built.data)
+        rows = [
+            ("checkpoint", f"step {built.step:,}"),
+            ("file", f"{target}, {format_bytes(len(built.data))}"),
+        ]
+        trust = ["--trust"] if built.trusts else []
+        command = shlex.join([*program(), run.argument, "-n", str(target), *trust, "--eval=10"])
         console.finish(rows, [("play", command)])
     return 0
 
@@ -94,12 +79,7 @@ def write_export(
 ) -> None:
     """Write an export of a run to ``target``. Raises UsageError and StorageError."""
     _check_target(target, replace=replace)
-    write_bytes(target, build(run, which, source=target.name, warn=warn).data)
-
-
-def push_run(run: RunDir, which: Ckpt, repository: str, *, private: bool, warn: Callable[[str], None]) -> str:
-    """Upload an export to ``OWNER/NAME`` of the hub; return its address. Raises as :func:`.hub.push`."""
-    return build(run, which, source=f"{HUB}{repository}", warn=warn).upload(repository, private=private)
+    write_bytes(target, build(run, which, warn=warn).data)
 
 
 def _check_target(target: Path, *, replace: bool) -> None:
@@ -111,37 +91,27 @@ def _check_target(target: Path, *, replace: bool) -> None:
     refuse_taken(target, replace=replace)
 
 
-def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None]) -> ExportData:
+def build(run: RunDir, which: Ckpt, *, warn: Callable[[str], None]) -> ExportData:
     """Return an export of a run.
 
-    which:  checkpoint to export
-    source: path or address of the export, as for ``asac.load``
-    warn:   called with a line for each problem
+    which: checkpoint to export
+    warn:  called with a line for each damaged checkpoint
     Paths and addresses of this machine are left out: ``paths`` of the result, ``net_config``,
     ``wandb_config``, ``callbacks`` and the paths of demonstrations. Raises StorageError and ConfigError for
     files that cannot be read.
     """
     stored = load_config_file(run.config, env=EnvFolder(run.path, run.env), require_runnable=True)
-    loaded, facts = _without_machine_data(stored), Facts.gather(run)
+    loaded = _without_machine_data(stored)
     saved = find_checkpoint(run.checkpoints, which, warn=warn)
-    networks, code, later = _networks(saved.path), _code(loaded, run), _later(run, saved.step)
-    plots = {f"{PLOTS}/{file.name}": read_bytes(file) for file in sorted(run.plots.glob("*.png"))}
-    files = {**networks, **code, **plots, **_results(run, later), CONFIG: dump_config(loaded).encode()}
-    for problem in facts.problems:
-        if not problem.endswith("is missing"):
-            warn(f"{problem} · the card is without it")
-    shared = CardContent(
-        facts=facts,
-        loaded=loaded,
-        step=saved.step,
-        later=later,
-        weights={name: Entry.of(data) for name, data in networks.items()},
-        code=sorted(code),
-        picture=next(iter(plots), ""),
-        source=source,
-    )
-    files[CARD] = card(shared).encode()
-    stored_spaces = facts.manifest.get("spaces")
+    code = _code(loaded, run)
+    files = {
+        **_networks(saved.path),
+        **code,
+        **{f"{PLOTS}/{file.name}": read_bytes(file) for file in sorted(run.plots.glob("*.png"))},
+        **_results(run, saved.step),
+        CONFIG: dump_config(loaded).encode(),
+    }
+    stored_spaces = read_json(run.manifest).get("spaces") if run.manifest.exists() else None
     spaces = stored_spaces.items() if isinstance(stored_spaces, dict) else ()
     manifest = ExportManifest(
         env=run.env,
@@ -151,15 +121,15 @@ def build(run: RunDir, which: Ckpt, *, source: str, warn: Callable[[str], None])
         files={name: Entry.of(data) for name, data in files.items()},
     )
     files[MANIFEST] = manifest.text.encode()
-    return ExportData(files, pack(files), shared)
+    return ExportData(pack(files), saved.step, trusts=bool(code or unlisted(loaded)))
 
 
-def _results(run: RunDir, later: Mapping[str, object]) -> dict[str, bytes]:
-    """Return the result and the last evaluation as files, without paths of this machine."""
+def _results(run: RunDir, step: int) -> dict[str, bytes]:
+    """Return the result, without paths of this machine, and the last evaluation of a step, as files."""
     result = run.read_result() if run.result.exists() else {}
     for key in ("paths", "init_from"):
         result.pop(key, None)
-    contents = {RESULT: result, EVALUATION: later}
+    contents = {RESULT: result, EVALUATION: _evaluation(run, step)}
     return {name: json_text(content).encode() for name, content in contents.items() if content}
 
 
@@ -209,7 +179,7 @@ def _code(loaded: LoadedConfig, run: RunDir) -> dict[str, bytes]:
     return code
 
 
-def _later(run: RunDir, step: int) -> dict[str, object]:
+def _evaluation(run: RunDir, step: int) -> dict[str, object]:
     """Return the result of the last ``--eval`` if it was deterministic and of this checkpoint, else empty."""
     file = run.path / EVALUATION
     content = read_json(file) if file.exists() else {}

@@ -14,18 +14,15 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from algorithm.app.cli.flag_types import HUB
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.playable import PlayableRun
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
-from algorithm.config.locate import EnvFolder
+from algorithm.config.locate import EnvFolder, find_env
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.program import VERSION, flag_or_argument, program
 from algorithm.core.spec import AgentSpec
 from algorithm.extras.sharing.archive import CONFIG, WEIGHTS, ExportManifest, refused, unpack
-from algorithm.extras.sharing.card import task_of
-from algorithm.extras.sharing.hub import fetch
 from algorithm.extras.sharing.trust import refuse_code
 from algorithm.store.checkpoints.checkpoint import Checkpoint
 from algorithm.store.checkpoints.folders import checkpoint_of
@@ -38,7 +35,7 @@ from algorithm.store.rundir import RunDir
 class Export:
     """An export, verified and unpacked into a temporary folder, which is removed with this object.
 
-    source:  path or address of the export
+    source:  path of the export
     run:     the folder as a run with a single checkpoint, which is the best and the latest
     loaded:  its configuration
     trusted: whether the user allows its code to run
@@ -64,13 +61,12 @@ class Export:
 def open_export(source: str, *, trust: bool) -> Export:
     """Verify an export, unpack it into a temporary folder, and return it.
 
-    source: path of a zip, or ``hf://OWNER/NAME``
+    source: path of a zip
     trust:  allow the code in it, or named by it, to run
     Raises StorageError if it is damaged, UsageError for code without ``trust`` and for a configuration that
     this version cannot read.
     """
-    file = fetch(source) if source.startswith(HUB) else Path(source)
-    manifest, files = unpack(file, source)
+    manifest, files = unpack(Path(source), source)
     folder = Path(tempfile.mkdtemp(prefix="asac-"))
     try:
         (folder / CONFIG).write_bytes(files[CONFIG])
@@ -185,9 +181,9 @@ def named_export(options: TrainOptions, folder: EnvFolder) -> Iterator[PlayableE
                 f"the export is for {label}",
                 where=options.name,
                 why=f"the command names {folder.label}",
-                fix=shlex.join([*program(), task_of(export.loaded), "-n", options.name, "--eval=10"]),
+                fix=shlex.join([*program(), _task_of(export.loaded), "-n", options.name, "--eval=10"]),
             )
-        place = env_folder(label, options.directory) / _file_name(options.name)
+        place = env_folder(label, options.directory) / Path(options.name).name
         yield PlayableExport(export.run, RunDir(label, options.name, place, options.env), export)
     finally:
         export.close()
@@ -224,8 +220,10 @@ def _write(folder: Path, step: int, files: Mapping[str, bytes]) -> None:
         path.write_bytes(data)
 
 
-def _file_name(source: str) -> str:
-    """Return the name of the folder for files that playing an export writes; it ends in ``.zip``."""
-    if source.startswith(HUB):
-        return f"{source.removeprefix(HUB).replace('/', '_').replace('@', '_')}.zip"
-    return Path(source).name
+def _task_of(loaded: LoadedConfig) -> str:
+    """Return the task's name for the command line: its label if there is one, else the environment."""
+    try:
+        find_env(loaded.env_label)
+    except ConfigError:
+        return loaded.config.base_config.env_name
+    return loaded.env_label

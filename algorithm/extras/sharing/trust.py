@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import gymnasium.wrappers
 
 from algorithm.agents.registry import FAMILIES
-from algorithm.app.cli.flag_types import HUB
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import COMMON_BLOCK, UsageError
@@ -123,12 +122,10 @@ def refuse_code(source: str, loaded: LoadedConfig, files: Iterable[str]) -> None
     why += [f"its config.yaml may name code, a path or a program: {name}" for name in unlisted(loaded)]
     if not why:
         return
-    look = f"python -m zipfile -e {source} FOLDER"
-    if source.startswith(HUB):
-        look = f"its page on the hub shows {', '.join([*brought, 'config.yaml'])}"
     raise UsageError(
         "the export would run code, and you have not said that you trust it",
         where=source,
         why="\n".join(why),
-        fix=f"look at it first: {look}\nthen trust it: --trust on the command line, trust=True in Python",
+        fix=f"look at it first: python -m zipfile -e {source} FOLDER\n"
+        "then trust it: --trust on the command line, trust=True in Python",
     )

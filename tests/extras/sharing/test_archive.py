@@ -15,7 +15,7 @@ from algorithm.store.checkpoints.manifest import Entry
 from tests.extras.sharing.exports import zipped
 
 FILES = {
-    "README.md": b"# card\n",
+    "result.json": b"{}\n",
     "config.yaml": b"algorithm: SAC\n",
     "model.safetensors": bytes(range(40)),
     "plots/return.png": b"png",
@@ -72,13 +72,13 @@ def test_a_file_that_was_cut_short_is_no_export(file):
 
 OUTSIDE = ("../evil.py", "/etc/passwd.py", "plots/../../evil.py")
 UNKNOWN = ("plots//a.png", "bin/sh", "sitecustomize.pth", "a/b/model.safetensors")
-LACKS_CARD = {name: data for name, data in FILES.items() if name != "README.md"}
+LACKS_RESULT = {name: data for name, data in FILES.items() if name != "result.json"}
 REFUSED = {
     **{f"'{name}' is not a file": zipped(whole({**FILES, name: b"x"})) for name in OUTSIDE + UNKNOWN},
-    "it lacks 'manifest.json'": zipped({"README.md": b"hello"}),
-    "README.md is missing": zipped({**LACKS_CARD, MANIFEST: manifest_of(FILES)}),
+    "it lacks 'manifest.json'": zipped({"result.json": b"{}"}),
+    "result.json is missing": zipped({**LACKS_RESULT, MANIFEST: manifest_of(FILES)}),
     "notes.py is missing": zipped({**FILES, "notes.py": b"", MANIFEST: manifest_of(FILES)}),
-    "it lacks config.yaml": zipped(whole({"README.md": b"", "model.safetensors": b""})),
+    "it lacks config.yaml": zipped(whole({"result.json": b"{}", "model.safetensors": b""})),
     "or networks": zipped(whole({"config.yaml": b""})),
     "config.yaml is missing, or not what was written": zipped(
         {**whole(FILES), "config.yaml": b"algorithm: PPO\n"}
@@ -124,7 +124,7 @@ def test_a_name_that_is_there_twice_is_refused(file):
 
 def test_members_that_share_their_bytes_are_refused(file, monkeypatch):
     """Many names for one large member would unpack to many times the size of the file."""
-    infos = [zipfile.ZipInfo(name) for name in ("README.md", "config.yaml", "model.safetensors")]
+    infos = [zipfile.ZipInfo(name) for name in ("result.json", "config.yaml", "model.safetensors")]
     for info in infos:
         info.file_size = info.compress_size = 60
     with pytest.raises(ValueError, match="more bytes than it has"):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,26 +13,15 @@ import yaml
 
 import asac
 from algorithm.core.errors import StorageError, UsageError
-from algorithm.extras.sharing.card import card
-from algorithm.extras.sharing.export import build
 from algorithm.run.context import RunContext
-from algorithm.store.checkpoints.manifest import Entry
 from main import main
 from tests.extras.sharing.exports import forge, members_of, with_config
 from tests.run.test_behaviours import CONFIG, TwoKinds
 
 
-def front_matter(card: str):
-    return yaml.safe_load(card.split("---\n")[1])
-
-
-def metrics_of(card: str):
-    return [result["metrics"][0] for result in front_matter(card)["model-index"][0]["results"]]
-
-
 def test_it_holds_what_acting_needs_and_nothing_of_this_machine(run, exported):
     files = members_of(exported)
-    named = {"README.md", "config.yaml", "manifest.json", "model.safetensors", "plots/return.png"}
+    named = {"config.yaml", "manifest.json", "model.safetensors", "plots/return.png"}
     assert files.keys() == named | {"result.json"}
     networks = run.folder / "checkpoints" / "step_000000120" / "model.safetensors"
     assert files["model.safetensors"] == networks.read_bytes()
@@ -50,49 +37,11 @@ def test_it_holds_what_acting_needs_and_nothing_of_this_machine(run, exported):
     assert run.export(exported, 120, replace=True).read_bytes() == first, "the same run, the same bytes"
 
 
-def test_the_card_has_what_the_policy_is_worth_and_how_to_load_it(run, exported):
-    files = members_of(exported)
-    card = files["README.md"].decode()
-    evaluation = run.result["last_eval"]
-    (metric,) = metrics_of(card)
-    assert metric["value"] == f"{evaluation['mean']:.2f} +/- {evaluation['ci95']:.2f}"
-    assert metric["args"] == {"episodes": 2}
-    for told in (
-        'asac.Run("first.zip")',
-        "![Evaluation return](plots/return.png)",
-        "| `sac_config.batch_size` | `16` | `256` |",
-        "| default | while training |",
-        "| torch |",
-        f"`{Entry.of(files['model.safetensors']).sha256}`",
-    ):
-        assert told in card
-
-
-def test_no_name_in_the_card_becomes_html_or_a_picture(run):
-    shared = build(run._dir, "best", source="first.zip", warn=print).shared
-    loaded = shared.loaded
-    base = loaded.config.base_config.model_copy(update={"env_name": "m:<img src=x>![a](//b) `<b>`"})
-    loaded = replace(loaded, config=loaded.config.model_copy(update={"base_config": base}))
-    shared = replace(shared, loaded=loaded, code=["a`<i>"])
-    text = re.sub(r"```.*?```|(?<!\\)`[^`]*`", "", card(shared).split("---\n")[2], flags=re.DOTALL)
-    assert r"# SAC on \<img src=x\>!\[a\](//b) \`\<b\>\`" in text
-    assert not re.search(r"(?<!\\)<", text)
-
-
 def test_networks_that_are_none_name_the_export(exported, tmp_path):
     broken = forge(exported, tmp_path / "broken.zip", lambda files: files.update({"model.safetensors": b"?"}))
     with pytest.raises(StorageError) as caught:
         asac.load(broken)
     assert caught.value.where == str(broken) and "its networks cannot be read" in caught.value.why
-
-
-def test_the_hub_s_own_library_reads_the_card(exported):
-    hub = pytest.importorskip("huggingface_hub")
-    card = hub.ModelCard(members_of(exported)["README.md"].decode())
-    assert card.data.library_name == "advanced-soft-actor-critic"
-    (found,) = card.data.eval_results
-    assert found.task_type == "reinforcement-learning" and found.metric_type == "mean_reward"
-    assert card.data.model_name == "SAC"
 
 
 @pytest.mark.parametrize(
@@ -107,9 +56,7 @@ def test_a_later_evaluation_of_that_checkpoint_counts(run, tmp_path, step, actin
         files = members_of(run.export(tmp_path / "later.zip", step))
     finally:
         note.unlink()
-    card = files["README.md"].decode()
-    assert ("evaluation.json" in files) == ("| default | `--eval 3` | 3.00 ± 4.97 | 3 |" in card) == counts
-    assert ("model-index" in front_matter(card)) == (step == 120)
+    assert ("evaluation.json" in files) == counts
 
 
 def test_it_acts_and_evaluates_as_the_run_does(run, exported):
@@ -181,7 +128,6 @@ def test_what_an_export_does_not_have_is_told(exported):
         lambda: shared.metrics,
         lambda: shared.report,
         lambda: shared.export("b.zip"),
-        lambda: shared.push("me/a"),
     ):
         with pytest.raises(UsageError, match="an export has no") as caught:
             wanted()
@@ -225,7 +171,6 @@ def test_every_behaviour_goes_along(tmp_path, monkeypatch):
     assert main(["./task", "-n", "a", "--export", "two.zip", "--quiet"]) == 0
     files = members_of(Path("two.zip"))
     assert {"walker/model.safetensors", "runner/model.safetensors"} <= files.keys()
-    assert len(metrics_of(files["README.md"].decode())) == 2
     assert main(["./task", "-n", "a", "--export", "two.onnx", "--quiet"]) == 0
     assert sorted(file.name for file in Path("two.onnx").iterdir()) == [
         f"{name}.{ending}" for name in ("runner", "walker") for ending in ("json", "onnx")
