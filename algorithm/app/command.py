@@ -92,7 +92,7 @@ def _command(options: TrainOptions) -> Command:
     check_directory(options.directory)
     if options.tune is not None:
         return _tune(options)
-    if options.list or options.card or options.from_mlagents is not None:
+    if options.list or options.from_mlagents is not None:
         return partial(_print, options)
     if options.report:
         return partial(_report, options)
@@ -104,18 +104,15 @@ def _command(options: TrainOptions) -> Command:
 
 
 def _print(options: TrainOptions) -> int:
-    """Print output that needs neither a task nor a run: a list, a program, a translated file."""
+    """Print output that needs neither a task nor a run: a list, a translated file."""
     if options.from_mlagents is not None:
         show_notices(options)
         written: int = extra("write_translation")(options)
         return written
-    if options.card:
-        print(extra("player_text")(), end="")
-    else:
-        from algorithm.store.listing import listing
+    from algorithm.store.listing import listing
 
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-        print(visible(listing(options.env, options.directory, width=width)))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    print(visible(listing(options.env, options.directory, width=width)))
     return 0
 
 

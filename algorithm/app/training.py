@@ -17,7 +17,6 @@ from algorithm.app.summaries import plot_returns, show_finish, start_screen, wri
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UsageError
-from algorithm.core.extras import extra
 from algorithm.core.system.processes import leave_import
 from algorithm.env.kinds import OBJECT
 from algorithm.env.registry import missing_object
@@ -92,7 +91,6 @@ def inputs_of(options: TrainOptions, loaded: LoadedConfig, run: RunDir) -> RunIn
         task_nn=options.use_env_nn,
         greedy=options.disable_sample,
         render=options.render,
-        profile=options.profile,
     )
 
 
@@ -145,8 +143,6 @@ def run_training(
         try:
             built = build(context, runtime)
             loaded = context.loaded
-            if loaded.config.export_config.per_checkpoint:
-                built.saver.beside = extra("graphs_beside")(loaded, run, built.runtime.env.specs, console)
             _show_start(context, built)
             outcome = Trainer(built, loaded.config, inputs.stop, inputs.evaluations).run(end_of_hang)
         except Exception as error:

@@ -23,11 +23,6 @@ class ExportConfig(Block):
         le=NEWEST,
         resume="free",
     )
-    per_checkpoint: bool = option(
-        False,
-        "Also write a graph for each behavior into the folder onnx of every checkpoint.",
-        resume="free",
-    )
     check: bool = option(
         True,
         "Compare the graph with the policy before keeping it; needs onnxruntime. false: check operators "

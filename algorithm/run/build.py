@@ -8,7 +8,6 @@ from functools import partial
 
 from algorithm.agents.base import Agent
 from algorithm.config.loader import all_changes, dump_config
-from algorithm.core.extras import extra
 from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.repetition import other_limits, specs_as_json
@@ -28,7 +27,7 @@ from algorithm.run.inputs import RunInputs
 from algorithm.run.reporter import open_metrics
 from algorithm.run.runtime import LocalRuntime, Runtime, check_together, chosen_runtime
 from algorithm.run.state import TrainState, seed_globally
-from algorithm.run.trainer import BuiltTraining, NoProfile
+from algorithm.run.trainer import BuiltTraining
 from algorithm.run.training_context import TrainingContext
 from algorithm.run.user_code import nn_file
 from algorithm.store.checkpoints.manager import CheckpointManager, skip_warning
@@ -63,9 +62,6 @@ def build(context: TrainingContext, runtime: type[Runtime] = LocalRuntime) -> Bu
         saver=saver,
         metrics=metrics,
         callbacks=callbacks,
-        profile=extra("TrainingProfile")(inputs.run.path / "profile.txt", context.console)
-        if inputs.profile
-        else NoProfile(),
         render_modes=render_modes,
     )
 

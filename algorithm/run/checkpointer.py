@@ -30,8 +30,6 @@ class Checkpointer:
     metrics: returns the state of the metrics' log
     check: raises StorageError if the run's folder is missing, so that no new one is made
     since: step of the last checkpoint with other networks than those that the training began with; -1: none
-
-    beside: called with the step of each checkpoint that was written
     """
 
     def __init__(
@@ -51,7 +49,6 @@ class Checkpointer:
         self._check = check
         self._since = since
         self._evaluation = training.counters.last_eval  # part of the last checkpoint
-        self.beside: Callable[[int], None] = lambda step: None
         self._failures = 0
         self._seconds, self._bytes, self._count = 0.0, 0, 0
 
@@ -125,7 +122,6 @@ class Checkpointer:
         self._bytes += cost.bytes_written
         say = self._console.message if self._count == 1 else _LOGGER.info
         say(f"checkpoint of step {snapshot.step:,}: {_cost(cost)}")
-        self.beside(snapshot.step)
 
     def _given_up(self, error: StorageError) -> StorageError:
         """Return the error that ends the run after too many failures."""

@@ -34,7 +34,6 @@ class RunInputs:
     task_nn:     a resumed run takes ``nn.py`` of its task, and not the copy in its folder
     greedy:      agents act without sampling
     render:      show the environment
-    profile:     write where the time goes
     stop:        becomes true when the training is to end
     """
 
@@ -50,7 +49,6 @@ class RunInputs:
     task_nn: bool = False
     greedy: bool = False
     render: bool = False
-    profile: bool = False
     stop: StopRequest = field(default_factory=StopRequest)
 
 

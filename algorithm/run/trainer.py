@@ -10,7 +10,6 @@ from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
 from algorithm.core.data import Episode
 from algorithm.core.errors import EditorStoppedError, EnvError, UserError
-from algorithm.core.timing import shares_text
 from algorithm.keys.evaluation import EARLY, USUAL
 from algorithm.run.callbacks import CallbackError, Callbacks
 from algorithm.run.checkpointer import Checkpointer
@@ -36,19 +35,6 @@ class Outcome:
         return next(iter(self.ends)) not in ("signal", "callback", "evaluations")
 
 
-class NoProfile:
-    """Profile that measures nothing; the base of the profiler."""
-
-    def step(self, updates: int) -> None:
-        """Begin or end a measurement after a step, if that is due. updates: number of the run so far."""
-
-    def interrupt(self) -> None:
-        """End the current measurement: an evaluation or another pause of the training follows."""
-
-    def finish(self, shares: str) -> None:
-        """End the measurement and write the file. shares: time of each phase; a full disk is a warning."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class BuiltTraining:
     """The objects of a training that is about to begin.
@@ -58,7 +44,6 @@ class BuiltTraining:
     evaluator: None if there is no second environment
     saver:     writes the checkpoints
     callbacks: the user's code
-    profile:   measures where time is spent
     render_modes: of the evaluations' environment
     """
 
@@ -68,7 +53,6 @@ class BuiltTraining:
     saver: Checkpointer
     metrics: MetricsLogger
     callbacks: Callbacks
-    profile: NoProfile
     render_modes: Sequence[str]
 
 
@@ -88,7 +72,7 @@ class Trainer:
         self._training, self._runtime = training, built.runtime
         self._agents, self._counters, self._watch = training.agents, training.counters, training.watch
         self._console = training.faults.console
-        self._evaluator, self._saver, self._profile = built.evaluator, built.saver, built.profile
+        self._evaluator, self._saver = built.evaluator, built.saver
         self._reporter = Reporter(training, config, self._console, built.metrics, built.callbacks.until)
         self._stop, self._callbacks, self._evaluations = stop, built.callbacks, evaluations
         self._saved_at, step, run = -1, training.counters.step, config.run
@@ -120,7 +104,6 @@ class Trainer:
                     self._stop.set(end.what, interrupted=True)
                 self._report()
                 self._watch.lap("other")
-                self._profile.step(self._training.updates)
             ends = self._ends()
             self._finish()
             if self._stop:
@@ -172,7 +155,6 @@ class Trainer:
         if self._saved_at != self._counters.step:
             self._callbacks.call("on_checkpoint")
         self._watch.lap("other")
-        self._profile.finish(shares_text(self._watch.seconds))
         self._callbacks.call("on_end")
         self._reporter.flush()
         self._reporter.progress()  # what stays on the screen is the end
@@ -260,7 +242,6 @@ class Trainer:
         if self._evaluator is None:
             return
         self._watch.lap("other")
-        self._profile.interrupt()
         self._counters.owes_evaluation = on_way  # also in a checkpoint that is written meanwhile
         with self._training.not_counted():
             performances = self._evaluator.evaluate(

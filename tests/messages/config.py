@@ -315,7 +315,6 @@ COMMANDS = (
     "x -n a.zip",
     "x --replace",
     "x --export a.zip -c b",
-    "x --run --profile",
 )
 """Words behind ``main.py``."""
 

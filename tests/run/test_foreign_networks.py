@@ -36,7 +36,7 @@ def test_a_run_ends_with_its_nth_evaluation_of_all(task, capsys):
     assert not (task / "c").exists()
 
 
-@pytest.mark.parametrize("flag", ["--evaluations=2", "--init_from=x", "--profile", "--repeat=3"])
+@pytest.mark.parametrize("flag", ["--evaluations=2", "--init_from=x", "--repeat=3"])
 @pytest.mark.parametrize("mode", ["--run", "--check", "--dry_run", "--report=a", "--list", "--export=a.zip"])
 def test_who_learns_nothing_takes_none_of_them(flag, mode, capsys):
     with pytest.raises(SystemExit) as left:

@@ -135,7 +135,6 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "--replace needs --export FILE, or ENV with --from_mlagents FILE",
         *_ALONE,
     ),
-    (lambda options: options.card and not options.exports_graph, "--card needs --export FILE.onnx", *_ALONE),
     (
         lambda options: options.export is not None and (_changes(options) or options.config is not None),
         "an export cannot change a run's settings",
@@ -224,9 +223,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         what = f"{' and '.join(chosen[:2])} cannot be combined"
         problems.insert(0, cannot(what, "each is a separate command", "leave one out"))
     of_training = [
-        f"--{name}"
-        for name in ("evaluations", "init_from", "init_parts", "profile")
-        if getattr(options, name)
+        f"--{name}" for name in ("evaluations", "init_from", "init_parts") if getattr(options, name)
     ]
     of_training += ["--repeat"] * (options.repeat > 1)
     if of_training and chosen not in ([], ["--resume"]):

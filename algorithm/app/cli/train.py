@@ -103,12 +103,6 @@ class TrainOptions:
         metavar="PART,PART",
         help="with --init_from: load only these parts, such as rep,policy",
     )
-    profile: bool = _what(
-        "--profile",
-        roles=_LEARNER,
-        default=False,
-        help="profile the training, into profile.txt",
-    )
     algorithm: str | None = _what(
         "--algorithm",
         roles=EVERY_ROLE,
@@ -172,11 +166,6 @@ class TrainOptions:
         "--export",
         metavar="FILE",
         help="FILE.zip: share the run; FILE.onnx: its policy; of the best checkpoint, or --ckpt",
-    )
-    card: bool = _what(
-        "--card",
-        default=False,
-        help="with --export FILE.onnx: only print a program that runs such a file without torch",
     )
     from_mlagents: str | None = _what(
         "--from_mlagents",

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
-import torch
-
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.console import Console
-from algorithm.core.errors import UserError
 from algorithm.core.reading import read_bytes, read_json
 from algorithm.core.spec import AgentSpec
-from algorithm.extras.onnx.errors import required
 from algorithm.extras.onnx.exporting import Exported, PolicySource, export_policy
 from algorithm.extras.onnx.names import refuse_collisions, safe_name
 from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
-from algorithm.store.checkpoints.checkpoint import Checkpoint, load_checkpoint
-from algorithm.store.checkpoints.folders import checkpoint_of
+from algorithm.store.checkpoints.checkpoint import Checkpoint
 from algorithm.store.files import json_text, make_folder, put, replacing
 from algorithm.store.rundir import RunDir
 
@@ -67,44 +61,6 @@ def write_graphs(graphs: Mapping[Path, Exported]) -> None:
             make_folder(path.parent)
             put(drafts.enter_context(replacing(path)), exported.data)
             put(drafts.enter_context(replacing(path.with_suffix(".json"))), json_text(exported.card).encode())
-
-
-def graphs_beside(
-    loaded: LoadedConfig, run: RunDir, specs: Mapping[str, AgentSpec], console: Console
-) -> Callable[[int], None]:
-    """Return a function that writes the graphs of a step's checkpoint into its folder.
-
-    The function changes nothing of the training, and warns if a graph cannot be written. Raises UsageError
-    without the packages.
-    """
-    required("onnx")
-    if loaded.config.export_config.check:
-        required("onnxruntime")
-    files_in(run.checkpoints, specs)
-
-    def write(step: int) -> None:
-        folder = checkpoint_of(run.checkpoints, step)
-        try:
-            with _torch_unchanged():
-                saved, files = load_checkpoint(folder), files_in(folder / "onnx", specs)
-                faults = Faults(console)
-                write_graphs(draw_graphs(loaded, run, specs, saved, files, networks=run.path, faults=faults))
-        except UserError as error:
-            console.warn(f"{error.line} · training continues, and this checkpoint has no graph")
-
-    return write
-
-
-@contextmanager
-def _torch_unchanged() -> Iterator[None]:
-    """Restore torch's random state and precision of float32 matrix products at the end of the block."""
-    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-    precision = torch.get_float32_matmul_precision()
-    with torch.random.fork_rng(devices):
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(precision)
 
 
 def _commit(run: RunDir) -> str:

@@ -9,15 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import asac
 from algorithm.core.errors import UsageError
-from algorithm.extras.onnx import files, play
-from algorithm.extras.onnx.errors import ExportError
 from main import main
-from tests.extras.short_run import KEYS, SHORT
-from tests.lib.callbacks import EachStep
 
 
 @pytest.fixture
@@ -96,42 +91,3 @@ def test_the_check_needs_its_library(words: list[str], monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert main([*words, "--export", "p.onnx"]) == 2
     assert main([*words, "--export", "p.onnx", "-o", "export_config.check=false"]) == 0
-
-
-def test_the_runner_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["CartPole-v1", "--export", "p.onnx", "--card"]) == 0
-    assert capsys.readouterr().out == Path(play.__file__).read_text("utf-8")
-
-
-def test_each_checkpoint_has_its_graph_and_the_training_is_the_same(
-    run: asac.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One graph fails, as those of networks that cannot be drawn do."""
-    monkeypatch.setattr("algorithm.app.summaries.write_report", lambda *_, **__: None)
-    drawn = files.draw_graphs
-
-    def draw_graphs(*given: Any, **named: Any) -> Any:
-        if given[3].step == 60:
-            raise ExportError("the policy cannot be written", why="it is a test")
-        return drawn(*given, **named)
-
-    monkeypatch.setattr(files, "draw_graphs", draw_graphs)
-    more = {**SHORT, "overrides": {**KEYS, "export_config.per_checkpoint": True}, "quiet": False}
-    states: set[bytes] = set()
-    own = asac.train(
-        "CartPole-v1",
-        name="graphs",
-        directory=tmp_path,
-        callbacks=EachStep(lambda _: states.add(torch.get_rng_state().numpy().tobytes())),
-        **more,
-    )
-    assert len(states) == 1, "torch's random numbers, which a user's networks may draw"
-    found = {path.relative_to(own.folder / "checkpoints") for path in own.folder.rglob("*.onnx")}
-    steps = [path.name for path in sorted((own.folder / "checkpoints").glob("step_*"))]
-    assert found == {Path(step, "onnx", "default.onnx") for step in steps if step != "step_000000060"}
-    assert len(steps) > len(found) and "the policy cannot be written" in capsys.readouterr().out
-    assert (own.folder / "checkpoints" / steps[-1] / "onnx" / "default.onnx").read_bytes() == (
-        run.export(tmp_path / "q.onnx", "latest").read_bytes()
-    )
-    weights = [one.folder / "checkpoints" / steps[-1] / "model.safetensors" for one in (own, run)]
-    assert weights[0].read_bytes() == weights[1].read_bytes()

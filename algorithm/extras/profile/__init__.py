@@ -1,1 +1,0 @@
-"""Profile of a training's time, for ``--profile``."""
