@@ -99,10 +99,12 @@ def read(study: Path) -> Answer:
         "best": max(one["score"] for one in complete),
         "final": json.loads(result.read_text())["final"] if result.exists() else {},
         "states": [one["state"] for one in trials],
-        "cpu_seconds": sum(one["cost"] or 0.0 for one in trials),
-        "steps": sum(_steps(file) for file in study.glob("trial_*/metrics.jsonl")),
+        "cpu_seconds": sum(_last(file)["time/cpu_seconds"] for file in study.glob("trial_*/metrics.jsonl")),
+        "steps": sum(int(_last(file)["step"]) for file in study.glob("trial_*/metrics.jsonl")),
     }
 
 
-def _steps(metrics: Path) -> int:
-    return int(json.loads(metrics.read_text().splitlines()[-1])["step"])
+def _last(metrics: Path) -> Mapping[str, Any]:
+    """The last row of metrics."""
+    row: Mapping[str, Any] = json.loads(metrics.read_text().splitlines()[-1])
+    return row

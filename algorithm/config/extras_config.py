@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
-from typing_extensions import override
-
-from algorithm.core.fields import Block, Contradiction, Natural, Positive, Whole, contradicting, option
+from algorithm.core.fields import Block, Natural, Whole, option
 
 OLDEST, NEWEST = 9, 20
 """Operator sets: 9 is Barracuda's, 20 the newest that torch's TorchScript exporter is documented to write."""
@@ -43,10 +40,8 @@ class TuneConfig(Block):
         "tpe", "tpe: learns from earlier trials. grid: all combinations."
     )
     startup: Whole = option(10, "Trials drawn at random before tpe learns.", ge=1)
-    pruner: Literal["auto", "median", "hyperband", "wilcoxon", "none"] = option(
-        "auto",
-        "Stops poor trials early. auto: median; wilcoxon (a test over the seeds) with several seeds; none "
-        "with cost.",
+    pruner: Literal["median", "none"] = option(
+        "median", "Stops poor trials early. median: below the median of the others; with one seed only."
     )
     prune_after: Natural | None = option(
         None, "Environment steps of a trial before it can be pruned. null: a third of base_config.max_step."
@@ -58,46 +53,13 @@ class TuneConfig(Block):
     direction: Literal["maximize", "minimize"] = option(
         "maximize", "Whether a higher or a lower metric is better."
     )
-    cost: Literal["core_seconds"] | None = option(
-        None, "Second objective, minimized: processor seconds of a trial. null: none."
-    )
     seeds: Whole = option(1, "Runs per trial, one per seed. Their mean is the trial's value.", ge=1)
     jobs: Whole = option(1, "Runs in parallel.", ge=1)
-    timeout: Positive | None = option(None, "Minutes after which no trial starts. null: no limit.")
     final_seeds: Whole = option(
         5, "Fresh seeds to compare the best trial with the unchanged section at the end.", ge=0
     )
 
     @property
-    def pruning(self) -> str:
-        """The pruner, with ``auto`` resolved."""
-        if self.pruner != "auto":
-            return self.pruner
-        if self.cost is not None:
-            return "none"
-        return "wilcoxon" if self.seeds > 1 else "median"
-
-    @override
-    def contradictions(self) -> Iterator[Contradiction]:
-        """Yield pruners that cannot compare the trials of such a study."""
-        several = self.seeds > 1
-        return contradicting(
-            (
-                several and self.pruner in ("median", "hyperband"),
-                ("seeds", "pruner"),
-                f"{self.pruner} compares the curves of single runs, and a trial has {self.seeds} seeds",
-                "set pruner: wilcoxon, which compares seeds, or seeds: 1",
-            ),
-            (
-                not several and self.pruner == "wilcoxon",
-                ("seeds", "pruner"),
-                "wilcoxon is a test over seeds, and a trial has one",
-                "set pruner: median, or seeds: 5 or more",
-            ),
-            (
-                self.cost is not None and self.pruner not in ("auto", "none"),
-                ("cost", "pruner"),
-                "with two objectives, unfinished trials cannot be ranked",
-                "set pruner: none, or cost: null",
-            ),
-        )
+    def prunes(self) -> bool:
+        """Whether poor trials are ended early: those of several seeds have no common curve."""
+        return self.pruner == "median" and self.seeds == 1

@@ -42,7 +42,6 @@ PLACES: Mapping[str, Place] = {
     "make_playground": Place("algorithm.extras.simulators.jax_envs", pip="playground"),
     "write_comparison": Place("algorithm.extras.standings.comparison"),
     "tune": Place("algorithm.extras.tune.command", pip="tune"),
-    "write_study": Place("algorithm.extras.tune.page"),
     "find_build": Place("algorithm.extras.unity.build", pip="unity"),
     "UnityVecEnv": Place("algorithm.extras.unity.vec", pip="unity"),
     "open_wandb": Place("algorithm.extras.wandb.sink", pip="wandb"),
@@ -52,7 +51,6 @@ PLACES: Mapping[str, Place] = {
 
 BUILT_ON: Mapping[str, tuple[str, ...]] = {
     "mlagents": ("unity",),
-    "tune": ("standings",),
 }
 """Folder of ``algorithm/extras`` -> the others that it imports."""
 

@@ -145,9 +145,9 @@ def prepare_files(options: TrainOptions, desk: Path) -> None:
 
 
 def of_study(options: TrainOptions, given: Sequence[str], desk: Path) -> list[str]:
-    """The flags of a study of one trial; one that is there already goes on or is exported as it is."""
+    """The flags of a study of one trial; one that is there already goes on as it is."""
     small = ["-o", "tune_config.trials=1", "-o", "tune_config.final_seeds=0", *shrunk(options.env, None)]
-    if not (options.resume or options.export_best):
+    if not options.resume:
         return small
     if not (desk / options.directory / options.env / (options.tune or "")).exists():
         assert main([options.env, "--tune", options.tune or "study", *small]) == 0

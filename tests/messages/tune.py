@@ -41,14 +41,10 @@ LIMITS: tuple[dict[str, Any], ...] = (
     {"tune_config.metric": "eval/return"},
     {"eval_config.per_step": -1},
     {"tune_config.prune_after": 200_000},
-    {"tune_config.pruner": "wilcoxon"},
-    {"tune_config.pruner": "median", "tune_config.seeds": 3},
-    {"tune_config.pruner": "median", "tune_config.cost": "core_seconds"},
     {"algorithm": "PPO"},
     {"sac_config.random_params": {"learning_rate": {"in": [0.1]}}},
 )
 COMMANDS = (
-    "gym/pendulum --export_best",
     "gym/pendulum --tune a -n b",
     "gym/pendulum --tune a --resume --dry_run",
     "gym/pendulum --tune a --eval 3",

@@ -148,17 +148,10 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "leave them out, and use them with the new task",
     ),
     (
-        lambda options: options.export_best and options.tune is None,
-        "--export_best needs --tune NAME",
-        *_ALONE,
-    ),
-    (
-        lambda options: (
-            options.tune is not None and options.resume + options.dry_run + options.export_best > 1
-        ),
+        lambda options: options.tune is not None and options.resume and options.dry_run,
         "--tune can do one thing at a time",
-        "--resume continues, --dry_run estimates, --export_best prints",
-        "leave all but one out",
+        "--resume continues, --dry_run estimates",
+        "leave one out",
     ),
     (
         lambda options: options.tune is not None and any(vars(options)[flag] for flag in _OF_ONE_RUN),
@@ -167,9 +160,7 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "leave them out",
     ),
     (
-        lambda options: (
-            options.tune is not None and options.config and (options.resume or options.export_best)
-        ),
+        lambda options: options.tune is not None and options.config and options.resume,
         "-c is for a new study",
         "an existing study has its own section",
         "leave -c out",

@@ -142,10 +142,7 @@ class TrainOptions:
         nargs="?",
         const="",
         metavar="NAME",
-        help="search the hyperparameters in tune_config; with --resume, --dry_run or --export_best",
-    )
-    export_best: bool = _what(
-        "--export_best", default=False, help="with --tune: print the best values as a section"
+        help="search the hyperparameters in tune_config; with --resume or --dry_run",
     )
     demos: tuple[str, ...] = _what(
         "--demos",

@@ -1,4 +1,4 @@
-"""``--report``: the page of one run or study, or the comparison of several runs."""
+"""``--report``: the page of one run, or the comparison of several."""
 
 from __future__ import annotations
 
@@ -19,19 +19,16 @@ _WILD = frozenset("*?[")
 def report(options: TrainOptions, folder: EnvFolder) -> int:
     """Write the pages of ``--report NAME [NAME …]`` and print their paths; return the exit code.
 
-    One name: the page of that run or study. Several, a name with ``*``, ``?`` or ``[…]``, or that of a
-    population: a page and a picture that compare the runs of those names, or the members. Raises UsageError
-    for a pattern without runs, StorageError for a run that does not exist and a page that cannot be written.
+    One name: the page of that run. Several, a name with ``*``, ``?`` or ``[…]``, or that of a study or
+    population: a page and a picture that compare those runs. Raises UsageError for a pattern without runs,
+    StorageError for a run that does not exist and a page that cannot be written.
     """
     names, models, argument = options.report, options.directory, options.env
     if len(names) == 1 and is_name(names[0]):
         path = env_folder(folder.label, models) / names[0]
         if (path / STUDY).is_file():
-            study = RunDir(folder.label, names[0], path, argument)
-            extra("write_study")(study)
-            print(study.shown(study.report))
-            return 0
-        if (path / LINEAGE).is_file():
+            names = (f"{names[0]}/*",)
+        elif (path / LINEAGE).is_file():
             names = (f"{names[0]}_*",)
     matched = matching_names(folder.label, names, models=models, argument=argument)
     runs = [

@@ -1,4 +1,4 @@
-"""``--tune``: starts, resumes, estimates or exports a study. Only an estimate loads torch."""
+"""``--tune``: starts, resumes or estimates a study. Only an estimate loads torch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.cli.train_flags import config_flags
 from algorithm.config.errors import ConfigError
+from algorithm.config.extras_config import TuneConfig
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.locate import find_env
 from algorithm.config.resolve import lay, layers, read_edits
@@ -24,8 +25,18 @@ from algorithm.core.reading import read_json
 from algorithm.core.system.processes import usable_cores
 from algorithm.core.wording import clock_time, counted, format_bytes, short
 from algorithm.extras.tune.optimiser import Optimiser, require_optimiser
-from algorithm.extras.tune.page import TRIALS, StudyFacts, read_facts, write_study
-from algorithm.extras.tune.records import DATABASE, RUN_SECTION, SNAPSHOT, StudySize, shown
+from algorithm.extras.tune.records import (
+    DATABASE,
+    RUN_SECTION,
+    SECTION,
+    SNAPSHOT,
+    TRIALS,
+    StudySize,
+    TrialRecord,
+    best_of,
+    shown,
+    verdict,
+)
 from algorithm.extras.tune.space import SearchSpace, grid, limits, read_space
 from algorithm.extras.tune.study import Study
 from algorithm.extras.tune.trial import RunPlan, fitting
@@ -37,22 +48,16 @@ from algorithm.store.names import STUDY, directory_flags, env_folder, expand_nam
 from algorithm.store.provenance import describe_start
 from algorithm.store.rundir import RunDir
 
-SECTION = "tuned.yaml"
-"""The best values as a section, in the folder of a study."""
-
-_FREE = ("trials", "jobs", "timeout", "final_seeds")
+_FREE = ("trials", "jobs", "final_seeds")
 """Keys of ``tune_config`` that may change when a study is resumed."""
 
 
 def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
-    """Start, resume, estimate or export a study by the options; return the exit code.
+    """Start, resume or estimate a study by the options; return the exit code.
 
     load: loads the task's configuration
     Raises ConfigError for an invalid space or limit, and other UserErrors.
     """
-    if options.export_best:
-        print(visible(section_text(read_facts(_study(options)))), end="")
-        return 0
     require_optimiser()
     if options.resume:
         return _resume(options)
@@ -91,7 +96,7 @@ def _study(options: TrainOptions) -> RunDir:
             f"there is no study {name!r} of {env.label}" if name else f"there is no study of {env.label}",
             where=str(options.directory / env.label),
             why=f"studies there: {', '.join(known) or 'none'}",
-            fix="name one of them, or start one: leave --resume and --export_best out",
+            fix="name one of them, or start one: leave --resume out",
         )
     path = env_folder(env.label, options.directory) / name
     return RunDir(env.label, name, path, options.env)
@@ -100,7 +105,7 @@ def _study(options: TrainOptions) -> RunDir:
 def _resume(options: TrainOptions) -> int:
     """Continue a study; return the exit code. Raises UsageError if its settings have changed."""
     folder = _study(options)
-    facts = read_facts(folder).begun
+    facts = read_json(folder.path / STUDY)
     section = f"{folder.path / SNAPSHOT}:{RUN_SECTION}"
     stored = {f"tune_config.{key}": value for key, value in facts["tune"].items()}
     before = load_config(options.env, section, seed=facts["seed"], defaults=stored)
@@ -140,10 +145,10 @@ def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
     tune, space, seed = loaded.config.tune_config, checked_space(loaded), loaded.seed
     plan = _plan(folder, loaded, device)
     with RunLock(folder.lock, notice=_print), StopRequest() as stop:
-        facts = read_json(folder.path / STUDY)
-        write_json(folder.path / STUDY, {**facts, "tune": tune.model_dump(mode="json")})
+        begun = read_json(folder.path / STUDY) | {"tune": tune.model_dump(mode="json")}
+        write_json(folder.path / STUDY, begun)
         first = plan.length // 3 if tune.prune_after is None else tune.prune_after
-        optimiser = Optimiser(_database(folder), space, tune, seed, length=plan.length, first=first)
+        optimiser = Optimiser(_database(folder), space, tune, seed, first)
         refused = partial(_refused, folder, plan.algorithm, seed)
         study = Study(plan, optimiser, seed, refused=refused, inform=_print)
         _print(f"study {folder.name}: {_size(loaded, space).text}")
@@ -151,13 +156,16 @@ def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
             study.search(stop, lambda: _write_trials(folder, optimiser))
         finally:
             _write_trials(folder, optimiser)
-        best = read_facts(folder).best
+        best, conclusion = best_of(optimiser.trials, tune.direction), ""
         if not stop and best is not None and tune.final_seeds:
             _print(f"the best values and the unchanged section, on {tune.final_seeds} fresh seeds each")
             final = study.compare(stop, best)
             if not stop:
                 folder.write_result({"trial": best.number, "final": final})
-        _finish(folder)
+                conclusion = verdict(final, tune.direction)
+        if best is not None:
+            write_text(folder.path / SECTION, section_text(best, begun, tune, conclusion))
+            _print_best(folder, best, conclusion)
     if stop:
         _print(f"{stop.reason}: resume with {folder.command('--tune', folder.name, '--resume')}")
     return stop.exit_code
@@ -191,23 +199,19 @@ def _plan(folder: RunDir, loaded: LoadedConfig, device: str) -> RunPlan:
     )
 
 
-def _finish(folder: RunDir) -> None:
-    """Write the page and the section of the best values, and print the outcome."""
-    facts = write_study(folder)
-    lines = [facts.verdict, f"page     {folder.shown(folder.report)}"]
-    if facts.best is not None:
-        write_text(folder.path / SECTION, section_text(facts))
-        values = [f"  {path}: {shown(value)}" for path, value in facts.best.values.items()]
-        best = f"best: trial {facts.best.number}, {short(facts.best.score)}"
-        lines = [best, *values, *lines, f"section  {folder.shown(folder.path / SECTION)}"]
+def _print_best(folder: RunDir, best: TrialRecord, conclusion: str) -> None:
+    """Print the best trial, the conclusion from fresh seeds, and where its section is."""
+    lines = [f"best: trial {best.number}, {short(best.score)}"]
+    lines += [f"  {path}: {shown(value)}" for path, value in best.values.items()]
+    lines += [conclusion, f"section  {folder.shown(folder.path / SECTION)}"]
     for line in filter(None, lines):
         _print(line)
 
 
 def _write_trials(folder: RunDir, optimiser: Optimiser) -> None:
-    """Write the table of trials and the importances of parameters."""
+    """Write the table of trials."""
     trials = finite_or_null([asdict(trial) for trial in optimiser.trials])
-    write_json(folder.path / TRIALS, {"trials": trials, "importances": optimiser.importances()})
+    write_json(folder.path / TRIALS, {"trials": trials})
 
 
 def checked_space(loaded: LoadedConfig) -> SearchSpace:
@@ -266,28 +270,21 @@ def _cost(size: StudySize, seconds: float, bytes_: int) -> tuple[str, str]:
     return "study", f"{size.text}: at most {time}, {format_bytes(size.runs * bytes_)}"
 
 
-def section_text(facts: StudyFacts) -> str:
-    """Return the best values as a section to paste, with comments on score and verdict. Raises UsageError."""
-    best, tune = facts.best, facts.tune
-    if best is None:
-        raise UsageError(
-            "no trial is complete",
-            where=facts.folder.shown(facts.folder.path),
-            why="so there are no best values",
-            fix=f"resume: {facts.folder.command('--tune', facts.folder.name, '--resume')}",
-        )
-    edits = from_value(facts.begun["given"], "").leaves()
+def section_text(best: TrialRecord, begun: Mapping[str, Any], tune: TuneConfig, conclusion: str) -> str:
+    """Return the best values as a section to paste, with comments on score and conclusion.
+
+    begun: settings at the study's start
+    """
+    edits = from_value(begun["given"], "").leaves()
     values = {".".join(path): leaf.value for path, leaf in edits} | dict(best.values)
     values.pop("base_config.name", None)
-    tree = lay(*layers(fitting(values, facts.begun["algorithm"]), ""))
+    tree = lay(*layers(fitting(values, begun["algorithm"]), ""))
     head = [
-        f"# Trial {best.number} of {len(facts.trials)}, {counted(tune.seeds, 'seed')} each: {tune.metric} "
-        f"({tune.value}) {short(best.score)}.",
-        f"# {facts.verdict or 'It was not compared with the unchanged section.'}",
+        f"# Trial {best.number}, {counted(tune.seeds, 'seed')} each: {tune.metric} ({tune.value}) "
+        f"{short(best.score)}.",
+        f"# {conclusion or 'It was not compared with the unchanged section.'}",
     ]
-    inherited = (
-        {} if facts.begun["section"] in ("", DEFAULT_SECTION) else {"inherited": facts.begun["section"]}
-    )
+    inherited = {} if begun["section"] in ("", DEFAULT_SECTION) else {"inherited": begun["section"]}
     return "\n".join([*head, write_yaml({"tuned": {**inherited, **to_value(tree)}})])
 
 

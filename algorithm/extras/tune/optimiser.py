@@ -9,7 +9,7 @@ import math
 import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -38,14 +38,14 @@ _STATES: Mapping[str, TrialState] = {
 }
 _NAMES = {state: name for name, state in _STATES.items()}
 _NAME = "study"
-_COST, _WHY = "cost", "why"  # attributes of a trial
+_WHY = "why"  # attribute of a trial
 _TORN = "the study was killed while this trial was drawn"
 
 
 def require_optimiser() -> None:
     """Raise UsageError where a package of the extra is missing."""
     with needs("tune", "--tune", where="tune_config"):
-        for name in ("optuna", "scipy", "sqlalchemy"):
+        for name in ("optuna", "sqlalchemy"):
             import_module(name)
 
 
@@ -53,15 +53,12 @@ class Optimiser:
     """Study of optuna. A draw depends only on the database, ``seed`` and the number of the trial.
 
     database: file of SQLite, created if missing; a kill leaves it intact
-    length:   steps of a run, 0 without a limit
     first:    steps of a run in which it is not pruned
     Every method raises StorageError for a database that is damaged or cannot be written. Raises UsageError
     if optuna is not installed.
     """
 
-    def __init__(
-        self, database: Path, space: SearchSpace, tune: TuneConfig, seed: int, *, length: int, first: int
-    ) -> None:
+    def __init__(self, database: Path, space: SearchSpace, tune: TuneConfig, seed: int, first: int) -> None:
         require_optimiser()
         import optuna
 
@@ -84,9 +81,9 @@ class Optimiser:
             self._study: Study = optuna.create_study(
                 storage=self._storage,
                 study_name=_NAME,
-                directions=[tune.direction, "minimize"] if tune.cost else [tune.direction],
+                direction=tune.direction,
                 load_if_exists=True,
-                pruner=self._pruner(length, first),
+                pruner=self._pruner(first),
             )
             for trial in self._study.get_trials(deepcopy=False, states=[self._states.RUNNING]):
                 if len(trial.params) < len(space):
@@ -126,37 +123,16 @@ class Optimiser:
         with self._stored():
             return self._study.pruner.prune(self._study, self._complete_draws()[number - 1])
 
-    def end(
-        self,
-        number: int,
-        state: TrialState,
-        *,
-        score: float = math.nan,
-        cost: float = math.nan,
-        why: str = "",
-    ) -> None:
+    def end(self, number: int, state: TrialState, *, score: float | None = None, why: str = "") -> None:
         """Store the end of a trial; the score of a pruned one is its last reported value.
 
         score: of a complete trial
-        cost:  in processor seconds
         why:   reason of a failure
         """
         index = self._complete_draws()[number - 1].number
-        attributes = {_WHY: why} if math.isnan(cost) else {_COST: cost, _WHY: why}
-        values = [score, cost][: len(self._study.directions)] if state == "complete" else None
         with self._stored():
-            for name, value in attributes.items():
-                self._storage.set_trial_user_attr(self._id(index), name, value)
-            self._study.tell(index, values, state=self._states[_NAMES[state]])
-
-    def importances(self) -> dict[str, float]:
-        """Return the importance of each parameter, by PED-ANOVA, in shares of 1; empty for few trials."""
-        from optuna.importance import get_param_importances
-
-        with suppress(ValueError, RuntimeError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # few trials
-            return get_param_importances(self._study)
-        return {}
+            self._storage.set_trial_user_attr(self._id(index), _WHY, why)
+            self._study.tell(index, score, state=self._states[_NAMES[state]])
 
     @contextmanager
     def _stored(self, *others: type[Exception]) -> Iterator[None]:
@@ -194,7 +170,6 @@ class Optimiser:
             values={path: self._labels[path].get(value, value) for path, value in trial.params.items()},
             state=_STATES[trial.state.name],
             score=trial.values[0] if trial.values else math.nan,
-            cost=trial.user_attrs.get(_COST, math.nan),
             reports=dict(trial.intermediate_values),
             why=str(trial.user_attrs.get(_WHY, "")),
         )
@@ -223,11 +198,9 @@ class Optimiser:
             )
         return samplers.RandomSampler(seed=seed)
 
-    def _pruner(self, length: int, first: int) -> BasePruner:
+    def _pruner(self, first: int) -> BasePruner:
         from optuna import pruners
 
-        if self._tune.pruning == "median":
+        if self._tune.prunes:
             return pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=first)
-        if self._tune.pruning == "hyperband":
-            return pruners.HyperbandPruner(min_resource=max(1, first), max_resource=max(length, first + 1))
-        return pruners.WilcoxonPruner() if self._tune.pruning == "wilcoxon" else pruners.NopPruner()
+        return pruners.NopPruner()

@@ -1,19 +1,26 @@
-"""Records of a study's trials, and names of its files. Its imports are fast."""
+"""Records of a study's trials, names of its files, and its verdict. Its imports are fast."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from algorithm.core.wording import counted, short
+from algorithm.run.evaluation.statistics import mean_interval
 
 DATABASE = "study.db"
 """File of optuna, in the folder of a study."""
 
 SNAPSHOT = "config.study.yaml"
 """File in the folder of a study: the configuration at its start, for all runs."""
+
+TRIALS = "trials.json"
+"""File with the table of trials, written again after each of them."""
+
+SECTION = "tuned.yaml"
+"""The best values as a section, in the folder of a study."""
 
 RUN_SECTION = "study"
 """Name of the section in that file that the runs use."""
@@ -31,8 +38,7 @@ class TrialRecord:
     number:  from 1, without trials that were killed while they were drawn
     values:  dotted path -> drawn value
     score:   value of the metric that counts, NaN before the end
-    cost:    in processor seconds, NaN if unknown
-    reports: step -> value of the metric; with several seeds number of the seed -> value of its run
+    reports: step -> value of the metric; empty with several seeds
     why:     reason of a failure
     """
 
@@ -40,7 +46,6 @@ class TrialRecord:
     values: Mapping[str, object]
     state: TrialState
     score: float = math.nan
-    cost: float = math.nan
     reports: Mapping[int, float] = field(default_factory=dict)
     why: str = ""
 
@@ -74,17 +79,35 @@ class StudySize:
         )
 
 
-def complete(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """Return the complete trials: neither running, pruned nor failed."""
-    return [trial for trial in trials if trial.state == "complete"]
-
-
 def best_of(trials: Iterable[TrialRecord], direction: str) -> TrialRecord | None:
     """Return the complete trial with the best score; direction: ``maximize`` or ``minimize``."""
     sign = 1 if direction == "maximize" else -1
-    return max(complete(trials), key=lambda trial: sign * trial.score, default=None)
+    complete = [trial for trial in trials if trial.state == "complete"]
+    return max(complete, key=lambda trial: sign * trial.score, default=None)
 
 
 def shown(value: object) -> str:
     """Format a drawn value for tables and lines."""
     return short(value) if isinstance(value, float) else str(value)
+
+
+def verdict(final: Mapping[str, Sequence[float | None]], direction: str) -> str:
+    """Return the conclusion from the values by fresh seed of each side; empty without two pairs of values.
+
+    A run that failed has None. The interval is Student's, over the differences of pairs.
+    """
+    sign = 1 if direction == "maximize" else -1
+    pairs = zip(final["tuned"], final["default"], strict=True)
+    differences = [
+        sign * (tuned - default) for tuned, default in pairs if tuned is not None and default is not None
+    ]
+    if len(differences) < 2:
+        return ""
+    interval = mean_interval(differences)
+    low, high = interval.mean - interval.half_width, interval.mean + interval.half_width
+    text = "On fresh seeds no difference is shown: the interval of the difference contains zero."
+    if low > 0:
+        text = "The tuned values are better on fresh seeds."
+    elif high < 0:
+        text = "The tuned values are worse on fresh seeds than the unchanged section: do not use them."
+    return f"{text} Better by {short(interval.mean)} [{short(low)}, {short(high)}]."

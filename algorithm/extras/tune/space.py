@@ -67,14 +67,6 @@ class Parameter:
         """Return a number as this parameter has it: whole, or with 12 significant digits."""
         return round(value) if self.whole else float(f"{value:.12g}")
 
-    def position(self, value: object) -> float:
-        """Return a value's position between the smallest, 0, and the largest, 1; choices in their order."""
-        if self.choices:
-            return list(self.choices).index(value) / max(1, len(self.choices) - 1)
-        assert isinstance(value, int | float), "numbers lie between bounds"
-        low, high, x = (math.log(v) if self.log else v for v in (*self.bounds, value))
-        return (x - low) / (high - low) if high > low else 0.5
-
 
 SearchSpace = Mapping[str, Parameter]
 """Dotted path -> parameter."""
@@ -224,17 +216,16 @@ def _of_space(loaded: LoadedConfig, space: SearchSpace) -> tuple[StudyRule, ...]
 def _of_pruning(loaded: LoadedConfig) -> tuple[StudyRule, ...]:
     """Return the rules on pruning."""
     config, tune, base = loaded.config, loaded.config.tune_config, loaded.config.base_config
-    judged = tune.pruning in ("median", "hyperband")
     return (
         (
-            judged and tune.metric.startswith("eval/") and config.eval_config.per_step == -1,
+            tune.prunes and tune.metric.startswith("eval/") and config.eval_config.per_step == -1,
             "no trial can be pruned",
             "eval_config.per_step",
             "evaluations during training are switched off, and a pruner needs them",
             "set eval_config.per_step, or tune_config.pruner: none",
         ),
         (
-            judged and 0 < base.max_step <= (tune.prune_after or 0),
+            tune.prunes and 0 < base.max_step <= (tune.prune_after or 0),
             "no trial can be pruned",
             "tune_config.prune_after",
             f"no trial is pruned before step {tune.prune_after}, and trials end at {base.max_step}",

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from algorithm.core.errors import UsageError
-from algorithm.core.wording import counted, short
+from algorithm.core.wording import short
 from algorithm.extras.tune.optimiser import Optimiser
 from algorithm.extras.tune.records import SIDES, TrialRecord, best_of, shown
 from algorithm.extras.tune.trial import OUTPUT, RunPlan, StudyRun, Trial, run_name, score
@@ -15,8 +15,7 @@ from algorithm.run.signals import StopRequest
 
 _TICK_S = 0.2
 _ALIKE = 3  # equal failures in a row that end a study
-_REFUSED = "refused"
-_OF_VALUES = (_REFUSED, "exit code 5")
+_OF_VALUES = ("refused", "exit code 5")
 """Beginnings of the reasons of failures that are due to a trial's values, such as divergence."""
 
 _FRESH = 10_000  # added to the seed of the study for the first of the fresh seeds
@@ -53,10 +52,9 @@ class Study:
         self._refused = refused
         self._inform = inform
         self._active: list[Trial] = []
-        self._begun = time.monotonic()
 
     def search(self, stop: StopRequest, ended: Callable[[], None]) -> None:
-        """Run trials until there are enough, the time is over, or ``stop`` is set.
+        """Run trials until there are enough, or ``stop`` is set.
 
         ended: called after each trial
         Raises UsageError if trials fail one after the other.
@@ -110,7 +108,7 @@ class Study:
     def _fill(self, waiting: list[TrialRecord]) -> bool:
         """Start trials up to the number of jobs, ``waiting`` ones first; return whether any was started."""
         tune, begun = self._plan.tune, False
-        while len(self._active) < tune.jobs and (waiting or self._may_ask()):
+        while len(self._active) < tune.jobs and (waiting or len(self._optimiser.trials) < tune.trials):
             if waiting:
                 self._inform(f"trial {waiting[0].number} continues")
             record = waiting.pop(0) if waiting else self._optimiser.ask()
@@ -126,25 +124,10 @@ class Study:
             self._check()
         return begun
 
-    def _may_ask(self) -> bool:
-        """Return whether the number of trials and the time allow another trial."""
-        limit = 60 * (self._plan.tune.timeout or math.inf)
-        return (
-            time.monotonic() - self._begun <= limit and len(self._optimiser.trials) < self._plan.tune.trials
-        )
-
     def _check(self) -> None:
-        """Raise UsageError if most draws were refused, or the last trials failed for the same reason."""
+        """Raise UsageError if the last trials have failed for the same reason, not due to their values."""
         ended = [trial for trial in self._optimiser.trials if trial.state != "running"]
-        refused = [trial for trial in ended if trial.state == "failed" and trial.why.startswith(_REFUSED)]
         last = [trial.why for trial in ended[-_ALIKE:]]
-        if len(refused) > max(_ALIKE, self._plan.tune.trials // 2):
-            raise UsageError(
-                f"{len(refused)} of {counted(len(ended), 'trial')} were refused before they started",
-                where="tune_config.params",
-                why=refused[-1].why,
-                fix="search values that are compatible",
-            )
         if len(last) == _ALIKE and len(set(last)) == 1 and last[0] and not last[0].startswith(_OF_VALUES):
             raise UsageError(
                 f"{_ALIKE} trials in a row have failed in the same way",

@@ -16,7 +16,6 @@ from typing import Literal
 from algorithm.config.extras_config import TuneConfig
 from algorithm.config.yaml_io import inline
 from algorithm.core.program import python_arguments
-from algorithm.core.reading import read_text
 from algorithm.core.system.launch import launcher
 from algorithm.core.system.processes import KILL, NEW_GROUP, ending, send_signal
 from algorithm.extras.tune.optimiser import Optimiser
@@ -76,6 +75,7 @@ class StudyRun:
         self._output = study.path / OUTPUT / f"{name}.txt"
         self._process: subprocess.Popen[bytes] | None = None
         self._kills = 0
+        self._printed_before = 0  # bytes of the output of earlier starts
         self._stop_requested = False  # a second signal would end the run while it saves
         self._size = -1  # of the file of metrics at the last reading
         self._points: list[tuple[int, float]] = []
@@ -131,25 +131,15 @@ class StudyRun:
             self._size = size
         return self._points
 
-    @property
-    def cost(self) -> float:
-        """CPU seconds of the run and its children up to its last row of metrics, without evaluations.
-
-        0 before the first row.
-        """
-        rows = read_points(self.run.metrics_jsonl, "time/cpu_seconds")
-        return rows[-1][1] if rows else 0.0
-
     def _is_over(self) -> bool:
         """Return whether the run is complete; one that a signal stopped before its end is not."""
         if not self.run.result.is_file():
             return False
         result = self.run.read_result()
-        ended, evaluated = result.get("ended"), result.get("last_eval")
-        step = evaluated.get("step") if isinstance(evaluated, Mapping) else None
         # A signal may come after the last evaluation, while the run saves.
-        at_end = isinstance(step, int) and 0 < self._plan.length <= step == result.get("steps")
-        return at_end or (isinstance(ended, Mapping) and ended.get("by") != "signal")
+        evaluated = (result.get("last_eval") or {}).get("step", 0)
+        at_end = 0 < self._plan.length <= evaluated == result["steps"]
+        return at_end or result["ended"]["by"] != "signal"
 
     def _is_locked(self) -> bool:
         """Return whether a process of this machine holds the run's lock: it outlived a killed study."""
@@ -166,6 +156,7 @@ class StudyRun:
         words = [*python_arguments(), run.argument, "-n", run.name, *plan.always, *flags]
         self._output.parent.mkdir(exist_ok=True)
         with self._output.open("ab") as output:
+            self._printed_before = output.tell()
             return subprocess.Popen(
                 [*launcher(), sys.executable, *words],
                 stdin=subprocess.DEVNULL,
@@ -175,14 +166,9 @@ class StudyRun:
             )
 
     def _last_error(self) -> str:
-        """Return the last ``error:`` line that the run has printed, without that word; else its last line.
-
-        The output of all its starts counts. Empty if it cannot be read.
-        """
-        try:
-            lines = [line.strip() for line in read_text(self._output).splitlines() if line.strip()]
-        except (OSError, ValueError):
-            return ""
+        """Return the last ``error:`` line of the run's last start, without that word; else its last line."""
+        printed = self._output.read_bytes()[self._printed_before :].decode("utf-8", errors="replace")
+        lines = [line.strip() for line in printed.splitlines() if line.strip()]
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         return (errors or lines or ["it printed nothing"])[-1]
 
@@ -207,22 +193,23 @@ class Trial:
         run = self._runs[len(self._scores)]
         state, points = run.advance(), run.points()
         if state == "failed":
-            self._optimiser.end(self.number, "failed", cost=self._cost, why=run.why)
+            self._optimiser.end(self.number, "failed", why=run.why)
             return True
-        if self._plan.tune.seeds == 1 and self._is_hopeless(points):
-            return self._prune()
+        if self._plan.tune.prunes and self._is_hopeless(points):
+            self._optimiser.end(self.number, "pruned")  # before the run ends
+            self.stop()
+            return True
         if state == "running":
             return False
         if not points:
             why = f"no row of its metrics has {self._plan.tune.metric}"
-            self._optimiser.end(self.number, "failed", cost=self._cost, why=why)
+            self._optimiser.end(self.number, "failed", why=why)
             return True
         self._scores.append(score(points, self._plan.tune))
         if len(self._scores) == len(self._runs):
-            self._optimiser.end(self.number, "complete", score=fmean(self._scores), cost=self._cost)
+            self._optimiser.end(self.number, "complete", score=fmean(self._scores))
             return True
-        self._optimiser.report(self.number, len(self._scores), self._scores[-1])
-        return self._optimiser.is_hopeless(self.number) and self._prune()
+        return False
 
     def request_stop(self) -> None:
         """Signal the trial's run to save and end, without waiting for it."""
@@ -247,16 +234,6 @@ class Trial:
             if self._optimiser.is_hopeless(self.number):
                 return True
         return False
-
-    def _prune(self) -> bool:
-        """End the trial as pruned; return True."""
-        self._optimiser.end(self.number, "pruned", cost=self._cost)  # before the run ends
-        self.stop()
-        return True
-
-    @property
-    def _cost(self) -> float:
-        return sum(run.cost for run in self._runs)
 
 
 def fitting(values: Mapping[str, object], algorithm: str) -> dict[str, object]:

@@ -38,7 +38,7 @@ class Made:
         self.stop = StopRequest()
 
     def optimiser(self) -> Optimiser:
-        return Optimiser(self.run.path / DATABASE, self.space, self.tune, 1, length=300, first=100)
+        return Optimiser(self.run.path / DATABASE, self.space, self.tune, 1, 100)
 
     def study(self) -> Study:
         always = ("--directory", str(self.run.models))

@@ -36,7 +36,7 @@ def _trial(optimiser: Optimiser) -> dict[str, object] | None:
 def _tell(optimiser: Optimiser, record: TrialRecord) -> None:
     x, n = (record.values.get(f"sac_config.{key}", 0.5) for key in ("learning_rate", "n_step"))
     assert isinstance(x, float) and isinstance(n, int | float)
-    optimiser.end(record.number, "complete", score=-((x - 0.3) ** 2) - 0.01 * n, cost=1.0)
+    optimiser.end(record.number, "complete", score=-((x - 0.3) ** 2) - 0.01 * n)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
@@ -82,7 +82,7 @@ def test_a_kill_between_any_two_transactions_changes_no_draw(made: Make, sampler
         drawn = [_trial(whole.optimiser()) for _ in range(3)]
     finally:
         event.remove(Engine, "begin", keep)
-    assert len(states) > 20
+    assert len(states) > 10
     for number, state in enumerate(states):
         killed = made(f"killed_{number}", **settings)
         (killed.run.path / DATABASE).write_bytes(state)
@@ -136,14 +136,6 @@ def test_a_report_counts_once(made: Make) -> None:
     assert optimiser.trials[0].reports == {100: 1.0}
 
 
-def test_two_objectives_have_a_cost_and_no_pruning(made: Make) -> None:
-    study = made(cost="core_seconds", params=SEVERAL)
-    for _ in range(5):
-        _trial(study.optimiser())
-    assert study.tune.pruning == "none" and not study.optimiser().is_hopeless(1)
-    assert all(one.cost == 1.0 for one in study.optimiser().trials)
-
-
 def test_a_damaged_database_is_named(made: Make) -> None:
     study = made()
     for _ in range(3):
@@ -170,13 +162,3 @@ def test_a_full_disk_is_named(made: Make) -> None:
     with pytest.raises(StorageError):
         for _ in range(500):
             optimiser.ask()
-
-
-def test_importances_are_shares(made: Make) -> None:
-    study = made(params=SEVERAL, sampler="random")
-    assert study.optimiser().importances() == {}
-    for _ in range(20):
-        _trial(study.optimiser())
-    shares = study.optimiser().importances()
-    assert max(shares, key=lambda path: shares[path]) == "sac_config.learning_rate"
-    assert sum(shares.values()) == pytest.approx(1.0)

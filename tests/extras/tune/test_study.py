@@ -67,7 +67,7 @@ def test_a_study_finds_the_best_and_compares_it_on_fresh_seeds(made: Make) -> No
     trials = study.search()
     best = best_of(trials, "maximize")
     assert best is not None and [one.state for one in trials] == ["complete"] * 8
-    assert best.score == max(one.score for one in trials) and best.cost == 3.0
+    assert best.score == max(one.score for one in trials)
     final = study.study().compare(study.stop, best)
     x = best.values["sac_config.learning_rate"]
     assert isinstance(x, float)
@@ -99,14 +99,8 @@ def test_seeds_of_a_trial_run_one_after_the_other_and_their_mean_counts(made: Ma
     study = made(trials=1, seeds=3)
     (trial,) = study.search()
     runs = [-3 * (trial.values["sac_config.learning_rate"] - 0.3) ** 2 - 0.001 * seed for seed in (1, 2, 3)]
-    assert trial.score == pytest.approx(sum(runs) / 3) and trial.cost == 9.0
+    assert trial.score == pytest.approx(sum(runs) / 3)
     assert study.begun == ["trial_001 new", "trial_001_2 new", "trial_001_3 new"]
-
-
-def test_wilcoxon_ends_a_trial_whose_seeds_are_all_worse(made: Make) -> None:
-    trials = made(trials=6, seeds=6, params={"sac_config.learning_rate": {"in": [0.3, 0.9]}}).search()
-    pruned = [one for one in trials if one.state == "pruned"]
-    assert pruned and all(len(one.reports) == 4 for one in pruned), "1/16 is the first probability below 0.1"
 
 
 def test_a_run_that_is_killed_is_resumed_and_fails_with_the_third_kill(made: Make) -> None:
@@ -114,6 +108,15 @@ def test_a_run_that_is_killed_is_resumed_and_fails_with_the_third_kill(made: Mak
     (study.run.path / "kill_trial_001").touch()
     (trial,) = study.search()
     assert trial.state == "complete" and study.begun == ["trial_001 new", "trial_001 resumed"]
+
+
+def test_the_reason_is_that_of_the_last_start(made: Make) -> None:
+    study = made(trials=1)
+    output = study.run.path / trial.OUTPUT / "trial_001.txt"
+    output.parent.mkdir()
+    output.write_text("error: of an earlier start\n")
+    (study.run.path / "fail_trial_001").write_text("4 no such environment")
+    assert study.search()[0].why == "exit code 4: no such environment"
 
 
 def test_failures_are_told_with_exit_code_and_reason(made: Make) -> None:
@@ -142,10 +145,9 @@ def test_draws_that_a_configuration_refuses_are_infeasible(made: Make) -> None:
     study = made(trials=8)
     study.refused = lambda values: "refused: too much" if values["sac_config.learning_rate"] > 0.8 else ""
     assert {one.state for one in study.search()} == {"complete", "failed"}
-    study = made("b", trials=8)
+    study = made("b", trials=4)
     study.refused = lambda values: "refused: it never fits"
-    with pytest.raises(UsageError, match="refused before they started"):
-        study.search()
+    assert {one.state for one in study.search()} == {"failed"}
 
 
 def test_a_study_stops_with_its_runs_and_goes_on_with_them(made: Make) -> None:
@@ -179,13 +181,12 @@ def test_a_run_is_asked_to_stop_once_for_the_second_signal_would_end_it_while_it
     assert sent == [signal.SIGTERM]
 
 
-@pytest.mark.parametrize("result", ["{}", '{"steps": null, "last_eval": 3}', '{"ended": {"by": "signal"}}'])
-def test_a_run_whose_result_says_no_end_goes_on(made: Make, result: str) -> None:
+def test_a_run_that_a_signal_ended_goes_on(made: Make) -> None:
     study = made(trials=1)
     study.optimiser().ask()
     folder = study.run.path / "trial_001"
     folder.mkdir()
-    (folder / "result.json").write_text(result)
+    (folder / "result.json").write_text('{"steps": 100, "last_eval": null, "ended": {"by": "signal"}}')
     assert study.search()[0].state == "complete" and study.begun == ["trial_001 new"]
 
 
@@ -199,11 +200,6 @@ def test_a_refused_draw_that_was_not_told_is_refused_on_resume(made: Make) -> No
 def test_rows_without_a_number_are_no_values(made: Make) -> None:
     study = made(trials=1, metric="rollout/return_mean")
     assert study.search()[0].why == "no row of its metrics has rollout/return_mean", "its values are null"
-
-
-def test_minutes_that_are_over_begin_no_trial(made: Make) -> None:
-    study = made(trials=500, timeout=0.02)
-    assert 0 < len(study.search()) < 500
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(made: Make) -> None:
