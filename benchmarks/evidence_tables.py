@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from algorithm.core.wording import counted
-from algorithm.extras.standings.standing import head, rows, standings
 from benchmarks.cells import Results, table
+from benchmarks.sides import head, rows, standings
 from benchmarks.standings import GOALS, Evidence, Reached, or_never, reached
 
 

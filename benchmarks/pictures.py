@@ -15,10 +15,10 @@ from typing_extensions import override
 from algorithm.app.report.charts import Line, figure_of
 from algorithm.app.report.theme import DARK, LIGHT
 from algorithm.core.data import Double
-from algorithm.extras.standings.aggregates import Estimate, Runs, at_share, profile
-from algorithm.extras.standings.standing import Plot, course_plots, draw_grid, figure_options, standings
 from algorithm.store.files import write_text
+from benchmarks.aggregates import Estimate, Runs, at_share, profile
 from benchmarks.harness import RESULTS, ROOT
+from benchmarks.sides import Plot, course_plots, draw_grid, figure_options, standings
 from benchmarks.standings import Evidence
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Figures of rliable 1.2 for some scores: ``benchmarks/.peers/sb3/bin/python -m benchmarks.rliable_numbers``.
 
-``tests/extras/standings/test_aggregates.py`` holds ours against what this prints.
+``tests/benchmarks/test_aggregates.py`` holds ours against what this prints.
 """
 
 from __future__ import annotations

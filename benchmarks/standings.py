@@ -16,8 +16,8 @@ import numpy as np
 
 from algorithm.core.data import Double
 from algorithm.core.wording import short
-from algorithm.extras.standings.aggregates import Curve, Estimate, Runs, estimate
 from algorithm.store.files import write_text
+from benchmarks.aggregates import Curve, Estimate, Runs, estimate
 
 HEAD = ("exp_name", "env_name", "seed", "metric", "env_step", "value", "core_seconds")
 """Columns of the table, but for the last one those that the field exchanges."""

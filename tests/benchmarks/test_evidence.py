@@ -23,8 +23,8 @@ import yaml
 from algorithm.app.report.charts import Line
 from algorithm.app.report.theme import TONES
 from algorithm.config import load_config
-from algorithm.extras.standings.aggregates import Estimate
 from benchmarks import pictures, tables
+from benchmarks.aggregates import Estimate
 from benchmarks.evidence import PLAN, evidence, wait_for
 from benchmarks.harness import RESULTS, ROOT, Bench, measure
 from benchmarks.plans import BARE, Plan

@@ -20,7 +20,7 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
     """Write the pages of ``--report NAME [NAME …]`` and print their paths; return the exit code.
 
     One name: the page of that run. Several, a name with ``*``, ``?`` or ``[…]``, or that of a study or
-    population: a page and a picture that compare those runs. Raises UsageError for a pattern without runs,
+    population: a page that compares those runs. Raises UsageError for a pattern without runs,
     StorageError for a run that does not exist and a page that cannot be written.
     """
     names, models, argument = options.report, options.directory, options.env
@@ -35,11 +35,10 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
         RunDir.open(folder.label, name, models=models, argument=argument, flag="--report") for name in matched
     ]
     if len(names) == 1 and not _WILD & set(names[0]):
-        paths = [write_report(runs[0])]
+        page = write_report(runs[0])
     else:
-        paths = extra("write_comparison")(runs)
-    for path in paths:
-        print(runs[0].shown(path))
+        page = extra("write_comparison")(runs)
+    print(runs[0].shown(page))
     return 0
 
 

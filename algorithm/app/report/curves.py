@@ -23,7 +23,7 @@ from algorithm.store.logs.registry import EVAL_INFOS, LESSONS, ROLLOUT_INFOS
 class Series:
     """Curves of one run over environment steps; missing points are left out.
 
-    eval_*:  mean return of each evaluation, the half width of its interval, and the run's CPU seconds, [P].
+    eval_*:  mean return of each evaluation and the half width of its interval, [P].
     train_*: mean return of the training episodes, [Q].
     """
 
@@ -31,7 +31,6 @@ class Series:
     eval_step: Double
     eval_return: Double
     eval_ci95: Double
-    eval_core: Double
     train_step: Double
     train_return: Double
 
@@ -45,9 +44,9 @@ def series_of(columns: Mapping[str, Sequence[float]], label: str) -> Series:
     """Return the curves from the columns of one behaviour, which include ``step``."""
     step = np.asarray(columns["step"], np.float64)
     unknown = np.full_like(step, np.nan)
-    mean, half, core, train = (
+    mean, half, train = (
         np.asarray(columns.get(name, unknown), np.float64)
-        for name in ("eval/return_mean", "eval/return_ci95", "time/cpu_seconds", "rollout/return_mean")
+        for name in ("eval/return_mean", "eval/return_ci95", "rollout/return_mean")
     )
     evaluated, trained = np.isfinite(mean), np.isfinite(train)
     return Series(
@@ -55,7 +54,6 @@ def series_of(columns: Mapping[str, Sequence[float]], label: str) -> Series:
         eval_step=step[evaluated],
         eval_return=mean[evaluated],
         eval_ci95=half[evaluated],
-        eval_core=core[evaluated],
         train_step=step[trained],
         train_return=train[trained],
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from algorithm.app.report.curves import Series, common_grid, series_of
+from algorithm.app.report.curves import Series, series_of
 from algorithm.app.report.facts import Facts
 from algorithm.app.report.settings import differences
 from algorithm.core.data import Double
@@ -16,7 +16,6 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 
 _REPEATED = re.compile(r"(?P<stem>.+)_(?:[2-9]|[1-9]\d+)")
 _NUMBERED = re.compile(r"(?P<stem>.+)[-_]\d+")
-_LEVEL = 0.9
 
 
 @dataclass(frozen=True)
@@ -73,27 +72,6 @@ def behaviours_of(experiments: Sequence[Experiment]) -> list[str]:
     """Return the names of behaviours with metrics in any run; the default one if there are none."""
     runs = [facts for experiment in experiments for facts in experiment.runs]
     return list(dict.fromkeys(name for facts in runs for name in facts.metrics)) or [DEFAULT_BEHAVIOUR]
-
-
-def level_of(experiments: Mapping[str, Sequence[Series]]) -> float | None:
-    """Return the level of a good policy: nine tenths of the way from the first to the best mean return.
-
-    Each curve is the mean over an experiment's runs. The first return is the mean over all curves, the best
-    one the largest of all. None if there is no curve, or the best return is the first.
-    """
-    curves = [common_grid(series)[1].mean(axis=0) for series in experiments.values() if series]
-    curves = [curve for curve in curves if len(curve)]
-    if not curves:
-        return None
-    first = float(np.mean([curve[0] for curve in curves]))
-    best = float(max(curve.max() for curve in curves))
-    return first + _LEVEL * (best - first) if best > first else None
-
-
-def first_step_at(series: Series, level: float) -> float | None:
-    """Return the step of the first evaluation that reaches ``level``; None if none does."""
-    reached = np.flatnonzero(series.eval_return >= level)
-    return float(series.eval_step[reached[0]]) if len(reached) else None
 
 
 def mean_over(steps: Double, values: Double, low: float, high: float) -> float:

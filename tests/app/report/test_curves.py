@@ -20,7 +20,6 @@ def series(offset=0.0, steps=(0, 1000, 2000), label="run"):
         eval_step=steps,
         eval_return=returns,
         eval_ci95=np.ones_like(steps),
-        eval_core=steps / 10,
         train_step=steps + 5,
         train_return=returns - 3,
     )

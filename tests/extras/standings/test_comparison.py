@@ -8,7 +8,7 @@ import pytest
 from algorithm.app.report.curves import Series
 from algorithm.app.report.facts import Facts
 from algorithm.extras.standings.comparison import comparison, file_stem, group_lines
-from algorithm.extras.standings.experiments import Experiment, first_step_at, grouped, level_of, mean_over
+from algorithm.extras.standings.experiments import Experiment, grouped, mean_over
 from algorithm.run.evaluation.statistics import mean_interval
 from main import main
 from tests.lib.made_runs import CURVE, make_run, metrics_text
@@ -26,7 +26,6 @@ def curve(returns, steps=None, label="x"):
         eval_step=steps,
         eval_return=returns,
         eval_ci95=np.ones_like(steps),
-        eval_core=steps / 10,
         train_step=nothing,
         train_return=nothing,
     )
@@ -83,9 +82,7 @@ def test_the_command_writes_one_page_or_a_comparison(capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"{folder}/base/report.html",
         f"{folder}/compare_base.html",
-        f"{folder}/compare_base.png",
         f"{folder}/compare_seed[1].html",
-        f"{folder}/compare_seed[1].png",
     ]
     shown = read(Path(folder, "compare_base.html").read_text()).shown
     assert "All runs have the same configuration except for their seeds." in shown
@@ -107,20 +104,6 @@ def test_file_names_are_short_and_differ():
     assert file_stem(["a", "b"]) == "compare_a_vs_b"
     long = [f"experiment_{k}" for k in range(50)]
     assert len(file_stem(long)) < 120 and file_stem(long) != file_stem([*long, "one more"])
-
-
-def test_the_level_is_nine_tenths_of_the_way_up():
-    # First evaluations 0 and 10: 5 in the mean. The best mean is 105: 5 + 0.9 · 100.
-    slow, fast = [curve([0, 50, 55])], [curve([0, 90, 100]), curve([20, 110, 110])]
-    assert level_of({"slow": slow, "fast": fast}) == pytest.approx(95)
-    assert level_of({"falling": [curve([5, 4, 3])]}) is None
-    assert level_of({"none": []}) is None
-    assert level_of({"apart": [curve([1], [100]), curve([2], [200])]}) is None
-
-
-def test_the_step_where_a_level_is_reached():
-    assert first_step_at(curve([1, 5, 3, 9]), 5) == 200
-    assert first_step_at(curve([1, 5]), 6) is None
 
 
 @pytest.mark.parametrize(
@@ -149,11 +132,10 @@ def test_a_comparison_by_hand():
     assert [link["href"] for link in page.all("a")] == ["new/report.html"]
     for text in (
         "task: base against new 2 experiments, 3 runs",
-        # 12 ± t(1) · s/√2 with t = 12.706 and s = 2.828; area (1 + 12) / 2 of means 0…10 and 2…14;
-        # the level is 1 + 0.9 · 39, and only the new one gets there.
-        "base 7, 8 12.0 ± 25.4 12.0 ± 25.4 6.5 ± 19.1 none of 2",
-        "new 7 40 40 20.5 400 (1 of 1)",
-        "mean return, steps 200 to 400 steps to 36.1",
+        # 12 ± t(1) · s/√2 with t = 12.706 and s = 2.828; area (1 + 12) / 2 of means 0…10 and 2…14.
+        "base 7, 8 12.0 ± 25.4 12.0 ± 25.4 6.5 ± 19.1",
+        "new 7 40 40 20.5",
+        "mean return, steps 200 to 400",
         "sac_config.tau 0.02 0.5 0.01",
         "python main.py ./task --report base base_2 new",
         "base_2 8 ended without a result 400 14.0 ± 0.5",
@@ -169,7 +151,7 @@ def test_runs_that_never_meet_are_compared_as_far_as_they_can_be():
     late = Facts.gather(make_run("late", metrics=metrics_text(means, (300, 400)), result=None))
     never = Facts.gather(make_run("never", metrics=None, result=None))
     shown = read(comparison(grouped([early, late, never]))).shown
-    assert "early 7 2 2 none 200 (1 of 1)" in shown and "never: metrics.jsonl is missing" in shown
+    assert "early 7 2 2 none" in shown and "never: metrics.jsonl is missing" in shown
     # Two seeds of one experiment that never meet have no mean curve, but they are there.
     assert "both" in read(comparison([Experiment("both", (early, late))])).shown
 

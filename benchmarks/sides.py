@@ -13,7 +13,7 @@ import numpy as np
 from algorithm.app.report.charts import Line, draw, figure_of, save
 from algorithm.core.data import Double
 from algorithm.core.wording import short, steps_text
-from algorithm.extras.standings.aggregates import (
+from benchmarks.aggregates import (
     Curve,
     Estimate,
     Runs,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from algorithm.extras.standings.aggregates import (
+from benchmarks.aggregates import (
     Curve,
     course,
     estimate,
@@ -13,8 +13,8 @@ from algorithm.extras.standings.aggregates import (
     interquartile_mean,
     profile,
 )
-from algorithm.extras.standings.standing import course_plots, rows, standings, write_plots
 from benchmarks.rliable_numbers import OURS, THEIRS
+from benchmarks.sides import course_plots, rows, standings, write_plots
 from benchmarks.standings import first_reached
 
 
