@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -43,23 +42,6 @@ class Plain(Forward):
 class Branch(Forward):
     def body(self, x):
         return x.tanh() if x.mean() > 0 else 2.0 * x.sigmoid()
-
-
-class ToList(Forward):
-    """A table that Python looks up, with 97 rows, most of which a first batch does not see."""
-
-    def __init__(self, spec):
-        super().__init__(spec)
-        self.table = nn.Embedding(97, SIZE)
-
-    def body(self, x):
-        rows = [int(1e4 * abs(value)) % 97 for value in x[..., 0].flatten().tolist()]
-        return x.tanh() + self.table(torch.tensor(rows, device=x.device)).view(x.shape)
-
-
-class ThroughNumpy(Forward):
-    def body(self, x):
-        return x + torch.from_numpy(np.tanh(3.0 * x.detach().cpu().numpy())).to(x.device)
 
 
 class PythonRandom(Forward):
@@ -113,8 +95,6 @@ class Reassigned(Forward):
 FORWARDS: dict[str, Callable[[AgentSpec], Rep]] = {
     "plain": Plain,
     "branch": Branch,
-    "tolist": ToList,
-    "numpy": ThroughNumpy,
     "random": PythonRandom,
     "attribute": Attribute,
     "dropout": Dropout,

@@ -110,19 +110,6 @@ def test_the_density_of_more_branches_than_a_probability_has_bits():
     np.testing.assert_allclose(after.behaviour_logp[:, 0], expected, rtol=1e-5)
 
 
-def test_weighted_by_its_ratio_a_held_action_stands_for_any_policy():
-    """E_μ[π/μ · f] = E_π[f] behind any action: π is (1 + u) / 4 on the first number, and 3 : 2 : 1."""
-    one, n = player(c=2.0, d=2.0), 40_000
-    first = act(one, HYBRID.action.padding(1)).action.repeat(n, 0)
-    acted = act(one, first)
-    u, choices = acted.action[:, 5], acted.action[:, :3]
-    policy = np.stack([np.log(choices @ [0.5, 1 / 3, 1 / 6] / 2.0), np.log((1.0 + u) / 4.0)], 1)
-    ratio = np.exp(policy - acted.behaviour_logp)
-    assert ratio.mean(0) == pytest.approx([1.0, 1.0], abs=0.05)
-    assert (ratio[:, 1] * u).mean() == pytest.approx(1.0 / 3.0, abs=0.03)
-    assert (ratio[:, :1] * choices).mean(0) == pytest.approx([0.5, 1 / 3, 1 / 6], abs=0.03)
-
-
 class _Counting:
     """Stands where the actor would: its carry counts the calls, and z is the noise that it gets."""
 
@@ -145,24 +132,6 @@ class _Counting:
 def holder(longest: int = 16, *, seed: int = 0, warming_up: bool = False) -> HoldingPolicy:
     rng = np.random.default_rng(seed)
     return HoldingPolicy(HYBRID, _Counting(), rng, longest=longest, warming_up=warming_up)
-
-
-def test_noise_is_held_for_n_steps_as_often_as_one_over_n_squared():
-    """Σ 1/n² up to 16 is 1.58435, Σ 1/n is 3.38073: P(1) = .6312, the mean 2.1338, the variance 5.546."""
-    one, n = holder(), 100_000
-    carry, noise = one.initial_carry(n), []
-    for _ in range(17):
-        acted = act(one, HYBRID.action.padding(n), carry=carry)
-        carry = acted.carry
-        noise.append(acted.z)
-    assert np.array_equal(carry[:, :2], np.full((n, 2), 17.0)), "the networks' own goes on"
-    lengths = np.cumprod([(z == noise[0]).all(1) for z in noise], 0).sum(0)
-    assert lengths.max() == 16
-    assert abs(lengths.mean() - 2.1338) < 4 * (5.546 / n) ** 0.5
-    for k, share in ((1, 0.63117), (2, 0.15779), (16, 0.0024655)):
-        assert abs((lengths == k).mean() - share) < 4 * (share * (1 - share) / n) ** 0.5
-    first = noise[0].ravel()
-    assert abs(first.mean()) < 4 / first.size**0.5 and first.std() == pytest.approx(1.0, abs=0.01)
 
 
 def test_each_agent_holds_noise_of_its_own_until_its_episode_ends():

@@ -14,18 +14,12 @@ from safetensors.numpy import load_file
 from algorithm.agents import divergence as divergence
 from algorithm.agents.divergence import EXTREME_PATIENCE, PATIENCE, RECOVERY, ROLL_BACKS, DivergenceMonitor
 from algorithm.agents.off_policy.agent import OffPolicyAgent
-from algorithm.agents.sac.config import SacConfig
 from algorithm.config import load_config_file
-from algorithm.config.schema import BaseConfig, Config, ReplayConfig
 from algorithm.core.data import State
 from algorithm.core.errors import NumericalError
-from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.env.registry import make_vec_env
-from algorithm.env.request import EnvRequest
-from algorithm.keys.signals import NnConfig
-from algorithm.replay.budget import MemoryBudget
 from algorithm.run.experience.collector import LocalCollector
-from tests.lib.batches import random_batch, sac_agent, weights
+from tests.agents.off_policy.test_agent import agent_and_rollout
+from tests.lib.batches import random_batch, weights
 from tests.lib.on_policy import train
 from tests.lib.sessions import run
 
@@ -165,31 +159,10 @@ def test_where_rolling_back_does_not_help_training_has_diverged(saved, updates, 
     assert caught.value.exit_code == 5 and said in caught.value.why and "|reward| up to" in caught.value.why
 
 
-SEEDS = lambda copy, episode: 1000 * copy + episode  # noqa: E731 - of a copy and its episode
-
-
-def agent_and_rollout(
-    env_args: dict, *, n: int = 3, td_error_max: float = 1.0, **options: object
-) -> tuple[OffPolicyAgent, LocalCollector]:
-    env = make_vec_env(
-        EnvRequest("GYM", "tests.lib.toys_numbers:Numbers-v0", env_args=env_args, n=n, seed_of=SEEDS)
-    )
-    config = Config(
-        base_config=BaseConfig(max_step=200),
-        replay_config=ReplayConfig(capacity=500, td_error_max=td_error_max),
-        sac_config=SacConfig(**{"start_step": 20, "batch_size": 16, "use_normalization": False, **options}),
-        nn_config=NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8}),
-    )
-    agent = sac_agent(
-        env.specs[DEFAULT_BEHAVIOUR],
-        config,
-        nn_file=None,
-        behaviour="x",
-        seed=1,
-        device=torch.device("cpu"),
-        memory=MemoryBudget(),
-    )
-    return agent, LocalCollector(env, {DEFAULT_BEHAVIOUR: agent.policy}, {DEFAULT_BEHAVIOUR: agent})
+def numbers(*events: tuple, **options: object) -> tuple[OffPolicyAgent, LocalCollector]:
+    """An agent in copies of an environment that returns other numbers where the events say."""
+    own = {"env_args": {"events": events}, "n": 3, "use_normalization": False}
+    return agent_and_rollout("tests.lib.toys_numbers:Numbers-v0", **{**own, **options})
 
 
 def all_finite(agent: OffPolicyAgent) -> bool:
@@ -205,7 +178,7 @@ def all_finite(agent: OffPolicyAgent) -> bool:
 ])  # fmt: skip
 def test_training_survives_an_extreme_number(place, number, options):
     """One of three copies returns it. Nothing that is not finite enters anywhere, and learning goes on."""
-    agent, rollout = agent_and_rollout({"events": [(1002, 3, place, number)]}, **options)
+    agent, rollout = numbers((102, 3, place, number), **options)
     told = Told()
     agent._guard.attach(restore=lambda: None, report=told)
     train(agent, rollout, 36)
@@ -229,7 +202,7 @@ def test_training_survives_an_extreme_number(place, number, options):
 
 
 def test_td_errors_that_are_not_finite_leave_the_priorities_as_they_were():
-    agent, rollout = agent_and_rollout({"events": []}, td_error_max=100.0, reward_scaling=False)
+    agent, rollout = numbers(replay={"td_error_max": 100.0}, reward_scaling=False)
     agent._guard.attach(restore=lambda: None, report=Told())
     train(agent, rollout, 60)
     before = agent.replay._sampler.tree.leaves.copy()
@@ -261,8 +234,8 @@ def spoilt(batch):
 
 
 def test_new_transitions_without_a_finite_td_error_keep_the_largest_priority():
-    events = {"events": [(7, 2, "reward", "3.4e38")]}
-    agent, rollout = agent_and_rollout(events, use_add_with_td=True, n=1, reward_scaling=False)
+    event = (7, 2, "reward", "3.4e38")
+    agent, rollout = numbers(event, use_add_with_td=True, n=1, reward_scaling=False)
     told = Told()
     agent._guard.attach(restore=lambda: None, report=told)
     while rollout.steps < 36:

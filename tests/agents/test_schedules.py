@@ -138,15 +138,3 @@ def test_what_waits_for_a_fresh_pace_is_in_the_replay():
     pace = FifoUpdates(lambda: 25, 10, 100)
     pace.load_state(json.loads(json.dumps(pace.state())))
     assert [pace.due(99), pace.due(100)] == [0, 2]
-
-
-@settings(max_examples=50)
-@given(st.integers(1, 20), st.lists(st.integers(1, 9), min_size=2, max_size=40), st.data())
-def test_a_resumed_run_is_due_where_the_straight_one_is(interval, steps, data):
-    counts = [sum(steps[: n + 1]) for n in range(len(steps))]
-    stop = data.draw(st.integers(1, len(counts) - 1))
-    straight = Every(interval)
-    expected = [straight.due(count) for count in counts]
-    resumed = Every(interval, counts[stop - 1])
-    assert [resumed.due(count) for count in counts[stop:]] == expected[stop:]
-    assert not Every(-1, 5).due(10**9)

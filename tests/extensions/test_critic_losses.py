@@ -45,20 +45,6 @@ def test_values_of_any_action_train_the_critics():
     assert not sac.policy_optimiser.gradient.any(), "the policy is asked, not taught"
 
 
-def test_it_keeps_values_of_actions_that_nobody_took_low():
-    def gap(*extensions: Extension) -> float:
-        sac = small_sac(extensions=extensions, learning_rate=0.01)
-        batch = small_windows(sac)
-        for _ in range(100):
-            sac.update(batch)
-        state = batch.obs["obs"][:, 0]
-        with torch.no_grad():
-            stored = sac.model.q(state, batch.action[:, 0])
-            return float((sac.model.q(state, -batch.action[:, 0].sign()) - stored).mean())
-
-    assert gap(Conservative()) < gap() - 0.5
-
-
 def test_without_gradient_no_value_has_one():
     sac = small_sac(rep_depth=1)
     ctx = sac.encode(small_windows(sac))

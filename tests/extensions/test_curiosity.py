@@ -9,7 +9,7 @@ from torch import nn
 
 from algorithm.agents.sac.config import SacConfig
 from algorithm.extensions.base import Extension
-from algorithm.extensions.curiosity import RND, Curiosity, RunningDeviation, forward_error, inverse_error
+from algorithm.extensions.curiosity import RND, Curiosity, forward_error, inverse_error
 from algorithm.nn.distributions import TanhNormal
 from tests.lib.batches import CPU, SMALL, SPECS, context, random_batch, small_sac
 from tests.lib.batches import sac_actor as new_actor
@@ -51,14 +51,6 @@ def stub(request):
 EXISTS = torch.tensor([1, 2, 3, 3, 3, 2, 3, 3])
 
 
-def test_where_the_next_token_is_missing_there_is_no_bonus(stub):
-    sac, curiosity, _ = stub
-    batch = random_batch(8, 3)
-    batch.obs_valid[2, 2] = False
-    bonus = curiosity.reward_bonus(context(sac, batch))
-    assert bonus[2, 1] == 0 and (bonus[2, [0, 2]] > 0).all()
-
-
 def test_the_running_deviation_is_that_of_all_learned_errors_so_far(stub):
     sac, curiosity, surprise = stub
     seen = []
@@ -76,14 +68,6 @@ def test_the_running_deviation_is_that_of_all_learned_errors_so_far(stub):
         assert metrics["loss/curiosity"].item() == pytest.approx(error[:, 0].mean(), rel=1e-5)
         assert metrics["curiosity/bonus_mean"].item() == pytest.approx(bonus[:, 0].mean(), rel=1e-5)
         assert metrics["curiosity/bonus_std"].item() == pytest.approx(bonus[:, 0].std(), rel=1e-4)
-
-
-def test_a_deviation_that_is_observed_is_never_0_nor_less_than_nothing():
-    deviation = RunningDeviation()
-    deviation.observe(torch.full((2, 2), 4.0), torch.ones(2, 2, dtype=torch.bool))
-    assert deviation().item() == 1.0
-    deviation.observe(torch.full((2, 2), 1e19), torch.ones(2, 2, dtype=torch.bool))
-    assert deviation().item() == pytest.approx(5e18)
 
 
 class Scaled(nn.Module):

@@ -73,29 +73,12 @@ def counting_context(k=2, t=3, n=2):
     return spec, ctx
 
 
-def test_each_model_is_asked_and_answered_at_the_right_token():
-    """Predictions that are right only if state, action, reward and next state are of one transition."""
-    spec, ctx = counting_context()
-    transition = Script(lambda s, a, obs: ((s + a + obs["o"] - 0.5) / 4 + 1, torch.zeros_like(s)))
-    reward = Script(lambda s, a: (s + a).squeeze(-1))
-    observation = Script(lambda s: {"o": s + 0.5})
-    extension = Prediction(spec.obs, transition, reward, observation, kl=0.0, use_extra_data=True)
-    losses = extension.auxiliary_losses(ctx)
-    constant = math.log(0.55) + 0.5 * math.log(2 * math.pi)  # of a likelihood without an error
-    assert losses["transition"].item() == pytest.approx(constant)
-    assert losses["reward"].item() == losses["observation"].item() == 0.0
-    sum(losses.values()).backward()
-    state, action, obs = transition.asked[0]
-    assert state.shape == action.shape == obs["o"].shape == (2, 3, 1)
-    assert state[0].flatten().tolist() == [12.0, 13.0, 14.0]
-
-
 def test_losses_by_hand():
     """Row 0 has three transitions, row 1 two: tokens 22 → 23 → 24. Everything is off by one and more."""
     spec, ctx = counting_context()
     networks = (
-        Script(lambda s, a, obs: (s - 1.0, torch.zeros_like(s))),  # two too small
-        Script(lambda s, a: 3 * s.squeeze(-1) + torch.tensor([[1.0, 2.0, 0.0], [3.0, 1.0, 9.0]])),
+        Script(lambda s, a, obs: ((s + a) / 3 - 1.0, torch.zeros_like(s))),  # two too small
+        Script(lambda s, a: (s + a).squeeze(-1) + torch.tensor([[1.0, 2.0, 0.0], [3.0, 1.0, 9.0]])),
         Script(lambda s: {"o": s + 1.5}),
     )
     losses = Prediction(spec.obs, *networks, kl=0.5, use_extra_data=False).auxiliary_losses(ctx)
@@ -106,27 +89,6 @@ def test_losses_by_hand():
     assert losses["reward"].item() == pytest.approx(((1 + 4 + 0) / 3 + (9 + 1) / 2) / 2)
     assert losses["observation"].item() == pytest.approx(1.0)
     assert networks[0].asked[0][2] == {}  # without extra data the observations are not even handed over
-
-
-def test_gradient_reaches_learned_states_and_no_target():
-    spec, ctx = counting_context()
-    factor = nn.Parameter(torch.ones(()))
-    extension = Prediction(
-        spec.obs,
-        Script(lambda s, a, obs: (s * factor, s * factor)),
-        Script(lambda s, a: (s * factor).squeeze(-1)),
-        Script(lambda s: {"o": s * factor}),
-        kl=0.8,
-        use_extra_data=True,
-    )
-    for name, loss in extension.auxiliary_losses(ctx).items():
-        ctx.state.grad = None
-        loss.backward(retain_graph=True)
-        reached = ctx.state.grad.squeeze(-1) != 0
-        expected = torch.zeros(2, 7, dtype=torch.bool)
-        expected[0, 2:5] = expected[1, 2:4] = True
-        assert torch.equal(reached, expected), name
-    assert ctx.target_following.grad is None
 
 
 @pytest.mark.parametrize("kind", [None, "RNN", "ATTN"])

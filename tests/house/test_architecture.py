@@ -127,27 +127,6 @@ def _defined(module: Module) -> set[str]:
     return {node.name for node in module.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
-@pytest.mark.parametrize(
-    ("source", "names"),
-    [
-        ('begin = extra("tune")', {"tune"}),
-        ('extras.extra("tune")(options)', {"tune"}),
-        ('extra("tune" if searches else "share")', {"tune", "share"}),
-        ('EnvKind(name="UNITY", extra_name="UnityVecEnv")', {"UnityVecEnv"}),
-        ('Model(extra="forbid"), needs("tune", "a search")', set()),
-    ],
-)
-def test_what_is_asked_of_the_table_is_seen(source: str, names: set[str]) -> None:
-    assert asked_for(Module("algorithm.app.command", source)) == names
-
-
-@pytest.mark.parametrize("text", ["algorithm.extras.tune.command:tune", "algorithm/extras/onnx/play.py"])
-def test_a_module_of_the_extras_named_by_a_string_is_seen(text: str) -> None:
-    assert spelt_out(Module("algorithm.app.command", f"place = {text!r}"))
-    assert spelt_out(Module("algorithm.app.command", f"def f():\n    'See {text} for that.'")) == []
-    assert spelt_out(Module("algorithm.core.extras", f"place = {text!r}")) == []
-
-
 def test_no_module_imports_itself_by_a_detour() -> None:
     """Functions and TYPE_CHECKING included: what only types hide is a circle all the same."""
     graph = {module.name: imports(module, KNOWN) & KNOWN for module in MODULES}
@@ -192,11 +171,6 @@ def test_the_command_line_ends_in_the_application() -> None:
     assert named and [name for name in named if not name.startswith(("algorithm.app.", f"{EXTRAS}."))] == []
 
 
-def test_a_circle_is_found() -> None:
-    graph = {"a": ["b"], "b": ["c"], "c": ["b", "d"], "d": ["d"], "e": ["a", "f"], "f": ["e"]}
-    assert circles(graph) == [{"b", "c"}, {"e", "f"}]
-
-
 def test_nothing_read_is_executed() -> None:
     assert [line for module in MODULES for line in unsafe(module)] == []
 
@@ -207,11 +181,6 @@ def test_no_type_name_is_defined_twice() -> None:
         for name in defined_types(module):
             places.setdefault(name, []).append(module.name)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
-
-
-def test_classes_and_aliases_of_types_are_seen() -> None:
-    source = "class Agent: ...\nBatch = dict\nClock: TypeAlias = int\n_Double = float\nT = ONE = low = 1\n"
-    assert defined_types(Module("algorithm.x", source)) == ["Agent", "Batch", "Clock", "_Double"]
 
 
 def test_files_and_packages_stay_small() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.house.changes import changed_since, main, untouched
+from tests.house.changes import untouched
 
 SOURCES = {
     "README.md": "",
@@ -61,24 +60,3 @@ def tree(tmp_path: Path) -> Path:
 def test_the_extras_that_a_file_touches(tree: Path, file: str, touched: str) -> None:
     assert untouched(tree, [file]) == frozenset("abc") - frozenset(touched)
     assert untouched(tree, [file, "docs/page.md", "pyproject.toml"]) == frozenset()
-
-
-def test_what_has_changed_since_a_commit(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def git(*words: str) -> None:
-        who = ("-c", "user.name=a", "-c", "user.email=a@b")
-        subprocess.run(["git", *who, *words], cwd=tree, check=True, capture_output=True)
-
-    git("init")
-    git("add", ".")
-    git("commit", "-m", "first")
-    git("mv", "README.md", "INTRODUCTION.md")
-    git("commit", "-m", "second")
-    (tree / "algorithm/extras/b/two.py").write_text("")
-    (tree / "docs").mkdir()
-    (tree / "docs/new page.svg").touch()
-    names = ["INTRODUCTION.md", "README.md", "algorithm/extras/b/two.py", "docs/new page.svg"]
-    assert sorted(changed_since(tree, "HEAD~1")) == names
-    main("HEAD~1", tree)
-    assert capsys.readouterr().out == "--ignore=tests/extras/a --ignore=tests/extras/c\n"
-    with pytest.raises(subprocess.CalledProcessError):
-        main("no-commit", tree)

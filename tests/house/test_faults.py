@@ -116,22 +116,3 @@ def test_a_command_ends_with_the_code_of_its_error(error: BaseException, code: i
     with guarded(debug=False) as ended:
         raise error
     assert ended.value == code
-
-
-SOURCE = """\
-pytestmark = [pytest.mark.fault("F02"), pytest.mark.slow]
-
-@pytest.mark.fault("F01")
-@pytest.mark.parametrize("a", [1])
-def test_a(a): ...
-"""
-
-
-def test_marks_are_found() -> None:
-    assert marked_faults(SOURCE) == {"F01", "F02"}
-    assert marked_faults(SOURCE.replace("def test_a", "def a")) == set()
-
-
-def test_codes_are_found() -> None:
-    source = "TWO = 2\nclass A(E):\n    exit_code = TWO\nclass B(E):\n    exit_code = 7\n    other = 8\n"
-    assert codes_of(source + "def guarded():\n    code.value = x\n    code.value = 9\n") == {2, 7, 9}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import mutations, names, shape, words
+from scripts import mutations, shape
 from scripts.mutations import Mutation, locate, read_source, read_table
 
 SOURCE = '''"""A docstring is no statement."""
@@ -37,14 +37,6 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_counted(tree: Path, capsys: pytest.CaptureFixture[str]):
-    assert shape.main([], tree) == 0
-    first, second, *_, last = capsys.readouterr().out.splitlines()[1:]
-    assert first.split() == ["algorithm", "1", "5", "3", "1", "5/5/5", "3/3/3"]
-    assert second.split()[:4] == ["algorithm/extras/one", "1", "1", "1"]
-    assert last == "statements: core 3, extras 1, ds 0, tests 1"
-
-
 @pytest.mark.parametrize(
     ("folder", "exceeded"),
     [
@@ -62,54 +54,6 @@ def test_one_statement_beyond_the_budget(
     assert shape.main(["--check"], tree) == 1
     said = capsys.readouterr().err
     assert said.startswith(exceeded) and "Whoever raises the number says in the commit" in said
-
-
-def test_a_file_that_cannot_be_parsed_is_named(tree: Path, capsys: pytest.CaptureFixture[str]):
-    (tree / "tests" / "broken.py").write_text("def\n")
-    assert shape.main(["--check"], tree) == 0
-    assert capsys.readouterr().err.startswith("tests/broken.py: not counted, it cannot be parsed")
-
-
-PAGE = """# Two words
-
-Four [words of](https://example.org/a-long-address "a title") prose. <!-- none -->
-
-| a table | is none |
-| --- | --- |
-
-```sh
-asac Pendulum-v1 # nor is code
-```
-
-1. * – Five more, with one `key`.
-"""
-
-
-def test_words_of_prose_and_one_beyond_the_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    (tmp_path / "docs").mkdir()
-    for page in ("README.md", "CONTRIBUTING.md", "docs/a.md", "docs/api.md"):
-        (tmp_path / page).write_text(PAGE)
-    budget = tmp_path / "pyproject.toml"
-    for pages, prose, code in ((4, 36, 0), (3, 36, 1), (4, 35, 1)):
-        budget.write_text(f"[tool.words]\npages = {pages}\nprose = {prose}\n")
-        assert words.main(["--check"], tmp_path) == code
-        said = capsys.readouterr()
-        assert said.out.splitlines()[-1].split() == ["4", "pages", "36"] and bool(said.err) == bool(code)
-
-
-def test_names_that_say_nothing_are_found_and_counted_below_a_relative_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "file.py").write_text(
-        'def steps(own):\n    """Return what is asked for."""\n\n\ndef size():\n    """Its size."""\n'
-    )
-    monkeypatch.chdir(tmp_path)
-    assert names.main(["package"], tmp_path) == 1
-    kinds = [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()]
-    assert sorted(kinds) == ["empty", "name", "person", "return"]
-    assert names.main(["--count", "package"], tmp_path) == 1
-    assert capsys.readouterr().out.splitlines()[0].split() == ["package", "empty", "1"]
 
 
 def test_every_mutation_fits_the_source(root: Path):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from algorithm.nn.learning.flat import FlatParameters, Target
-from algorithm.nn.learning.optimiser import FlatAdam
+from algorithm.nn.learning.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
 
 
 def network() -> nn.Module:
@@ -27,13 +27,18 @@ def test_values_and_gradients_are_views_of_two_tensors():
     assert torch.equal(torch.cat([p.grad.flatten() for p in module.parameters()]), flat.grad)
 
 
-def test_flat_adam_walks_where_adam_walks_also_from_saved_state():
+@pytest.mark.parametrize(("beta", "decay"), [(BETA_1, 0.0), (0.5, 0.1)])
+def test_flat_adam_walks_where_adamw_walks_also_from_saved_state(beta, decay):
+    """Matrices decay, biases do not."""
     flat_module = network()
     plain_module = copy.deepcopy(flat_module)
-    flat, plain = FlatAdam([flat_module], 0.01), torch.optim.Adam(plain_module.parameters(), 0.01)
+    groups = [{"params": [p], "weight_decay": decay * (p.dim() == 2)} for p in plain_module.parameters()]
+    plain = torch.optim.AdamW(groups, 0.01, betas=(beta, BETA_2), eps=EPSILON)
+    options = {"beta_1": beta, "weight_decay": decay}
+    flat = FlatAdam([flat_module], 0.01, **options)
     for step in range(20):
         if step == 10:
-            saved, flat = flat.tensors(), FlatAdam([flat_module], 0.01)
+            saved, flat = flat.tensors(), FlatAdam([flat_module], 0.01, **options)
             flat.load_tensors(saved)
         x = torch.randn(5, 3)
         norm = flat.step(flat_module(x).square().mean())

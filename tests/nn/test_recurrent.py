@@ -57,19 +57,6 @@ def test_a_window_is_step_by_step_with_the_carry_passing_by_padding(block, depth
     torch.testing.assert_close(found, wanted)
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_what_stands_in_padding_has_no_effect_at_all(block):
-    memory = block(3, 4, 2)
-    valid = torch.tensor([[0, 0, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1], [0] * 6]).bool()
-    x, carry = torch.randn(3, 6, 3), torch.randn(3, *memory.carry_shape)
-    other = torch.where(valid.unsqueeze(-1), x, torch.full_like(x, 1e30)).requires_grad_()
-    out, after = memory(x, carry, valid)
-    same, same_after = memory(other, carry, valid)
-    assert torch.equal(out, same) and torch.equal(after, same_after)
-    same.sum().backward()
-    assert not other.grad[~valid].any() and other.grad[valid].all()
-
-
 @pytest.mark.parametrize(("block", "gates"), [(GRU, 3), (LSTM, 4)])
 def test_recurrent_weights_begin_orthogonal_and_the_forget_gate_open(block, gates):
     for layer in block(3, 4, 2).layers:

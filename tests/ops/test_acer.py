@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -26,50 +24,6 @@ def test_retrace_is_its_recursion(rng):
     found = acer.retrace(*map(torch.from_numpy, columns), gamma=0.9)
     expected = retrace_returns(*columns, gamma=0.9)
     np.testing.assert_allclose(found.numpy()[valid], expected[valid], rtol=1e-12)
-
-
-def test_retrace_of_the_policys_own_actions_is_its_value_whatever_q_is(rng):
-    """On two states: the mean over all action sequences is Q of the first action, by V of the last state."""
-    policy, reward = np.array([[0.3, 0.7], [0.6, 0.4]]), rng.normal(size=(2, 2))
-    follows, gamma = np.array([[0, 1], [1, 0]]), 0.8
-    transition = np.array([[policy[s][follows[s] == t].sum() for t in (0, 1)] for s in (0, 1)])
-    true = np.linalg.solve(np.eye(2) - gamma * transition, (policy * reward).sum(1))
-    guess = rng.normal(size=(2, 2))
-    total, weights = 0.0, 0.0
-    for actions in itertools.product((0, 1), repeat=3):
-        states = [0]
-        for action in (0, *actions):
-            states.append(int(follows[states[-1], action]))
-        taken = np.array([(0, *actions)])
-        at = np.array([states[:-1]])
-        value = np.append((policy * guess).sum(1)[at], [[true[states[-1]]]], 1)
-        columns = reward[at, taken], np.zeros((1, 4), bool), np.ones((1, 4), bool), value, guess[at, taken]
-        found = acer.retrace(*map(torch.from_numpy, columns), torch.ones(1, 4).double(), gamma=gamma)
-        weight = np.prod(policy[at, taken][0, 1:])
-        total, weights = total + weight * float(found[0, 0]), weights + weight
-    assert weights == pytest.approx(1.0)
-    assert total == pytest.approx(reward[0, 0] + gamma * true[follows[0, 0]], rel=1e-9)
-
-
-@pytest.mark.parametrize("ratio_max", [1.0, 10.0])
-def test_cut_off_and_correction_have_the_mean_of_the_policy_gradient(rng, ratio_max):
-    """Over all actions of μ in two states; some ratios lie beyond each limit."""
-    logits = torch.tensor(rng.normal(size=(2, 4)), requires_grad=True)
-    probs = logits.softmax(-1)
-    acted = torch.tensor([[0.97, 0.01, 0.01, 0.01], [0.004, 0.006, 0.49, 0.5]], dtype=torch.float64)
-    ratio, q = (probs / acted).detach(), torch.tensor(rng.normal(size=(2, 4)))
-    assert (ratio > ratio_max).any()
-    advantages = q - (probs * q).sum(-1, keepdim=True).detach()
-    mean = torch.zeros(2, 4, dtype=torch.float64)
-    for action in range(4):
-        taken = torch.eye(4, dtype=torch.float64)[action].expand(2, 4)
-        gain = ratio[:, action].clamp(max=ratio_max) * advantages[:, action]
-        found = acer.choice_gradient(probs.detach(), ratio, taken, gain, advantages, ratio_max=ratio_max)
-        mean += acted[:, action : action + 1] * found
-    (found,) = torch.autograd.grad((mean * probs).sum(), logits, retain_graph=True)
-    objective = (probs.detach() * probs.log() * advantages).sum()
-    (expected,) = torch.autograd.grad(objective, logits)
-    torch.testing.assert_close(found, expected)
 
 
 def test_gradients_by_the_parameters_are_those_of_autograd(rng):

@@ -58,17 +58,6 @@ def test_samples_follow_the_probabilities_and_never_take_a_zero():
     assert ops.sample_branches(torch.tensor([[0.0, 1.0]]), (2,), torch.zeros(1, 2)).tolist() == [[0.0, 1.0]]
 
 
-def test_policy_loss_is_least_at_the_softmax_of_q():
-    """The minimum of Σ π (α log π − q) is −α log Σ exp(q/α), at π ∝ exp(q/α)."""
-    q, alpha = torch.tensor([1.0, 0.0, -1.0]), torch.tensor(0.5)
-    logits = (q / alpha).requires_grad_()
-    log_probs, probs = ops.branch_log_probs(logits, None, (3,))
-    loss = ops.discrete_policy_loss(log_probs, probs, q, alpha, 1)
-    torch.testing.assert_close(loss, -alpha * (q / alpha).logsumexp(0))
-    loss.backward()
-    torch.testing.assert_close(logits.grad, torch.zeros(3), atol=1e-6, rtol=0)
-
-
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
 def test_every_branch_is_a_categorical_of_torch(branches):
     """Against torch.distributions on the allowed choices alone, one branch and one row at a time."""

@@ -139,17 +139,3 @@ def test_the_mean_over_coins_of_sampled_steps_is_vtrace(window, trace_decay):
 def test_steps_that_are_used_by_hand(valid, follows, used, last):
     steps = used_steps(flags(*valid), flags(*follows), 3)
     assert steps.int().tolist() == [used] and last_used(steps).tolist() == [last]
-
-
-@given(windows())
-def test_on_policy_vtrace_is_soft_n_step_and_that_of_one_step_is_one_step(window):
-    n, arrays, ratio = window
-    reward, terminated, valid, value, _ = tensors = torches(arrays)
-    plain = n_steps(window[1], None, gamma=0.9, n=n)
-    if n == 1:
-        same = OneStep(0.9)(reward, terminated, valid, value, value, None)
-    else:
-        options = {"gamma": 0.9, "n": n, "trace_decay": 1.0, "rho_max": 1.0, "c_max": 1.0}
-        same = soft_vtrace(*tensors, torch.ones(ratio.shape).double(), **options)
-    exists = valid[:, : plain.shape[1]]
-    np.testing.assert_allclose(same[exists], plain[exists], atol=1e-12)

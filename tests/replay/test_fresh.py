@@ -13,7 +13,7 @@ from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.layout import ArrayChunks
 from algorithm.replay.samplers import MAX_YOUNG, FifoSampler, UniformSampler
 from tests.lib.buffers import OPERATION, Script, filled
-from tests.lib.oracles_replay import VECTOR, NaiveReplay, make_segment
+from tests.lib.oracles_replay import VECTOR, NaiveReplay
 
 
 def draw(buffer: ReplayBuffer) -> list[int] | None:
@@ -56,19 +56,6 @@ def test_every_batch_equals_the_oracles(capacity, batch_size, learn, n_step, ope
             expected = ready[:batch_size] if len(ready) >= batch_size else None
             assert draw(buffer) == expected
             used.update(expected or ())
-
-
-def test_ready_by_hand():
-    """n = 3: a transition waits for the two behind it, or for the end."""
-    buffer = ReplayBuffer(VECTOR, capacity=100, batch_size=1, n_step=3, sampler=FifoSampler())
-    ready = []
-    for start in range(5):
-        terminated = start == 4
-        segment = make_segment(VECTOR, stream=0, episode=0, start=start, length=1, terminated=terminated)
-        buffer.add(segment)
-        ready.append(buffer.ready)
-    assert ready == [0, 0, 1, 2, 5]
-    assert [draw(buffer) for _ in range(6)] == [[0], [1], [2], [3], [4], None]
 
 
 def test_transitions_nobody_asks_for_are_not_remembered_beyond_the_ring():

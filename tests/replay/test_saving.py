@@ -151,17 +151,6 @@ def test_a_larger_replay_takes_all_and_nothing_comes_back_to_life(operations, mo
     assert past.carry.equal(now.carry) and past.obs["obs"][:, :3].equal(now.obs["obs"][:, :3])
 
 
-def test_a_stream_whose_newest_row_is_lost_begins_anew_in_a_larger_replay():
-    """Its step fits, and its id, smaller than any, would seem to be alive: ids begin at 0 there."""
-    small, large, script = make(capacity=20), make(capacity=250), Script()
-    script.do((1, 2, "open", "go on"), small)
-    for _ in range(30):
-        script.do((0, 1, "open", "go on"), small)
-    large.load_state(taken(small))
-    assert script.do((1, 1, "open", "go on"), large)[0].tolist() == [20]
-    assert large.windows(np.array([20])).obs_valid.tolist() == [[False, False, True, True, False, False]]
-
-
 @pytest.mark.parametrize(
     ("saved_by", "loaded_by", "spec", "sizes", "named"),
     [

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from algorithm.core.data import Segment, StepBatch
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
-from algorithm.replay.writer import Writer
 from tests.lib.oracles_replay import DISCRETE, MIXED, STACKED, VECTOR, digest, make_segment, step_batch, whole
 
 SAMPLERS = [PrioritizedSampler, UniformSampler, FifoSampler]
@@ -88,19 +87,6 @@ def test_several_steps_are_stored_without_a_step_in_python(monkeypatch):
         assert len(buffer.add_steps(steps)) == len(rows)
         assert len(steps.obs["obs"]) == (3 if len(events) == 2 else 5)
     assert buffer.num_transitions == 15 and len(buffer) == 15 + 3 + 2, "a row more for each chain"
-
-
-def test_chains_that_end_are_no_reason_to_store_row_by_row(monkeypatch):
-    """Neither those of streams that begin anew without an end, nor those whose newest row is overwritten."""
-    buffer = ReplayBuffer(VECTOR, capacity=64, batch_size=1, sampler=UniformSampler())
-    monkeypatch.setattr(Writer, "add", lambda *_: pytest.fail("row by row"))
-    moments = [[0, 0] for _ in range(30)]
-    for streams in (range(20), range(20), range(10, 30), range(30)):
-        rows = [of((VECTOR, (0,)), stream, moments[stream], "go on") for stream in streams]
-        for stream in streams:
-            moments[stream][1] += 1  # the next one does not follow
-        buffer.add_steps(step_batch(rows))
-    assert len(buffer) == 64
 
 
 def test_a_chain_of_one_stream_is_stored_as_step_by_step():

@@ -64,22 +64,6 @@ def test_every_window_equals_the_oracles(spec, capacity, burn_in, learn, n_step,
             check_all_windows(storage, reader, naive)
 
 
-def test_a_window_by_hand():
-    """K = 1, T = 2, n = 1: that of the first step begins with padding, that of the last ends with it."""
-    storage = Storage(VECTOR, 10, (1,))
-    segment = make_segment(VECTOR, stream=0, episode=0, start=0, length=3, terminated=True, carry_shape=(1,))
-    Writer(storage).add(segment)
-    reader = WindowReader(storage, burn_in=1, learn=2, n_step=1)
-    batch = reader.read(np.array([0, 0, 2, 2]), np.ones(4, np.float32), np.array([0, 1, 1, 0]))
-    assert batch.ids.tolist() == [[-1, 0, 1, 2], [-1, -1, 0, 1], [0, 1, 2, 3], [1, 2, 3, -1]]
-    assert batch.obs_valid.int().tolist() == [[0, 1, 1, 1], [0, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]
-    assert batch.valid.int().tolist() == [[0, 1, 1], [0, 0, 1], [1, 1, 1], [1, 1, 0]]
-    assert batch.step.tolist() == [[0, 0, 1, 2], [0, 0, 0, 1], [0, 1, 2, 3], [1, 2, 3, 0]]
-    assert batch.terminated.int().tolist() == [[0, 0, 0], [0, 0, 0], [0, 0, 1], [0, 1, 0]]
-    assert batch.anchor.tolist() == [1, 2, 2, 1]
-    np.testing.assert_array_equal(batch.carry.numpy(), segment.carry[[0, 0, 0, 1]])
-
-
 @pytest.mark.parametrize("n_step", [1, 4])
 @pytest.mark.parametrize("spec", [MIXED, STACKED], ids=["mixed", "stacked"])
 def test_batches_share_no_memory_with_the_storage(spec, n_step):

@@ -199,19 +199,6 @@ def test_what_is_demonstrated_is_cloned_before_the_first_step_and_values_stay(tm
     assert agent.weights_version == 1, "remote actors are due the new policy"
 
 
-def test_choices_are_cloned_too(tmp_path):
-    """Of CartPole's two, always the second."""
-    found = shown(tmp_path, "CartPole-v1", limit=5)
-    for episode in found.episodes:
-        episode.action[:] = [0.0, 1.0]
-    agent, _ = make("CartPole-v1", blocks=cloning(strength=30.0, pretrain=200), demonstrations=found)
-    assert agent.pretrain(NEVER)["loss/cloning"] < 0.1
-    observed = {"obs": np.random.default_rng(0).normal(0, 0.05, (50, 4)).astype(np.float32)}
-    n = np.zeros((50, 0), np.float32)
-    drawn = agent.new_policy("test").act(observed, np.zeros((50, 2), np.float32), n, np.ones((50, 2), bool))
-    assert drawn.action[:, 1].mean() > 0.9
-
-
 @pytest.mark.parametrize(("algorithm", "memory"), [("PPO", "rnn"), ("A2C", "attn"), ("ACKTR", "none")])
 def test_cloning_beside_the_updates_leaves_their_ratios_alone(tmp_path, memory, algorithm):
     """As many steps as updates, and the next rollout begins with ratio 1, or ModelError would be raised."""

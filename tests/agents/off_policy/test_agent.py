@@ -27,9 +27,13 @@ VECTORS = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(continu
 CHOICE = ObsSpec(("obs",), ((),), ("int64",), ((16,),))
 
 
-def agent_and_rollout(env_name=CART, n=2, *, capacity=500, max_step=200, memory=None, replay=(), **options):
+def agent_and_rollout(
+    env_name=CART, n=2, *, env_args=None, capacity=500, max_step=200, memory=None, replay=(), **options
+):
     env = make_vec_env(
-        EnvRequest("GYM", env_name, n=n, seed_of=lambda i, episode: 100 * i + episode, wrappers=[])
+        EnvRequest(
+            "GYM", env_name, env_args=env_args or {}, n=n, seed_of=lambda i, episode: 100 * i + episode
+        )
     )
     sac = {"start_step": 20, "batch_size": 16, "clip_epsilon": -1.0, **options}
     config = Config(
@@ -112,22 +116,6 @@ def test_new_rows_enter_with_their_own_td_error():
     np.testing.assert_allclose(leaves[ids % 500], expected, rtol=1e-6)
     assert not np.allclose(largest, expected)
     assert first < agent.replay.next_id
-
-
-def test_new_rows_that_their_step_overwrote_need_no_priority():
-    """Six streams in nine rows: a step in which episodes end writes up to twelve."""
-    agent, rollout = agent_and_rollout(n=6, capacity=9, batch_size=2, start_step=3, use_add_with_td=True)
-    update, lost = agent._priorities.update, []
-
-    def updated(*, learning):
-        ids = np.concatenate(agent._priorities._new)
-        lost.append(np.count_nonzero(ids < agent.replay.next_id - agent.replay.capacity))
-        update(learning=learning)
-
-    agent._priorities.update = updated
-    train(agent, rollout, 300)
-    assert 0 in lost and max(lost) >= 3
-    assert agent.learner.updates > 100
 
 
 def test_where_every_new_row_is_overwritten_nothing_is_judged():

@@ -152,18 +152,6 @@ def test_greedy_choices_are_those_of_the_sum():
         assert chosen[allowed].argmax(1).eq(best).all() and allowed.any()
 
 
-def test_without_a_discount_its_critics_learn_the_mean_reward():
-    """Rewards 1 and 3 of one state and action: 2, within 1 %."""
-    sac = with_part(Horizon(0.0), learning_rate=0.01)
-    batch = random_batch(16)
-    batch.obs["obs"].zero_()
-    batch.action.zero_()
-    batch = replace(batch, reward=torch.tensor([1.0, 3.0]).repeat(8).view(16, 1), weight=torch.ones(16))
-    for _ in range(300):
-        metrics = sac.update(batch).metrics
-    assert metrics["value/q_signal"].mean() == pytest.approx(2.0, rel=0.01)
-
-
 def test_signals_of_one_horizon_share_their_critics_and_begin_with_takes_all_along():
     signals = RewardSignals(
         curiosity=CuriositySignal(gamma=0.6, ends=False), rnd=RndSignal(strength=1.0, gamma=0.6, ends=False)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.nn.learning.optimiser import BETA_1, BETA_2, EPSILON, FlatAdam
+from algorithm.nn.learning.optimiser import BETA_2
 from tests.lib.batches import SMALL, Sac, random_batch, small_sac, weights
 
 HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
@@ -60,28 +60,6 @@ def test_matrices_decay_and_nothing_else():
         if name.startswith(("model.rep", "model.q.", "model.policy")) and name.endswith("weight"):
             value = value * (1 - 0.1 * 0.5)
         torch.testing.assert_close(weights(sac)[name], value, msg=name)
-
-
-@pytest.mark.parametrize("beta", [BETA_1, 0.5])
-def test_decays_are_those_of_adamw(beta):
-    torch.manual_seed(0)
-    own, other = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
-    other.load_state_dict(own.state_dict())
-    ours = FlatAdam([own], 0.01, beta_1=beta, weight_decay=0.1)
-    theirs = torch.optim.AdamW(
-        [{"params": [other.weight], "weight_decay": 0.1}, {"params": [other.bias], "weight_decay": 0.0}],
-        0.01,
-        betas=(beta, BETA_2),
-        eps=EPSILON,
-    )
-    for _ in range(5):
-        x = torch.randn(8, 4)
-        ours.step(own(x).square().mean())
-        theirs.zero_grad()
-        other(x).square().mean().backward()
-        theirs.step()
-    torch.testing.assert_close(own.weight, other.weight)
-    torch.testing.assert_close(own.bias, other.bias)
 
 
 def test_every_optimiser_has_the_same_mean_of_gradients():

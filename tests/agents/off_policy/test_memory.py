@@ -100,17 +100,6 @@ def test_a_recurrent_state_is_that_while_acting_wherever_its_window_begins(memor
     assert begins.any() and not batch.carry[begins].any() and batch.carry[~begins].flatten(1).any(1).all()
 
 
-@pytest.mark.parametrize("memory", ["4 heads, 3 layers"])
-def test_attention_acts_under_the_band_of_training(memory):
-    """Episodes longer than the context: a window over the whole of them gives the states of the cache."""
-    sac = make_sac(memory, burn_in_step=4, learn_step=4)
-    player = Player(sac, burn_in=0, learn=22, steps=90, lengths=(20, 13))
-    batch = player.all_windows()
-    whole = batch.rows(torch.nonzero(batch.step[:, 0] == 0)[:, 0])
-    state, _ = sac.model.rep(whole.obs, whole.prev_action, whole.carry, whole.obs_valid)
-    assert_as_while_acting(player, whole, state[:, :-1])
-
-
 @pytest.mark.parametrize("memory", RNN)
 def test_burn_in_gets_no_gradient_and_learned_inputs_do(memory):
     sac = make_sac(memory)

@@ -52,17 +52,6 @@ def loop(values: torch.Tensor, valid: torch.Tensor) -> float:
     return total / count
 
 
-def test_every_metric_is_the_mean_of_a_loop_over_the_positions_that_exist():
-    batch = padded_batch()
-    valid = batch.valid[:, :LEARN]
-    values, raw = logged(make_sac(), batch)
-    of_positions = {name for name, value in raw.items() if value.dim()}
-    assert of_positions >= {"value/q_mean", "value/target", "policy/entropy_c", "policy/entropy_d",
-                            "policy/target_entropy_d", "policy/saturation"}  # fmt: skip
-    for name in of_positions:
-        assert values[name] == pytest.approx(loop(raw[name], valid), rel=1e-4), name
-
-
 def test_values_entropies_and_ratios_by_a_loop_over_states_and_actions():
     batch, sac = padded_batch(), make_sac()
     members, policy = sac.model.q.members, sac.model.policy

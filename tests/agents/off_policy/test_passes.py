@@ -12,7 +12,6 @@ import torch
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.nn.layers.norm import BatchNorm
-from algorithm.nn.norm_pass import NormPass
 from algorithm.nn.return_scale import ReturnScale
 from algorithm.nn.value_range import ValueRange
 from tests.agents.oracles import PlainFlash
@@ -134,18 +133,6 @@ def assert_same_statistics(own: torch.nn.Module, other: torch.nn.Module) -> None
     for one, two in zip(norms, plain, strict=True):
         torch.testing.assert_close(one.mean, two.running_mean, atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(one.var, two.running_var, atol=1e-6, rtol=1e-5)
-
-
-def test_without_a_norm_both_passes_say_the_same():
-
-    sac = small_sac()
-    state, action = torch.randn(8, 3), torch.rand(8, 2)
-    exists = torch.ones(8, dtype=torch.bool)
-    joint = NormPass(sac.model.q, sac.model.target_q, own_target=True, all_rows_exist=True)
-    apart = sac.model.q(state, action), sac.model.target_q(state + 1, action)
-    together = joint((state, action), (state + 1, action), (exists, exists), None)
-    for one, two in zip(apart, together, strict=True):
-        torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-6)
 
 
 FLASH = {

@@ -10,7 +10,6 @@ from torch import nn
 
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.sac import SacObjective
-from algorithm.extensions.base import Context, Extension
 from algorithm.nn.learning.optimiser import FlatAdam
 from tests.lib.batches import SMALL, random_batch, small_sac, weights
 
@@ -85,42 +84,6 @@ def test_extreme_observations_skip_all_and_the_targets_stay_finite():
     assert not torch.isfinite(result.priority).all()
     assert all(torch.isfinite(value).all() for value in weights(sac).values())
     assert sac.updates == 1
-
-
-class Own(Extension):
-    """A loss of its own that is NaN when told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.own.append(nn.ParameterList([torch.ones(1)]))
-        (self.weight,) = self.own[0]
-        self.factor = 1.0
-
-    def reward_bonus(self, ctx: Context) -> torch.Tensor:
-        return torch.zeros_like(ctx.batch.reward)
-
-    def auxiliary_losses(self, ctx: Context) -> dict[str, torch.Tensor]:
-        return {}
-
-    def own_losses(self, ctx: Context) -> dict[str, torch.Tensor]:
-        return {"own": self.factor * self.weight.square().sum()}
-
-
-@pytest.mark.fault("F11")
-def test_an_extensions_loss_that_is_not_finite_costs_its_own_step_alone():
-    own = Own()
-    sac = small_sac(extensions=(own,))
-    sac.update(random_batch())
-    own.factor, before = float("nan"), groups(sac)
-    sac.update(random_batch(seed=1))
-    after = groups(sac)
-    assert sac.skipped == 1
-    assert {name: same(before[name], after[name]) for name in before} == {
-        "critic": False,
-        "policy": False,
-        "alpha": False,
-        "own": True,
-    }
 
 
 @pytest.mark.fault("F11")

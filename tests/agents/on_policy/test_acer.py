@@ -196,23 +196,6 @@ def test_an_update_of_continuous_actions_is_the_papers_gradient():
     check_update(agent, batch, losses)
 
 
-def test_actions_of_the_policy_are_worth_its_value():
-    """Q(s, a) − V(s) of the dueling critic has mean 0 over π, by the draws of many updates."""
-    agent = played("continuous")
-    learner = agent.learner
-    batch = agent.replay.windows(np.repeat(agent.replay.spread(1), 2000), np.zeros(2000, np.int64))
-    obs = learner.model.normaliser(batch.obs)
-    state, _ = learner.model.rep(obs, batch.prev_action, batch.carry, batch.obs_valid)
-    part = learner.model.policy(state, obs).continuous
-    z = part.mean + part.log_std.exp() * torch.randn(
-        part.mean.shape, generator=torch.Generator().manual_seed(0)
-    )
-    terms = learner._terms(replace(batch, z=z[:, :-1].detach()), batch.reward)
-    excess = (terms.q - terms.own_value)[:, 0].detach()
-    assert abs(float(excess.mean())) < 4 * float(excess.std()) / 2000**0.5
-    assert float(excess.std()) > 0.01
-
-
 def test_the_average_policy_follows_at_its_own_pace():
     agent = played()
     learner, decay = agent.learner, cutting(agent).average_decay

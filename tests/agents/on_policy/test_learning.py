@@ -289,14 +289,3 @@ def test_advantages_of_two_horizons_are_added_and_one_goes_on_behind_an_end():
     for part, value, target in zip(parts, values, rollout.targets, strict=True):
         torch.testing.assert_close(target[:, 0], torch.tensor(part) + value[:, 0])
     torch.testing.assert_close(rollout.advantage[:, 0], torch.tensor(parts).sum(0))
-
-
-def test_each_horizon_has_values_that_learn(monkeypatch):
-    blocks = curious(0.5, ends=False)
-    agent, collector = make("CartPole-v1", 2, sac={"curiosity": "FORWARD"}, blocks=blocks, clip_value=None)
-    before = weights(agent)
-    train(agent, collector, 64)
-    moved = {name for name, value in weights(agent).items() if not torch.equal(value, before[name])}
-    assert any(name.startswith("signal_v.0.") for name in moved)
-    metrics = agent.metrics(64)
-    assert {"loss/value_curiosity", "ppo/explained_variance_curiosity"} <= metrics.keys()
