@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.layers.encode import VectorEncoder
-from algorithm.nn.protocols import Rep
+from algorithm.nn import Rep, VectorEncoder
 
 SIZE = 6
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from algorithm.agents.behaviour_policy import AT_BOUND, BehaviourPolicy, HoldingPolicy
-from algorithm.core.data import ActorOutput
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core import ActionSpec, ActorOutput, AgentSpec, ObsSpec
 
 HYBRID = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((3, 2), 2))
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.agents import registry
-from algorithm.agents.base import Agent
+from algorithm.agents import Agent, registry
 from algorithm.store.logs.registry import METRICS
 from tests.lib.batches import with_garbage
 from tests.lib.grid import FAMILIES, ROWS, N, Row, act, covering_rows, make_agent, play, random_obs

@@ -12,8 +12,7 @@ from algorithm.config.by_spaces import MEANING, for_spaces
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, value_at
 from algorithm.config.sections import shipped
 from algorithm.config.tree import from_value
-from algorithm.core.errors import UsageError
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core import ActionSpec, AgentSpec, ObsSpec, UsageError
 from tests.config.conftest import PENDULUM
 
 VECTOR = ObsSpec(("obs",), ((3,),), ("float32",))

@@ -11,8 +11,7 @@ from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.cli.train_flags import config_flags
-from algorithm.config import load_config
-from algorithm.config.schema import Config
+from algorithm.config import Config, load_config
 from tests.config.conftest import PENDULUM
 
 

@@ -8,8 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from algorithm.core.data import SequenceBatch
-from algorithm.core.spec import AgentSpec
+from algorithm.core import AgentSpec, SequenceBatch
 from algorithm.extensions.curiosity import RND, RndBonus
 from algorithm.extensions.gail import Gail
 from algorithm.keys.signals import ExtrinsicSignal, GailSignal, RewardSignals, RndSignal

@@ -21,8 +21,7 @@ from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.family import SAC
 from algorithm.agents.sac.sac import SacObjective
-from algorithm.core.data import SequenceBatch
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core import ActionSpec, AgentSpec, ObsSpec, SequenceBatch
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Build, Context, Demonstrated, Extension, draw_all
 from algorithm.keys.signals import RewardSignals

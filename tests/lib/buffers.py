@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from algorithm.core.data import SequenceBatch, UpdateResult
-from algorithm.core.spec import AgentSpec
+from algorithm.core import AgentSpec, SequenceBatch, UpdateResult
 from algorithm.replay.buffer import ReplayBuffer
 from tests.lib.oracles_replay import VECTOR, make_segment
 

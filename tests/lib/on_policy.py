@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithm.agents.base import Agent
+from algorithm.agents import Agent, AgentInputs
 from algorithm.agents.on_policy.family import FAMILIES, OnPolicyAgent
 from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, AcktrConfig, PpoConfig
-from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.core.data import Demonstrations, SequenceBatch

@@ -11,8 +11,7 @@ from math import prod
 
 import numpy as np
 
-from algorithm.core.data import Segment, SequenceBatch, StepBatch
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core import ActionSpec, AgentSpec, ObsSpec, Segment, SequenceBatch, StepBatch
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.layout import ArrayChunks
 from algorithm.replay.saving import ReplayState

@@ -7,8 +7,7 @@ import torch
 
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.on_policy.networks import NETWORKS as VALUES
-from algorithm.core.errors import UsageError
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core import ActionSpec, AgentSpec, ObsSpec, UsageError
 from algorithm.nn.loader import load_networks
 
 SPEC = AgentSpec(

@@ -9,9 +9,8 @@ import torch
 
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.layers.images import conv, image_layouts
+from algorithm.nn import ModelRep, conv, image_layouts
 from algorithm.nn.loader import load_networks
-from algorithm.nn.models.defaults import ModelRep
 
 VECTORS = ObsSpec(("a", "b"), ((3,), (2, 2)), ("float32", "float32"))
 EVERYTHING = ObsSpec(

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.nn import GRU, AttentionRep, ModelPolicy, ModelQ, ModelRep, NoisyLinear, RecurrentRep
 from algorithm.nn.acting.forms import FORMS, NoFormError, form_of, network_form
 from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.critic_only import BlindPolicy, CriticRep
@@ -18,10 +19,7 @@ from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.encode import OneHot, VectorEncoder
 from algorithm.nn.layers.inverted import InvertedBlock
 from algorithm.nn.layers.mlp import ActionHead, ResidualBlock
-from algorithm.nn.layers.noisy import NoisyLinear
 from algorithm.nn.layers.norm import BatchNorm, RmsNorm
-from algorithm.nn.layers.recurrent import GRU
-from algorithm.nn.models.defaults import AttentionRep, ModelPolicy, ModelQ, ModelRep, RecurrentRep
 from algorithm.nn.models.tanh import TanhPolicy
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 

@@ -8,11 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn.layers.inverted import inverted_mlp
+from algorithm.nn import AttentionRep, ModelPolicy, ModelQ, ModelRep, NoisyLinear, RecurrentRep, inverted_mlp
 from algorithm.nn.layers.mlp import ACTIVATIONS, ActionHead, mlp, residual_mlp
-from algorithm.nn.layers.noisy import NoisyLinear
 from algorithm.nn.layers.norm import EPSILON, BatchNorm, BatchStatistics
-from algorithm.nn.models.defaults import AttentionRep, ModelPolicy, ModelQ, ModelRep, RecurrentRep
 from algorithm.nn.models.tanh import TanhPolicy, TanhValue
 from tests.lib.oracles import PlainNet
 

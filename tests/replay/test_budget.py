@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec
 from algorithm.core.system.memory import free_memory
+from algorithm.replay import PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.replay.budget import MemoryBudget, largest_capacity, replay_bytes
-from algorithm.replay.buffer import ReplayBuffer
-from algorithm.replay.samplers import PrioritizedSampler, UniformSampler
 from algorithm.replay.storage import MAX_CAPACITY
 from tests.lib.oracles_replay import DISCRETE, KINDS, MIXED, STACKED, VECTOR
 

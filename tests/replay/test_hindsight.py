@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.core.data import Segment
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.replay.buffer import ReplayBuffer
+from algorithm.core import ActionSpec, AgentSpec, ObsSpec, Segment
+from algorithm.replay import PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.replay.relabel import Hindsight, Relabels
-from algorithm.replay.samplers import PrioritizedSampler, UniformSampler
 from tests.lib.buffers import OPERATIONS, Script, batches_equal
 from tests.lib.oracles_replay import NaiveReplay, make_segment, step_batch, taken
 

@@ -11,10 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.replay import layout
-from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler, layout
 from algorithm.replay.layout import SegmentFile
-from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
 from tests.lib.buffers import OPERATION, OPERATIONS, Script, batches_equal, filled, result
 from tests.lib.oracles_replay import DISCRETE, MIXED, VECTOR, digest, make_segment, stored, taken, whole
 

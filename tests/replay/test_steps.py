@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.core.data import Segment, StepBatch
-from algorithm.replay.buffer import ReplayBuffer
-from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
+from algorithm.replay import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from tests.lib.oracles_replay import DISCRETE, MIXED, STACKED, VECTOR, digest, make_segment, step_batch, whole
 
 SAMPLERS = [PrioritizedSampler, UniformSampler, FifoSampler]

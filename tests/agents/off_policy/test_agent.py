@@ -19,7 +19,6 @@ from algorithm.replay.budget import MemoryBudget
 from algorithm.run.experience.collector import LocalCollector
 from tests.lib.batches import sac_agent
 from tests.lib.on_policy import train
-from tests.lib.oracles_replay import digest
 
 SMALL = NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8})
 CART = "CartPole-v1"
@@ -70,31 +69,6 @@ def test_a_training_that_ends_before_its_first_update_is_told(max_step, options,
     assert (agent.updates > 0) is (said is None and max_step > 0)
     told = [f"nothing will be learned: {said}, and the training ends at {max_step}"]
     assert agent.notices == (told if said else [])
-
-
-def test_a_step_of_all_agents_is_stored_and_counted_as_their_segments_one_by_one():
-    options = {"n": 3, "use_normalization": True, "reward_scaling": True}
-    (at_once, rollout), (one_by_one, _) = agent_and_rollout(**options), agent_and_rollout(**options)
-
-    class Both:
-        def add_steps(self, steps) -> None:
-            at_once.add_steps(steps)
-            for row in range(len(steps)):
-                one_by_one.add_steps(steps.rows(np.array([row])))
-
-        def close(self, stream: int) -> None:
-            at_once.close(stream)
-            one_by_one.close(stream)
-
-    rollout._groups[DEFAULT_BEHAVIOUR].recorder = Both()
-    for _ in range(60):
-        rollout.step()
-        for agent in (at_once, one_by_one):
-            agent.learner.model.normaliser.commit_statistics()
-    assert digest(at_once.replay) == digest(one_by_one.replay)
-    pairs = zip(at_once.learner.tensors().values(), one_by_one.learner.tensors().values(), strict=True)
-    assert all(torch.equal(one[name], other[name]) for one, other in pairs for name in one)
-    assert at_once.learner.model.normaliser.count > 150 and at_once.learner.return_scale.count > 150
 
 
 def test_new_rows_enter_with_their_own_td_error():

@@ -9,11 +9,9 @@ import pytest
 import torch
 
 from algorithm.agents.sac.config import SacConfig
-from algorithm.core.data import SequenceBatch
-from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.nn.models.defaults import AttentionRep, RecurrentRep
-from algorithm.replay.buffer import ReplayBuffer
-from algorithm.replay.samplers import UniformSampler
+from algorithm.core import ActionSpec, AgentSpec, SequenceBatch
+from algorithm.nn import AttentionRep, RecurrentRep
+from algorithm.replay import ReplayBuffer, UniformSampler
 from tests.lib.batches import CPU, SMALL, Sac, random_batch, sac_actor, small_sac
 from tests.lib.grid import random_steps
 

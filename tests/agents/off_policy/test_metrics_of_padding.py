@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from algorithm.agents.metrics_window import MetricsWindow
-from algorithm.core.data import SequenceBatch
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.core import ActionSpec, AgentSpec, ObsSpec, SequenceBatch
 from tests.lib.batches import Sac, random_batch, small_sac
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((2, 3), 2))

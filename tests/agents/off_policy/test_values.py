@@ -16,9 +16,8 @@ from algorithm.agents.off_policy.values import (
     with_values,
 )
 from algorithm.agents.sac.config import SacConfig
-from algorithm.core.data import SequenceBatch
+from algorithm.core import ActionSpec, AgentSpec, ObsSpec, SequenceBatch
 from algorithm.core.errors import ModelError
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.loader import load_networks
 from algorithm.nn.protocols import q_size
 from algorithm.ops.sac import smallest

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from algorithm.ops.shapes import window_share
-from algorithm.replay.buffer import ReplayBuffer
-from algorithm.replay.samplers import FifoSampler, Sampler, UniformSampler
+from algorithm.replay import FifoSampler, ReplayBuffer, Sampler, UniformSampler
 from tests.lib.buffers import filled
 
 LEARN = 10

@@ -13,9 +13,8 @@ from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.agents.on_policy.acer.family import AcerAgent, recorded
 from algorithm.agents.registry import contradictions, misplaced
 from algorithm.config.schema import BaseConfig, Config
-from algorithm.core.data import SequenceBatch
+from algorithm.core import ActionSpec, AgentSpec, ObsSpec, SequenceBatch
 from algorithm.core.errors import ModelError, UsageError
-from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.learning.gradients import TrainingMode
 from algorithm.ops.discrete import branch_log_probs

@@ -12,8 +12,7 @@ from algorithm.agents.on_policy.config import contradictions
 from algorithm.agents.on_policy.rollout import standardised
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import Config
-from algorithm.core.data import StepBatch
-from algorithm.core.errors import UsageError
+from algorithm.core import StepBatch, UsageError
 from tests.lib.on_policy import fill, make, train
 
 

@@ -13,9 +13,8 @@ from algorithm.agents.on_policy.rollout import make_rollout
 from algorithm.config.schema import fields
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.nn import LSTM, ModelRep
 from algorithm.nn.layers.initial import set_orthogonal
-from algorithm.nn.layers.recurrent import LSTM
-from algorithm.nn.models.defaults import ModelRep
 from algorithm.nn.models.tanh import TanhPolicy, TanhValue
 from tests.lib.on_policy import fill, make, train
 

@@ -12,9 +12,8 @@ from algorithm.actions.actor import MANY
 from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec
+from algorithm.nn import ModelPolicy, TanhNormal
 from algorithm.nn.acting.model import ActingModel
-from algorithm.nn.distributions import TanhNormal
-from algorithm.nn.models.defaults import ModelPolicy
 from algorithm.nn.normalise import NoNormaliser
 from tests.agents.forwards import FORWARDS, SIZE
 from tests.lib.batches import CPU, SMALL, SPECS, small_sac
