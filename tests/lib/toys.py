@@ -9,51 +9,63 @@ import gymnasium as gym
 import numpy as np
 
 
-class Counting(gym.Env):
+class Toy(gym.Env):
+    """Counts its steps, observes what ``_seen`` returns, and keeps the seed and options of its episode."""
+
+    observation_space: gym.Space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space: gym.Space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    options: dict[str, Any] | None = None
+    _seed = _step = 0
+
+    def __init__(self) -> None:  # without arguments, among them a render mode
+        super().__init__()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self._seed, self._step, self.options = seed or 0, 0, options
+        return self._seen(), self._info()
+
+    def _seen(self) -> Any:
+        return np.full(1, self._step, np.float32)
+
+    def _info(self) -> dict[str, Any]:
+        return {}
+
+
+class Counting(Toy):
     """Observes (seed mod 1000, step); the same array every time, changed in place, in float64.
 
     An episode lasts 3 + seed mod 5 steps and ends terminated for an even seed, truncated for an odd one. The
     reward is the step number plus the first action.
     """
 
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
     def __init__(self, width: int = 1, low: float = -2.0, high: float = 4.0) -> None:
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
         self.action_space = gym.spaces.Box(low, high, (width,), np.float32)
         self._obs = np.zeros(2)
-        self._seed = 0
-        self.options: dict[str, Any] | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
-        super().reset(seed=seed)
         assert seed is not None
-        self._seed, self.options = seed, options
-        self._obs[:] = (seed % 1000, 0)
-        return self._obs, {}
+        return super().reset(seed=seed, options=options)
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         assert self.action_space.contains(action), action
-        self._obs[1] += 1
-        ended = bool(self._obs[1] == 3 + self._seed % 5)
-        odd = bool(self._seed % 2)
-        return self._obs, float(self._obs[1] + action[0]), ended and not odd, ended and odd, {}
+        self._step += 1
+        ended, odd = self._step == 3 + self._seed % 5, bool(self._seed % 2)
+        return self._seen(), self._step + float(action[0]), ended and not odd, ended and odd, {}
+
+    def _seen(self) -> np.ndarray:
+        self._obs[:] = (self._seed % 1000, self._step)
+        return self._obs
 
 
-class Endless(gym.Env):
+class Endless(Toy):
     """Never ends; the observation is the step, and the reward prefers actions near one half."""
-
-    def __init__(self) -> None:
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
-        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
-        self._step = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
-        super().reset(seed=seed)
-        self._step = 0
-        return np.zeros(1, np.float32), {}
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         self._step += 1
-        return np.full(1, self._step, np.float32), -float(abs(action[0] - 0.5)), False, False, {}
+        return self._seen(), -float(abs(action[0] - 0.5)), False, False, {}
 
 
 class Broken(Endless):
@@ -84,16 +96,16 @@ class Restless(Endless):
         return np.frombuffer(os.urandom(2), np.uint16).astype(np.float32), *rest
 
 
-class Weighed(gym.Env):
+class Weighed(Toy):
     """Observes [mass, gravity, wind of the model, pull, last digit of the seed]; ends after 3 steps.
 
     mass is an option of ``reset``; the reward is the mass, and not finite where that comes to ``breaks``, or
     a step raises there if it ``fails``
     """
 
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (5,), np.float64)
+
     def __init__(self, breaks: float = np.inf, *, fails: bool = False) -> None:
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (5,), np.float64)
-        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
         self._breaks, self._fails = breaks, fails
         self.gravity = 9.81
         self.model = type("Model", (), {"wind": np.zeros(3), "name": "weighed"})()
@@ -104,10 +116,8 @@ class Weighed(gym.Env):
         self._pull = value
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
-        super().reset(seed=seed)
         self._mass = (options or {}).get("mass", 0.0)
-        self._digit, self._step = (seed or 0) % 10, 0
-        return self._seen(), {}
+        return super().reset(seed=seed, options=options)
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         self._step += 1
@@ -117,7 +127,8 @@ class Weighed(gym.Env):
         return self._seen(), reward, False, self._step == 3, {}
 
     def _seen(self) -> np.ndarray:
-        return np.array([self._mass, self.gravity, self.model.wind[1], self._pull, self._digit], np.float64)
+        digit = self._seed % 10
+        return np.array([self._mass, self.gravity, self.model.wind[1], self._pull, digit], np.float64)
 
 
 gym.register("Counting-v0", entry_point=Counting)

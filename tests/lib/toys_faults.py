@@ -15,6 +15,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from tests.lib.toys import Toy
+
 
 def _hang() -> None:
     time.sleep(600)
@@ -73,7 +75,7 @@ _FAULTS: dict[str, Callable[[], None]] = {
 }
 
 
-class Faulty(gym.Env):
+class Faulty(Toy):
     """Observes (seed mod 1000, step); an episode lasts 5 steps. Once per ``mark`` it does ``fault``.
 
     mark:  a file that is created when it happens; while it exists nothing happens
@@ -85,15 +87,11 @@ class Faulty(gym.Env):
         self._fault, self._mark, self._where = _FAULTS[fault], Path(mark), where
         self._size = 3 if wide and self._mark.exists() else 2
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (self._size,), np.float32)
-        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
-        self._seed = self._step = 0
         self._meet("make")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
-        super().reset(seed=seed)
         self._meet("reset")
-        self._seed, self._step = seed or 0, 0
-        return self._seen(), {}
+        return super().reset(seed=seed, options=options)
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         self._step += 1
@@ -115,7 +113,7 @@ class Faulty(gym.Env):
                 self._fault()
 
 
-class Fickle(gym.Env):
+class Fickle(Toy):
     """Observes (copy, step, 0), the copy as its seed ``diary_seed`` says; an episode lasts 9 steps.
 
     Copy 1 does not always do the same again. ``how``:
@@ -126,16 +124,16 @@ class Fickle(gym.Env):
     nan: no, but all there is to see in any copy is NaN
     """
 
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+
     def __init__(self, how: str) -> None:
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
-        self.action_space = gym.spaces.Discrete(3)
-        self._how, self._life, self._resets, self._step, self._copy = how, 0, 0, 0, 0
+        self._how, self._life, self._resets, self._copy = how, 0, 0, 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
-        super().reset(seed=seed)
-        self._copy, self._step = (seed or 0) // 1000, 0
+        self._copy = (seed or 0) // 1000
         self._resets += 1
-        return self._seen(), self._info()
+        return super().reset(seed=seed, options=options)
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         self._step += 1
@@ -162,22 +160,17 @@ class Fickle(gym.Env):
         return {"action_mask": np.array([1, 1, not self._is("mask")], np.int8)}
 
 
-class Untrue(gym.Env):
+class Untrue(Toy):
     """What it hands out in step ``at``, 0 for the first observation, is not what its space says: ``how``."""
 
-    def __init__(self, how: str, at: int) -> None:
-        self.observation_space = gym.spaces.Dict(
-            speed=gym.spaces.Box(-1.0, 1.0, (2,), np.float32),
-            gear=gym.spaces.Discrete(3),
-            camera=gym.spaces.Box(0, 255, (2, 2), np.uint8),
-        )
-        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
-        self._how, self._at, self._step = how, at, 0
+    observation_space = gym.spaces.Dict(
+        speed=gym.spaces.Box(-1.0, 1.0, (2,), np.float32),
+        gear=gym.spaces.Discrete(3),
+        camera=gym.spaces.Box(0, 255, (2, 2), np.uint8),
+    )
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
-        super().reset(seed=seed)
-        self._step = 0
-        return self._seen(), {}
+    def __init__(self, how: str, at: int) -> None:
+        self._how, self._at = how, at
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         self._step += 1

@@ -10,6 +10,7 @@ import numpy as np
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import ResetResult, StepResult, VecEnv
+from tests.lib.toys import Toy
 
 Event = tuple[int, int, str, str]
 """Seed of an episode, step in it (0: the reset), ``reward`` or ``obs``, the number as text."""
@@ -17,24 +18,22 @@ Event = tuple[int, int, str, str]
 LENGTH = 5
 
 
-class Numbers(gym.Env):
+class Numbers(Toy):
     """Observes (seed mod 10,000, step); an episode lasts ``LENGTH`` steps, for an even seed it is terminated.
 
     The reward is the step; ``events`` say where another number is returned. ``always``: every reward.
     """
 
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gym.spaces.Box(-3.0, 1.0, (1,), np.float32)
+
     def __init__(self, events: Sequence[Event] = (), always: str = "") -> None:
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-        self.action_space = gym.spaces.Box(-3.0, 1.0, (1,), np.float32)
         self._events = {(seed, step, place): float(number) for seed, step, place, number in events}
         self._always = float(always) if always else None
-        self._seed = self._step = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
-        super().reset(seed=seed)
         assert seed is not None
-        self._seed, self._step = seed, 0
-        return self._seen(), {}
+        return super().reset(seed=seed, options=options)
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         self._step += 1

@@ -8,6 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from tests.lib.toys import Toy
+
 
 class Nested(gym.Env):
     """Three observations that tell key and step; an action of two parts.
@@ -55,51 +57,42 @@ class Nested(gym.Env):
         return seen if self._reuse else deepcopy(seen)
 
 
-class Grants(gym.Env):
+class Grants(Toy):
     """Hands out the masks of a list, one with each observation; truncated with the last one."""
 
-    def __init__(self, masks: list[Any]) -> None:
-        self.observation_space = gym.spaces.Box(0, 9, (1,))
-        self.action_space = gym.spaces.Dict(move=gym.spaces.Discrete(3), jump=gym.spaces.Discrete(2))
-        self._masks, self._step = masks, 0
+    observation_space = gym.spaces.Box(0, 9, (1,))
+    action_space = gym.spaces.Dict(move=gym.spaces.Discrete(3), jump=gym.spaces.Discrete(2))
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
-        super().reset(seed=seed)
-        self._step = 0
-        return np.zeros(1, np.float32), self._info()
+    def __init__(self, masks: list[Any]) -> None:
+        self._masks = masks
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         self._step += 1
         over = self._step == len(self._masks) - 1
-        return np.full(1, self._step, np.float32), 0.0, False, over, self._info()
+        return self._seen(), 0.0, False, over, self._info()
 
     def _info(self) -> dict[str, Any]:
         mask = self._masks[self._step]
         return {} if mask is None else {"action_mask": np.array(mask)}
 
 
-class Film(gym.Env):
+class Film(Toy):
     """Frames of one dtype; frame k is full of (seed + k) mod 256."""
+
+    action_space = gym.spaces.Discrete(2)
 
     def __init__(self, dtype: str = "uint8", nested: bool = False) -> None:
         frame = gym.spaces.Box(0, 255, (2, 2), np.dtype(dtype))
-        self._nested = nested
+        self._nested, self._dtype = nested, frame.dtype
         self.observation_space = gym.spaces.Dict(frame=frame) if nested else frame
-        self.action_space = gym.spaces.Discrete(2)
-        self._frame, self._now = np.zeros((2, 2), np.dtype(dtype)), 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
-        super().reset(seed=seed)
-        self._now = seed or 0
-        return self._seen(), {}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict]:
-        self._now += 1
+        self._step += 1
         return self._seen(), float(action), False, False, {}
 
     def _seen(self) -> Any:
-        self._frame = np.full_like(self._frame, self._now % 256)
-        return {"frame": self._frame} if self._nested else self._frame
+        frame = np.full((2, 2), (self._seed + self._step) % 256, self._dtype)
+        return {"frame": frame} if self._nested else frame
 
 
 def branch_sizes(space: gym.Space) -> list[int]:
