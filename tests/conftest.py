@@ -75,11 +75,17 @@ def box_spec() -> AgentSpec:
 
 
 @pytest.fixture
-def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A new folder, in which the test runs."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def task(cwd: Path) -> Path:
     """The folder of the runs of a small task, ``task/`` in the folder to start from."""
     from tests.lib.sessions import TASK
 
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "config.yaml").write_text(TASK)
-    return tmp_path / "models" / "task"
+    (cwd / "task").mkdir()
+    (cwd / "task" / "config.yaml").write_text(TASK)
+    return cwd / "models" / "task"

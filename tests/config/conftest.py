@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from algorithm.config import ConfigError, load_config
+from algorithm.config import ConfigError, LoadedConfig, dump_config, load_config, load_config_file
 
 PENDULUM = """\
 default:
@@ -17,12 +17,11 @@ default:
 
 
 @pytest.fixture
-def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def task(cwd: Path) -> Callable[..., Path]:
     """``task(text, name="gym/task", file="config.yaml")`` writes a task's file and returns its path."""
-    monkeypatch.chdir(tmp_path)
 
     def write(text: str, name: str = "gym/task", file: str = "config.yaml") -> Path:
-        path = tmp_path / "envs" / name / file
+        path = cwd / "envs" / name / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dedent(text), encoding="utf-8")
         return path
@@ -49,3 +48,9 @@ def refusal(*args: object, **kwargs: object) -> ConfigError:
 def places(error: ConfigError) -> list[tuple[str, str]]:
     """What each problem is about, and where."""
     return [(problem.what, problem.where) for problem in error.problems]
+
+
+def again(loaded: LoadedConfig) -> LoadedConfig:
+    """What comes back of a configuration from the file of a run."""
+    Path("run.yaml").write_text(dump_config(loaded))
+    return load_config_file(Path("run.yaml"))

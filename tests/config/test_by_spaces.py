@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 
-from algorithm.config import by_spaces, dump_config, load_config, load_config_file
+from algorithm.config import by_spaces, load_config
 from algorithm.config.by_spaces import MEANING, for_spaces
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, value_at
 from algorithm.config.sections import shipped
 from algorithm.config.tree import from_value
 from algorithm.core import ActionSpec, AgentSpec, ObsSpec, UsageError
-from tests.config.conftest import PENDULUM
+from tests.config.conftest import PENDULUM, again
 
 VECTOR = ObsSpec(("obs",), ((3,),), ("float32",))
 SEEN = ObsSpec(("obs", "eye"), ((3,), (9, 8, 1)), ("float32", "uint8"))
@@ -54,7 +52,13 @@ KEYS = ("nn_config.q", "nn_config.rep", "sac_config.use_target_network", "sac_co
 
 
 @pytest.fixture
-def ours(monkeypatch):
+def bare(task):
+    """A task that sets nothing but its environment."""
+    task(PENDULUM)
+
+
+@pytest.fixture
+def ours(bare, monkeypatch):
     """Three sections that might ship: the real ones follow what is measured."""
     tree = from_value(yaml.safe_load(SECTIONS), "shipped")
     monkeypatch.setattr(by_spaces, "shipped", lambda: tree)
@@ -88,16 +92,14 @@ def told(loaded):
         (SEEN, NUMBERS, "images", (None, {"random_shift": 3}, True, 2)),
     ],
 )
-def test_the_spaces_choose(task, ours, obs, action, section, expected):
-    task(PENDULUM)
+def test_the_spaces_choose(ours, obs, action, section, expected):
     loaded = laid(AgentSpec(obs, action))
     assert values(loaded.config) == expected
     assert told(loaded) == [(section, False)] and not loaded.by_spaces
-    Path("run.yaml").write_text(dump_config(loaded))
-    back = load_config_file(Path("run.yaml"))
+    back = again(loaded)
     assert back.config == loaded.config and not back.by_spaces
-    again = for_spaces(back, {"default": AgentSpec(SEEN, CHOICES)}, lambda config: ())
-    assert again == back, "a run has what was set, whatever the sections are now"
+    later = for_spaces(back, {"default": AgentSpec(SEEN, CHOICES)}, lambda config: ())
+    assert later == back, "a run has what was set, whatever the sections are now"
 
 
 def test_a_memory_lies_above(task, ours):
@@ -115,13 +117,11 @@ def test_each_behaviour_has_those_of_its_own_spaces(task, ours, ma_config):
     assert values(runner) == ({"norm": "batch"}, None, False, 1)
     assert values(walker) == (None, None, True, 7)
     assert walker.sac_config.gamma == (0.5 if ma_config else Config().sac_config.gamma)
-    Path("run.yaml").write_text(dump_config(loaded))
-    back = load_config_file(Path("run.yaml"))
+    back = again(loaded)
     assert [back.for_behaviour(name) for name in ("Runner", "Walker")] == [runner, walker]
 
 
-def test_behaviours_of_one_kind_share_the_common_configuration(task, ours):
-    task(PENDULUM)
+def test_behaviours_of_one_kind_share_the_common_configuration(ours):
     loaded = laid({"A?team=0": RUNNER, "A?team=1": RUNNER})
     assert loaded.behaviours == {} and values(loaded.config)[2] is False
     assert [one.behaviours for one in loaded.laid] == [("A?team=0", "A?team=1")]
@@ -172,8 +172,7 @@ def test_what_the_run_has_resolved_stays(task, ours):
         {"flags": {"sac_config.discrete_dqn_like": True}},
     ],
 )
-def test_another_preset_or_algorithm_has_none(task, given):
-    task(PENDULUM)
+def test_another_preset_or_algorithm_has_none(bare, given):
     loaded = laid(WALKER, **given)
     assert loaded.laid == () and loaded.config == load_config("gym/task", seed=1, **given).config
 
@@ -188,33 +187,29 @@ def test_plain_goes_with_every_algorithm_that_a_flag_chooses(task):
 
 
 @pytest.mark.parametrize("overrides", CONTRADICTING, ids=" ".join)
-def test_one_that_contradicts_what_is_set_is_left_out_whole(task, ours, overrides):
+def test_one_that_contradicts_what_is_set_is_left_out_whole(ours, overrides):
     """The golden file of messages has the reason."""
-    task(PENDULUM)
     loaded = laid(RUNNER, *overrides)
     assert told(loaded) == [("continuous", True)]
     assert loaded.config == load_config("gym/task", overrides=overrides, seed=1).config
 
 
 @pytest.mark.parametrize("overrides", FITTING, ids=" ".join)
-def test_one_that_goes_with_what_is_set_lies_there(task, ours, overrides):
-    task(PENDULUM)
+def test_one_that_goes_with_what_is_set_lies_there(ours, overrides):
     loaded = laid(RUNNER, *overrides)
     assert told(loaded) == [("continuous", False)]
     sac = loaded.config.sac_config
     assert (sac.use_target_network, sac.use_priority) == (False, "alpha" in overrides[0])
 
 
-def test_the_widths_of_each_layer_stand_for_their_size(task):
+def test_the_widths_of_each_layer_stand_for_their_size(bare):
     """As `hidden` and `dense_n` cannot stand beside each other."""
-    task(PENDULUM)
     loaded = laid(RUNNER, "nn_config.q.hidden=[400, 300]")
     assert told(loaded) == [("continuous", False)]
     assert dict(loaded.config.nn_config.q) == {"hidden": [400, 300], "norm": "batch"}
 
 
-def test_learning_from_recordings_needs_no_densities(task):
-    task(PENDULUM)
+def test_learning_from_recordings_needs_no_densities(bare):
     keys = ["demonstrations.path=a.npz", "demonstrations.share=0.5"]
     sac = laid(RUNNER, *keys).config.sac_config
     assert (sac.n_step, sac.ensemble_q_reduce, sac.use_target_network) == (1, "min", False)
@@ -232,8 +227,7 @@ def test_learning_from_recordings_needs_no_densities(task):
         (["base_config.max_step=2000", "demonstrations.warm_up_policy=100"], 1000),
     ],
 )
-def test_random_steps_are_at_most_a_tenth_of_a_training(task, keys, random):
-    task(PENDULUM)
+def test_random_steps_are_at_most_a_tenth_of_a_training(bare, keys, random):
     loaded = laid(RUNNER, *keys)
     assert told(loaded) == [("continuous", False)] and loaded.config.sac_config.start_step == random
 
@@ -248,17 +242,15 @@ def test_random_steps_are_at_most_a_tenth_of_a_training(task, keys, random):
         ("sac_config.learning_rate_end=0.5", "cosine", 0.5),
     ],
 )
-def test_step_sizes_fall_unless_they_shall_not(task, key, schedule, end):
-    task(PENDULUM)
+def test_step_sizes_fall_unless_they_shall_not(bare, key, schedule, end):
     sac = laid(RUNNER, key).config.sac_config
     assert (sac.learning_rate_schedule, sac.learning_rate_end, sac.adam_beta_1) == (schedule, end, 0.5)
     assert sac.learning_rate_hold == (10_000 if "schedule" not in key else 0)
 
 
 @pytest.mark.parametrize(("own", "is_out"), [("ModelQ", True), ("ModelPolicy", False)])
-def test_networks_of_ones_own_keep_what_they_define(task, ours, own, is_out):
+def test_networks_of_ones_own_keep_what_they_define(ours, own, is_out):
     """The section sets nothing of a policy."""
-    task(PENDULUM)
     assert told(laid(RUNNER, own=(own,))) == [("continuous", is_out)]
 
 
@@ -285,8 +277,7 @@ def test_one_that_is_named_has_to_fit_the_spaces(task, how):
 
 
 @pytest.mark.parametrize("name", [name for name in MEANING if name in shipped().children])
-def test_what_ships_changes_nothing_about_the_environment_and_fits_a_bare_task(task, name):
-    task(PENDULUM)
+def test_what_ships_changes_nothing_about_the_environment_and_fits_a_bare_task(bare, name):
     leaves = dict(shipped().children[name].leaves())
     assert {path[0] for path in leaves} <= {"nn_config", "sac_config", "replay_config"} and leaves
     assert not {".".join(path) for path in leaves} & set(DISTRIBUTED_DEFAULTS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from algorithm.config import dump_config, load_config, load_config_file
+from algorithm.config import load_config, load_config_file
 from algorithm.config.resolve import build
 from algorithm.config.schema import (
     DISTRIBUTED_DEFAULTS,
@@ -21,7 +21,7 @@ from algorithm.config.sections import MEMORY, SEED, shipped, text_of
 from algorithm.config.tree import from_value_at, merge
 from algorithm.core.fields import facts_of
 from algorithm.store.listing import listing as page
-from tests.config.conftest import PENDULUM
+from tests.config.conftest import PENDULUM, again
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LISTINGS = ("seed_default.yaml", "seed_distributed.yaml")
@@ -104,8 +104,7 @@ def test_what_is_set_anywhere_stays(task):
     loaded = load_config("gym/task", "rnn", ["sac_config.learn_step=3"])
     assert values(loaded.config) == {**OF_MEMORY, "sac_config.batch_size": 7, "sac_config.learn_step": 3}
     assert loaded.for_memory == {}, "all is set or drawn"
-    Path("run.yaml").write_text(dump_config(loaded))
-    back = load_config_file(Path("run.yaml"))
+    back = again(loaded)
     assert (back.config, back.for_memory) == (loaded.config, {})
 
 
@@ -142,8 +141,7 @@ def test_a_preset_lies_below_all_that_the_task_sets(task, name):
     whole = dict(flat(loaded.config.model_dump()))
     for path, value in (preset.taken | mine).items():
         assert whole[tuple(path.split("."))] == value, path
-    Path("run.yaml").write_text(dump_config(loaded))
-    back = load_config_file(Path("run.yaml"))
+    back = again(loaded)
     assert back.config == loaded.config and back.preset is None, "a run's file has what was set, key by key"
 
 

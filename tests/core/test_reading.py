@@ -38,32 +38,31 @@ def test_what_a_run_writes_is_read():
     assert parse_json("[" * DEEPEST + "]" * DEEPEST)
 
 
-def test_only_a_plain_file_of_a_bounded_size_is_read_and_nothing_is_waited_for(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
-    (tmp_path / "plain").write_bytes(b"12345")
+def test_only_a_plain_file_of_a_bounded_size_is_read_and_nothing_is_waited_for(cwd):
+    (cwd / "plain").write_bytes(b"12345")
     os.mkfifo("pipe")
-    (tmp_path / "folder").mkdir()
+    (cwd / "folder").mkdir()
     for name, target in (("link", "plain"), ("circle", "circle"), ("zero", "/dev/zero")):
-        (tmp_path / name).symlink_to(target)
-    (tmp_path / "hole").touch()
+        (cwd / name).symlink_to(target)
+    (cwd / "hole").touch()
     os.truncate("hole", 2**41)
-    before = sorted(tmp_path.iterdir())
+    before = sorted(cwd.iterdir())
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
         for name in ("pipe", "folder", "socket", "link", "circle", "zero", "hole"):
             with pytest.raises(
                 (ValueError, OSError), match=r"not a regular|directory|symbolic link|far too many"
             ):
-                read_bytes(tmp_path / name)
+                read_bytes(cwd / name)
             for read in (read_json, read_lines):
                 with pytest.raises(StorageError):
-                    read(tmp_path / name)
+                    read(cwd / name)
             for write in (lambda path: GrowingFile(path).append(b"x"), RunLog) if name != "hole" else ():
                 with pytest.raises(OSError):
-                    write(tmp_path / name)
+                    write(cwd / name)
         with pytest.raises(ValueError, match="not a regular file"):
-            read_bytes(tmp_path / "zero", follow=True)
-    assert read_bytes(tmp_path / "link", follow=True) == read_bytes(tmp_path / "plain", 5) == b"12345"
+            read_bytes(cwd / "zero", follow=True)
+    assert read_bytes(cwd / "link", follow=True) == read_bytes(cwd / "plain", 5) == b"12345"
     with pytest.raises(ValueError, match="far too many"):
-        open_plain(tmp_path / "plain", 4)
-    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "socket"])
+        open_plain(cwd / "plain", 4)
+    assert sorted(cwd.iterdir()) == sorted([*before, cwd / "socket"])

@@ -184,14 +184,13 @@ def test_a_sampler_that_draws_what_is_no_transition(slot, n):
 
 
 @pytest.fixture
-def run_example(tmp_path, monkeypatch):
+def run_example(cwd, monkeypatch):
     """Run an example as a script, for 60 steps where it trains longer; return its names."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(cwd), *sys.path])
 
     def run(name, run_name="__main__", steps=60):
         text = re.sub(r"max_step=[\d_]+", f"max_step={steps}", (EXAMPLES / f"{name}.py").read_text())
-        (tmp_path / f"{name}.py").write_text(text)
+        (cwd / f"{name}.py").write_text(text)
         return runpy.run_path(f"{name}.py", run_name=run_name)
 
     yield run

@@ -120,17 +120,15 @@ def make_env(config: Config, n: int) -> VecEnv:
 def test_a_section_trains(
     label: str,
     section: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    cwd: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """From the command line to the page about the run, with its own networks, wrappers and workers."""
-    monkeypatch.chdir(tmp_path)
     flags = ["-c", section, "-n", "run", "--seed=1", "--quiet"]
-    flags += [*shrunk(label, section), *build_flags(label, tmp_path)]
+    flags += [*shrunk(label, section), *build_flags(label, cwd)]
     told = main([label, *flags]), capsys.readouterr()
     assert told[0] == 0, told[1]
-    run = tmp_path / "models" / label / "run"
+    run = cwd / "models" / label / "run"
     result = json.loads((run / "result.json").read_text())
     assert result["steps"] >= STEPS and result["updates"] >= 4 and result["last_eval"]["episodes"] >= 1
     assert not any(result["faults"].values())
@@ -164,16 +162,15 @@ def test_a_section_wastes_no_data_and_ends(label: str, section: str) -> None:
     ],
 )
 def test_a_preset_of_learners_trains_resumes_and_plays(
-    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    preset: str, cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A task of which nothing is known but its name; the run knows by itself what the preset has set."""
-    monkeypatch.chdir(tmp_path)
     small = shrunk() + ["-o=n_envs=8", "-o=replay_ratio=0.25"] * (preset == "lanes")
     assert main(["Pendulum-v1", "--preset", preset, *small, "--seed=1", "-n=a"]) == 0, capsys.readouterr()
     assert re.search(rf"preset +{preset}\n", capsys.readouterr().out)
     assert main(["Pendulum-v1", "-n=a", "--resume", "--max_step=300"]) == 0, capsys.readouterr()
     assert main(["Pendulum-v1", "-n=a", "--eval=1"]) == 0, capsys.readouterr()
-    (run,) = (tmp_path / "models").rglob("metrics.jsonl")
+    (run,) = (cwd / "models").rglob("metrics.jsonl")
     rows = [json.loads(line) for line in run.read_text().splitlines()]
     losses = [value for row in rows for key, value in row.items() if key.startswith("loss/")]
     assert losses and all(map(math.isfinite, losses))
@@ -191,15 +188,14 @@ def test_a_preset_of_learners_trains_resumes_and_plays(
 def test_a_bare_task_trains_with_the_section_of_its_spaces(
     env: str,
     section: str,
-    tmp_path: Path,
+    cwd: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It is resumed with what was set, whatever the section is by then; the task's own one is compared."""
-    monkeypatch.chdir(tmp_path)
     assert main([env, *shrunk(), "--seed=1", "-n=a"]) == 0, capsys.readouterr()
     assert re.search(rf"section +{section}, since", capsys.readouterr().out)
-    (run,) = (tmp_path / "models").rglob("config.yaml")
+    (run,) = (cwd / "models").rglob("config.yaml")
     before = load_config_file(run).config
     assert main([env, "-n=a", "--resume", "-c=default", *shrunk(), "--max_step=250"]) == 0
     assert "refused" not in capsys.readouterr().out
@@ -274,7 +270,7 @@ def test_the_table_says_what_a_task_is(label: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_task_of_the_page_trains_as_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cwd: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The worked example: a folder with an environment, a configuration, and the command below them."""
     blocks = blocks_of(OWN_PAGE, OWN_PAGE.read_text("utf-8"))
@@ -282,14 +278,13 @@ def test_the_task_of_the_page_trains_as_it_is_written(
         next(block.text for block in blocks if block.language == language) for language in ("python", "yaml")
     )
     command, again = (options for options in commands_in(OWN_PAGE) if options.env.startswith("own/"))
-    folder = tmp_path / "envs" / command.env
+    folder = cwd / "envs" / command.env
     folder.mkdir(parents=True)
     (folder / "walk.py").write_text(python)
     (folder / "config.yaml").write_text(configuration)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))  # which also takes away again what main.py adds
+    monkeypatch.syspath_prepend(str(cwd))  # which also takes away again what main.py adds
     assert main([command.env, "--seed=1", "--device=cpu", "--quiet"]) == 0, capsys.readouterr().err
-    (result,) = (tmp_path / "models" / command.env).glob("*/result.json")
+    (result,) = (cwd / "models" / command.env).glob("*/result.json")
     assert again.run and again.max_iter == 10
     assert main([command.env, "--run", "--disable_sample", "--max_iter=10", "--quiet"]) == 0
     solved = float(re.search(r"better than −(\d+)", OWN_PAGE.read_text("utf-8"))[1])

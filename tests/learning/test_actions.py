@@ -32,9 +32,8 @@ def final_return(env: str) -> float:
     ],
     ids=["discrete", "discrete-dqn", "branches", "branches-dqn", "masked"],
 )
-def test_discrete_toys_come_near_their_optimum(tmp_path, monkeypatch, section, kind, steps, share, options):
+def test_discrete_toys_come_near_their_optimum(cwd, section, kind, steps, share, options):
     """The share of the way from a policy that does not look to the best one."""
-    monkeypatch.chdir(tmp_path)
     overrides = [part for option in options for part in ("-o", option)]
     arguments = ["toy/identity", "-c", section, "--seed=1", "--device=cpu", "--quiet"]
     assert main([*arguments, "-o", f"base_config.max_step={steps}", *overrides]) == 0
@@ -44,9 +43,8 @@ def test_discrete_toys_come_near_their_optimum(tmp_path, monkeypatch, section, k
 
 @pytest.mark.slow
 @pytest.mark.parametrize("greedy", [False, True], ids=["sac", "dqn-like"])
-def test_the_right_value_for_the_right_choice(tmp_path, monkeypatch, greedy):
+def test_the_right_value_for_the_right_choice(cwd, greedy):
     """More than a policy blind to one of the observations can get."""
-    monkeypatch.chdir(tmp_path)
     options = ["-o", f"sac_config.discrete_dqn_like={str(greedy).lower()}", "-o", "base_config.max_step=1200"]
     assert main(["toy/hybrid", "--seed=1", "--device=cpu", "--quiet", *options]) == 0
     assert final_return("toy/hybrid") > toy.ToyHybrid.chance + 0.1
@@ -54,9 +52,8 @@ def test_the_right_value_for_the_right_choice(tmp_path, monkeypatch, greedy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_goal_is_worth_no_more_than_its_reward(tmp_path, monkeypatch, seed):
+def test_a_goal_is_worth_no_more_than_its_reward(cwd, seed):
     """MiniGrid pays once, at the end, and less than 1. The bonus for entropy may not add to that."""
-    monkeypatch.chdir(tmp_path)
     wrappers = "base_config.wrappers=['minigrid.wrappers:ImgObsWrapper']"
     words = ["minigrid:MiniGrid-Empty-5x5-v0", f"--seed={seed}", "--device=cpu", "--quiet", "--max_step=2500"]
     assert main([*words, "-o", wrappers, "-o", "sac_config.write_summary_per_step=250"]) == 0

@@ -35,11 +35,10 @@ def last_eval(env: str) -> float:
         pytest.param(["sac_config.ensemble_q_num=3"], id="redq", marks=pytest.mark.slow),
     ],
 )
-def test_the_best_action_is_found(tmp_path, monkeypatch, options):
+def test_the_best_action_is_found(cwd, options):
     """The reward is −|a − ½|: always ½ gives 0, uniformly random actions −12.5 in 20 steps."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "target").mkdir()
-    (tmp_path / "target" / "config.yaml").write_text(TARGET)
+    (cwd / "target").mkdir()
+    (cwd / "target" / "config.yaml").write_text(TARGET)
     overrides = [part for option in options for part in ("-o", option)]
     assert main(["./target", "--seed=1", "--device=cpu", "--quiet", *overrides]) == 0
     assert last_eval("target") > -1.5
@@ -48,7 +47,6 @@ def test_the_best_action_is_found(tmp_path, monkeypatch, options):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
-def test_pendulum_is_solved(tmp_path, monkeypatch, seed):
-    monkeypatch.chdir(tmp_path)
+def test_pendulum_is_solved(cwd, seed):
     assert main(["gym/pendulum", f"--seed={seed}", "--device=cpu", "--quiet"]) == 0
     assert last_eval("gym/pendulum") >= -200.0

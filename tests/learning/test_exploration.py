@@ -13,7 +13,7 @@ from main import main
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("section", "least", "most"), [("default", 5, 35), ("curiosity", 50, 60)])
-def test_curiosity_covers_the_corridor(tmp_path, monkeypatch, section, least, most):
+def test_curiosity_covers_the_corridor(cwd, monkeypatch, section, least, most):
     """Twelve episodes: a walk at random gets to some thirty of sixty cells at best."""
     made, make = [], ToyCorridor.__init__
 
@@ -22,7 +22,6 @@ def test_curiosity_covers_the_corridor(tmp_path, monkeypatch, section, least, mo
         made.append(self)
 
     monkeypatch.setattr(ToyCorridor, "__init__", watched)
-    monkeypatch.chdir(tmp_path)
     options = ["-o", "base_config.max_step=1500", "-o", "eval_config.per_step=1500"]
     assert main(["toy/corridor", "-c", section, "--seed=1", "--device=cpu", "--quiet", *options]) == 0
     training = max(made, key=lambda env: env.visited.sum())
@@ -32,9 +31,8 @@ def test_curiosity_covers_the_corridor(tmp_path, monkeypatch, section, least, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("section", "least", "most"), [("default", -4, -3), ("no_hindsight", -8, -7)])
-def test_hindsight_flips_the_right_bits(tmp_path, monkeypatch, section, least, most):
+def test_hindsight_flips_the_right_bits(cwd, section, least, most):
     """The best policy gets −3 with eight bits, a failure −8; random flips reach one goal of fifty."""
-    monkeypatch.chdir(tmp_path)
     keys = {
         "base_config": ["env_args.bits=8", "env_args.max_episode_steps=8", "max_step=2500"],
         "sac_config": ["batch_size=128", "start_step=500"],

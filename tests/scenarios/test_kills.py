@@ -173,14 +173,13 @@ sac_imitation: # three horizons
 
 
 @pytest.fixture
-def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def models(cwd: Path) -> Path:
     """The folder of the runs of the task."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "config.yaml").write_text(TASK)
-    record(tmp_path / "task" / "shown.npz", "Pendulum-v1")
-    _hide_velocity(tmp_path / "task")
-    return tmp_path / "models" / "task"
+    (cwd / "task").mkdir()
+    (cwd / "task" / "config.yaml").write_text(TASK)
+    record(cwd / "task" / "shown.npz", "Pendulum-v1")
+    _hide_velocity(cwd / "task")
+    return cwd / "models" / "task"
 
 
 def _hide_velocity(folder: Path) -> None:

@@ -83,6 +83,13 @@ def traced(monkeypatch):
     monkeypatch.setattr(torch._inductor, "compile", lambda module, inputs, options: module.forward)
 
 
+def messages(sac: Sac) -> list[str]:
+    """Return the list that will get all that the compiling of updates says."""
+    told: list[str] = []
+    sac.compiled.on_message = told.append
+    return told
+
+
 def compare(options, steps=7):
     """Train with and without; weights, results, moments and random numbers are alike."""
     plain, other = small_sac(**options), small_sac(**options, compiled=True)
@@ -90,8 +97,7 @@ def compare(options, steps=7):
         for name, buffer in sac.model.named_buffers():
             if name.endswith("steps"):
                 buffer.fill_(WARM_UP - 3)
-    said: list[str] = []
-    other.compiled.on_message = said.append
+    said = messages(other)
     window, spec = options.get("n_step", 1), options.get("spec", SMALL)
     for step in range(steps):
         exists = torch.randint(1, window + 1, (16,), generator=torch.Generator().manual_seed(step))
@@ -145,8 +151,7 @@ def test_the_first_updates_are_eager_however_often_a_run_is_resumed(pure):
         return small_sac(compiled=True, eager_first=3)
 
     straight, before, after, eager = learner(), learner(), learner(), small_sac()
-    said: list[str] = []
-    straight.compiled.on_message = said.append
+    said = messages(straight)
     for step in range(5):
         batch = random_batch(16, 1, seed=step)
         for sac in (straight, eager):
@@ -179,8 +184,7 @@ def test_an_extension_that_cannot_be_compiled_is_told(traced):
     sacs = [
         small_sac(extensions=(copy.deepcopy(extension),), compiled=compiled) for compiled in (False, True)
     ]
-    said: list[str] = []
-    sacs[1].compiled.on_message = said.append
+    said = messages(sacs[1])
     for step in range(2):
         update_alike(sacs, random_batch(8, 1, seed=step), step)
     assert "cannot be compiled" in said[-1] and "in own_losses" in said[-1] and len(said) == 2
@@ -226,8 +230,7 @@ def update_alike(sacs, batch, step):
 )
 def test_what_an_encoder_does_outside_of_torch_is_followed_or_refused(traced, name):
     sacs = [sac_with(FORWARDS[name], compiled=compiled) for compiled in (False, True)]
-    said: list[str] = []
-    sacs[1].compiled.on_message = said.append
+    said = messages(sacs[1])
     for step in range(6):
         update_alike(sacs, random_batch(16, 3, seed=step), step)
     assert [name in REFUSED] == [any("cannot be compiled" in line for line in said)]
@@ -259,8 +262,7 @@ CHANGES = {
 @pytest.mark.parametrize("reason", CHANGES)
 def test_a_change_behind_the_compilers_back_ends_compiling(pure, reason):
     sacs = [sac_with(Changing, compiled=compiled) for compiled in (False, True)]
-    said: list[str] = []
-    sacs[1].compiled.on_message = said.append
+    said = messages(sacs[1])
     update_alike(sacs, random_batch(16, 3), 0)
     for sac in sacs:
         CHANGES[reason](sac.model.rep)
@@ -282,8 +284,7 @@ def test_what_cannot_be_compiled_goes_on_as_it_is(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", fails)
     plain, other = small_sac(), small_sac(compiled=True)
-    said: list[str] = []
-    other.compiled.on_message = said.append
+    said = messages(other)
     for step in range(3):
         batch = random_batch(8, 1, seed=step)
         plain.update(batch)
@@ -313,11 +314,10 @@ def test_why_not(monkeypatch, keys, max_step, images, compiler, reason):
     assert reason_against(SacConfig(**keys), CPU, max_step=max_step, images=images) == reason
 
 
-def test_a_short_run_is_never_compiled_and_a_long_one_says_that_it_is(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_short_run_is_never_compiled_and_a_long_one_says_that_it_is(cwd, monkeypatch, capsys):
     short = ["toy/identity", "-c", "discrete", "--seed=1", "--device=cpu", "-n", "short"]
     assert main([*short, "--max_step=40"]) == 0
-    assert "compile: 'off'" in (tmp_path / "models/toy/identity/short/config.yaml").read_text()
+    assert "compile: 'off'" in (cwd / "models/toy/identity/short/config.yaml").read_text()
     assert "sac_config.compile" not in capsys.readouterr().out, "nobody set it"
     long = ["toy/identity", "-c", "discrete", "--seed=1", "--device=cpu", "--max_step=30000"]
     with monkeypatch.context() as patch:

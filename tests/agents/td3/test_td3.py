@@ -147,10 +147,9 @@ def test_trouble_is_reported():
 
 
 @pytest.mark.slow
-def test_the_best_action_is_found(tmp_path, monkeypatch):
+def test_the_best_action_is_found(cwd):
     """The reward is −|a − ½|: always ½ gives 0, uniformly random actions −12.5 in 20 steps."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "target").mkdir()
-    (tmp_path / "target" / "config.yaml").write_text(TARGET.replace("default:", "default:\n  algorithm: TD3"))
+    (cwd / "target").mkdir()
+    (cwd / "target" / "config.yaml").write_text(TARGET.replace("default:", "default:\n  algorithm: TD3"))
     assert main(["./target", "--seed=1", "--device=cpu", "--quiet"]) == 0
     assert last_eval("target") > -1.5
