@@ -407,9 +407,7 @@ def test_keys_are_those_that_are_learned_on_with():
         load(learning_rat=0.001)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("x", "much"), ("x", None), ("x", [1, 2]), ("", 1), ("a b", 1), ("../x", 1), (3, 1)]
-)
+@pytest.mark.parametrize(("name", "value"), [("x", [1, 2]), ("../x", 1), (3, 1)])
 def test_what_is_no_metric_is_an_error_of_the_callback(name, value):
     agent = asac.Agent("SAC", Walk, **HELD)
     with pytest.raises(asac.CallbackError, match="on_step") as caught:

@@ -11,20 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from algorithm.app.report.report import write_report
-from algorithm.config.errors import ConfigError
-from algorithm.config.loader import load_config_file
-from algorithm.core.errors import UserError
 from algorithm.store import provenance
-from algorithm.store.checkpoints.checkpoint import check_replay
-from algorithm.store.checkpoints.manager import CheckpointManager, find_checkpoint
-from algorithm.store.lock import RunLock
-from algorithm.store.logs.rows import cut_back
-from algorithm.store.names import run_names
-from algorithm.store.rundir import RunDir
 from tests.app.damage import fresh, hurt
 from tests.lib.sessions import TASK, run
 
@@ -65,43 +53,6 @@ def in_time(what: str) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, former)
-
-
-def readers(folder: Path):
-    """Every way in which a file of a run is read, but those that need an agent."""
-    opened, warned = RunDir.open("task", "a"), list[str]()
-    yield lambda: write_report(opened)
-    yield lambda: load_config_file(folder / "config.yaml")
-    yield lambda: opened.env_file_changed(Path(__file__))
-    yield lambda: opened.note_resumed({}, step=1, overrides=["a.b=1"])
-    yield lambda: opened.read_result()
-    yield lambda: RunLock(folder / "run.lock", notice=warned.append).__enter__().release()
-    for which in (None, "best", "latest"):
-        yield lambda which=which: check_replay(
-            find_checkpoint(opened.checkpoints, which, warn=warned.append).path, opened.replay
-        )
-    yield lambda: cut_back(opened.metrics_jsonl, 100, warned.append)
-    manager = CheckpointManager(opened.checkpoints, opened.replay, keep=2, best=True, warn=warned.append)
-    yield lambda: manager.resume(100)
-
-
-@pytest.mark.fault("F42")
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rng=st.randoms(use_true_random=False))
-def test_whatever_a_file_is_its_readers_say_so(made, rng):
-    folder = made / "models/task/a"
-    fresh(made / "original", folder)
-    done = [hurt(folder, rng) for _ in range(rng.choice([1, 1, 2]))]
-    if "a" not in run_names("task"):
-        return
-    with in_time(str(done)):
-        for read in readers(folder):
-            try:
-                read()
-            except (UserError, ConfigError) as error:
-                assert str(error), done
-            except Exception as error:
-                raise AssertionError(f"{done}: {type(error).__name__}") from error
 
 
 COMMANDS = (

@@ -88,15 +88,6 @@ def test_a_whole_number_may_be_written_as_any_number():
     assert len(differences(yes, as_it_is)) == 1, "true is no number"
 
 
-def test_what_each_side_may_have_for_itself():
-    own = {
-        "base_config": {"name": "n", "n_envs": 8, "workers": 2, "env_timeout": 5},
-        "sac_config": {"seed": 4, "threads": 3, "learning_rate": 0.1, "gamma": 0.5, "n_step": 3},
-        "replay_config": {"capacity": 4096},
-    }
-    assert said(loaded(**own)) == said()
-
-
 def test_behaviours_and_their_own_settings():
     ours = said(loaded({"wolf": {}}))
     theirs = said(loaded({"wolf": {"sac_config": {"discrete_dqn_like": True}}}))

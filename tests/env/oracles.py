@@ -86,7 +86,7 @@ def _between(low: Any, high: Any, u: float, dtype: np.dtype) -> Any:
 
 def choose(seen: tuple[float, ...], sizes: list[int], width: int) -> np.ndarray:
     """One-hot choices and z of a continuous part, which any loop can compute alone."""
-    key = math.fsum(seen)
+    key = 1.0 + math.fsum(seen)  # so that z is not 0 where all that is seen is
     hots = [float(j == int(abs(key) + branch) % n) for branch, n in enumerate(sizes) for j in range(n)]
     z = np.sin(np.float32(key) * np.arange(1, width + 1, dtype=np.float32))
     return np.concatenate((hots, z)).astype(np.float32)

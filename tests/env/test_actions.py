@@ -42,19 +42,6 @@ def test_any_action_equals_that_of_a_plain_loop_alone_and_in_a_batch(space, seed
             assert np.array_equal(left, right)
 
 
-def test_one_hots_come_first_in_the_order_of_the_space_and_boxes_are_spanned():
-    """Numbers from −2 to 2; choices of the MultiDiscrete from 10 on."""
-    space = Dict(
-        force=Box(-2.0, 2.0, (2,)), move=Discrete(3, start=-1), keys=MultiDiscrete([2, 3], start=[10, 20])
-    )
-    found = Actions(space, "x").to_env(np.array([0, 0, 1, 1, 0, 0, 1, 0, 0.5, -1], np.float32))
-    assert [(name, np.asarray(part).tolist()) for name, part in found.items()] == [
-        ("force", [1.0, -2.0]),
-        ("move", 1),
-        ("keys", [10, 21]),
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(("low", "high", "dtype"), [
     (-1.1, 0.3, np.float32), (0.1, 0.7, np.float32), (-3e-3, 1e6, np.float32), (-3e38, 3e38, np.float32),
     (0.1, 0.7, np.float64), (-60000.0, 60000.0, np.float16), (-(2**63), 2**63 - 2, np.int64),

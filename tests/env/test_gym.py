@@ -251,11 +251,6 @@ def test_without_a_screen_sdl_is_not_asked_for_one(monkeypatch, screen, driver):
     assert os.environ.get("SDL_VIDEODRIVER") == driver
 
 
-def test_pictures_are_taken_in_this_process():
-    with pytest.raises(ValueError, match="without a window"):
-        make("Pendulum-v1", video=True, workers=1)
-
-
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize(("call", "code"), [
     ("step", lambda self, action: (0, 0.0, False, {})),

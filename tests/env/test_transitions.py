@@ -146,19 +146,6 @@ def test_a_failing_copy_loses_the_rest_of_its_episode_and_nothing_else(workers):
     assert found.closed == [0] * len(faults)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_bullet_environment_brings_the_same_numbers_in_every_process(workers):
-    name = "pybullet_envs_gymnasium:HalfCheetahBulletEnv-v0"
-    with closing(pooled(name, n=2, workers=workers, max_episode_steps=20)) as env:
-        found, _ = witness(env, 50)
-    plain = gym.make(name, max_episode_steps=20)
-    plain.reset(seed=0)  # the very first reset builds the robot, and its episode is not quite like the others
-    for copy, seen in found.seen.items():
-        assert seen == plain_transitions(plain, partial(SEEDS, copy), len(seen))
-        assert len(seen) == 50
-    plain.close()
-
-
 def test_the_replay_rebuilds_a_stack_of_frames_as_the_wrapper_made_it():
     """``witness`` compares what was handed out with what the replay holds, which is one frame a row."""
     wrapper = {"FrameStackObservation": {"stack_size": 4}}

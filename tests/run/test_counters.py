@@ -16,6 +16,7 @@ from algorithm.run.evaluation.evaluate import Performance
 def some() -> Counters:
     counters = Counters(["a", "b"])
     counters.step, counters.iteration = 40, 3
+    counters.log("x", 1.0)
     counters.add([Episode("a", 1, 0.1 + 0.2, 7), Episode("b", 0, -1e300, 2)])
     counters.record_evaluation({"a": Performance((1.5, 2.5), (10, 11))})
     counters.step = 60
@@ -44,22 +45,17 @@ def test_a_run_ends_after_evaluations_in_a_row_without_improvement():
     counters, patient = some(), BaseConfig(stop_without_improvement=2)  # 2.0 at step 40, 0.5 at step 60
     assert not counters.ends(patient, None)
     counters.record_evaluation({"a": Performance((2.0,), (1,))})
-    again = Counters(["a", "b"])
-    again.load_state(State(meta=json.loads(json.dumps(counters.state().meta))))
-    for one in (counters, again):
-        assert list(one.ends(patient, None)) == ["stop_without_improvement"]
-        assert not one.ends(BaseConfig(), None)
-        one.record_evaluation({"a": Performance((2.1,), (1,))})
-        assert not one.ends(patient, None), "an improvement begins a new row"
+    assert list(counters.ends(patient, None)) == ["stop_without_improvement"]
+    assert not counters.ends(BaseConfig(), None)
+    counters.record_evaluation({"a": Performance((2.1,), (1,))})
+    assert not counters.ends(patient, None), "an improvement begins a new row"
 
 
 def test_what_callbacks_log_is_a_mean_since_the_last_row():
-    counters = some()
-    for value in (1.0, math.nan, 2.0, math.inf, 6.0):
+    counters = some()  # with a 1
+    for value in (math.nan, 2.0, math.inf, 6.0):
         counters.log("x", value)
-    again = Counters(["a", "b"])
-    again.load_state(State(meta=json.loads(json.dumps(counters.state().meta))))
-    assert again.take_logged() == {"x": 3.0} and again.take_logged() == {}
+    assert counters.take_logged() == {"x": 3.0} and counters.take_logged() == {}
 
 
 def test_the_best_evaluation_is_the_first_of_the_highest():

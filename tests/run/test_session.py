@@ -233,13 +233,8 @@ def test_checkpoints_that_stay_and_how_to_choose_one(task, capsys):
     best = found["best_eval"]
     assert json.loads((folder / "best.json").read_text())["step"] == best["step"]
     assert {int(path.name[5:]) for path in folder.glob("step_*")} == {best["step"], 260}
-    for which, evaluation in (("best", best), ("latest", found["last_eval"])):
-        assert run("-n", "a", "--eval=1", "--quiet", f"--ckpt={which}") == 0
-        played = json.loads((task / "a" / "evaluation.json").read_text())
-        assert (played["step"], played["behaviours"]["default"]["mean"]) == (
-            evaluation["step"],
-            evaluation["mean"],
-        )
+    assert run("-n", "a", "--eval=1", "--quiet", "--ckpt=best") == 0
+    assert json.loads((task / "a" / "evaluation.json").read_text())["step"] == best["step"]
     assert run("-n", "b", "-o", "checkpoint_config={keep: 1, best: false}", "--quiet", "--max_step=210") == 0
     folder = task / "b" / "checkpoints"
     assert sorted(path.name for path in folder.iterdir()) == ["latest.json", "step_000000210"]

@@ -61,17 +61,6 @@ def test_a_draw_is_that_of_a_plain_loop(tmp_path_factory, elites, shapes, scale,
             assert found[name].flatten().tolist() == pytest.approx(expected, rel=1e-6, abs=1e-9 * scale)
 
 
-def test_the_std_has_a_floor_and_a_ceiling(tmp_path):
-    one = {"w": torch.tensor([1.0, 5.0]), "v": torch.tensor([9.0])}
-    two = {"w": torch.tensor([3.0, 5.0]), "v": torch.tensor([-9.0])}
-    found = drawn(tmp_path, one, two)
-    eps = noise("w").standard_normal(2)
-    floor = FLOOR * np.sqrt((2.0**2 + 5.0**2) / 2)  # means 2 and 5; deviations 1 and 0
-    assert found["w"].tolist() == pytest.approx([2.0 + 1.0 * eps[0], 5.0 + floor * eps[1]])
-    (eps,) = noise("v").standard_normal(1)
-    assert found["v"].tolist() == pytest.approx([0.0 + LARGEST_STD * eps]), "the deviation is 9"
-
-
 def test_what_is_not_trained_is_the_best_elites(tmp_path):
     def elite(value: int) -> dict[str, torch.Tensor]:
         of = torch.full((3,), float(value))

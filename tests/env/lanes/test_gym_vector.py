@@ -37,16 +37,6 @@ def rows(seen) -> list[list[float]]:
     return seen.obs["obs"].astype(int).tolist()
 
 
-def test_a_reset_from_outside_takes_the_place_of_the_pending_one():
-    env = adapt(lambda: DiaryVector(3, mode=NEXT))
-    begin(env)
-    assert step(env).truncated.tolist() == [True, False, True]
-    assert rows(begin(env, [0])) == [[0, 1, 0, 0]]
-    result = step(env)
-    assert result.skipped.tolist() == [False, False, True]
-    assert rows(result)[0] == [0, 1, 1, 1]
-
-
 @pytest.mark.parametrize("mode", [NEXT, SAME, OFF])
 def test_gymnasiums_own_classes_take_seed_and_options_of_each_reset(mode):
     options = {"mass": 2.0}
@@ -61,6 +51,7 @@ def test_gymnasiums_own_classes_take_seed_and_options_of_each_reset(mode):
 def test_another_class_takes_one_seed_for_all():
     made = DiaryVector(3, mode=OFF)
     env = adapt(lambda: made)
+    assert env.arrangement == "3 in DiaryVector (reset by this program)"
     begin(env, episode=4)
     begin(env, [2, 0])
     assert [seed for seed, _ in made.calls] == [diary_seed(0, 4), diary_seed(2, 5)]
@@ -84,20 +75,6 @@ def test_a_class_that_resets_too_much_is_refused(mode, fix):
 def test_the_time_limit_is_that_of_the_registry_or_of_env_args(args, limit):
     make = partial(gym.make_vec, "DiaryVector-v0", 2, vectorization_mode="vector_entry_point", **args)
     assert adapt(make).time_limit == limit
-
-
-def test_the_vector_class_of_cart_pole_brings_what_single_cart_poles_bring():
-    """From the same states, which the class draws in its own way, the same step; in its float32."""
-    env = adapt(partial(gym.make_vec, "CartPole-v1", 3, vectorization_mode="vector_entry_point"))
-    assert env.arrangement == "3 in CartPoleVectorEnv (next-step autoreset)"
-    first = begin(env).obs["obs"]
-    after = env.step({DEFAULT_BEHAVIOUR: np.eye(2, dtype=np.float32)[[0, 1, 0]]})[DEFAULT_BEHAVIOUR]
-    plain = gym.make("CartPole-v1").unwrapped
-    plain.reset(seed=0)
-    for i, choice in enumerate((0, 1, 0)):
-        plain.state = tuple(first[i].astype(np.float64))
-        assert after.obs["obs"][i] == pytest.approx(plain.step(choice)[0], abs=1e-5)
-    env.close()
 
 
 class Atlas(VectorEnv):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import asac
-from algorithm.core.data import ActorOutput, Episode, StepBatch
+from algorithm.core.data import Episode
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
@@ -24,6 +24,7 @@ from algorithm.env.objects import ExternalTensorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import LocalCollector
+from tests.env.oracles import Witness
 
 TOYS = "algorithm.env.lanes.toys"
 
@@ -71,34 +72,8 @@ def lanes(n: int, broken: str = "", told: Callable[[Fault], None] = print) -> Te
     return TensorVecEnv(partial(Count, n, broken=broken), request)
 
 
-class Seen:
-    """A policy of zeros, and a recorder: each lane's transitions, and after how many one was cut."""
-
-    stored_carry_shape = (0,)
-
-    def __init__(self) -> None:
-        self.of: dict[int, list[tuple[tuple, tuple, bool, bool]]] = {}
-        self.closed: list[tuple[int, int]] = []
-
-    def initial_carry(self, n: int) -> np.ndarray:
-        return np.zeros((n, 0), np.float32)
-
-    def act(self, obs: Any, prev_action: Any, carry: np.ndarray, action_mask: Any) -> ActorOutput:
-        zeros = np.zeros((len(carry), 1), np.float32)
-        return ActorOutput(action=zeros, z=zeros, behaviour_logp=zeros, carry=carry)
-
-    def add_steps(self, steps: StepBatch) -> None:
-        for i, lane in enumerate(steps.streams.tolist()):
-            ends = bool(steps.terminated[i]), bool(steps.truncated[i])
-            rows = (tuple(rows["obs"][i].tolist()) for rows in (steps.obs, steps.next_obs))
-            self.of.setdefault(lane, []).append((*rows, *ends))
-
-    def close(self, stream: int) -> None:
-        self.closed.append((stream, len(self.of[stream])))
-
-
-def rolled(env: VecEnv, steps: int) -> tuple[Seen, list[Episode]]:
-    seen = Seen()
+def rolled(env: VecEnv, steps: int) -> tuple[Witness, list[Episode]]:
+    seen = Witness(env.specs[DEFAULT_BEHAVIOUR])
     rollout = LocalCollector(env, {DEFAULT_BEHAVIOUR: seen}, {DEFAULT_BEHAVIOUR: seen})
     return seen, [episode for _ in range(steps) for episode in rollout.step()]
 
@@ -116,24 +91,20 @@ def test_each_lane_brings_its_own_transitions_and_its_last_observation():
             )
             for k in range(8)
         ]
-        assert found.of[lane] == expected
+        assert [(t.obs, t.next_obs, t.terminated, t.truncated) for t in found.seen[lane]] == expected
     assert [(e.agent, e.length, e.total) for e in episodes if e.agent == 2] == [(2, 4, 4.0)] * 2
 
 
 def test_of_a_cut_episode_without_its_last_observation_the_last_step_is_not_stored_and_said_once():
     told: list[Fault] = []
     found, episodes = rolled(lanes(2, "lost", told.append), 9)
-    assert [(before[2], after[2], *ends) for before, after, *ends in found.of[0]] == [
-        (0, 1, False, False)
-    ] * 5
-    assert found.closed == [(0, k) for k in (1, 2, 3, 4)], (
-        "of two steps one is known, and it is cut off there"
+    one, two = found.seen[0], found.seen[1]
+    assert {(t.obs[2], t.next_obs[2], t.terminated) for t in one} == {(0, 1, False)}
+    assert [t.truncated for t in one] == [True] * 4 + [False], (
+        "of two steps one is known"
     )
-    assert [(before[2], over) for before, _, over, _ in found.of[1]] == [
-        (0, False),
-        (1, False),
-        (2, True),
-    ] * 3
+    assert found.closed == [0] * 4
+    assert [(t.obs[2], t.terminated) for t in two] == [(0, False), (1, False), (2, True)] * 3
     assert [e.length for e in episodes if e.agent == 0] == [2] * 4, "episodes are reported whole"
     assert [fault.what for fault in told] == ["Count loses the last observation of truncated episodes"]
 

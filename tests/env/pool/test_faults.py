@@ -169,10 +169,10 @@ def test_spaces_that_change_with_a_restart_are_refused(tmp_path, workers, fault)
 @pytest.mark.parametrize(("fault", "said"), [
     ("raise", "the wheel came off"),
     ("exit", "the licence has expired"),
-    ("hang", "no answer for 3 s"),
+    ("hang", "no answer for 1 s"),
 ])  # fmt: skip
 def test_workers_that_cannot_make_their_environments_say_why(tmp_path, monkeypatch, fault, said):
-    monkeypatch.setattr("algorithm.env.pool.child_process.START_TIMEOUT", 3.0 if fault == "hang" else 60.0)
+    monkeypatch.setattr("algorithm.env.pool.child_process.START_TIMEOUT", 1.0 if fault == "hang" else 60.0)
     with pytest.raises(EnvError) as caught:
         Faulty(tmp_path, fault, where="make", timeout=1.0)
     assert said in str(caught.value) and "worker_0.log" not in str(caught.value), "which is gone by then"

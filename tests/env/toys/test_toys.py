@@ -132,18 +132,6 @@ def test_goals_of_bits_are_judged_one_by_one_or_many_at_once() -> None:
     assert [env.compute_reward(a, d, {}) for a, d in zip(achieved, desired, strict=True)] == [0, -1]
 
 
-def test_queue_pays_a_right_answer_its_share_from_the_lag_on() -> None:
-    env = make("ToyQueue", symbols=2, lag=2, length=6)
-    obs, _ = env.reset(seed=1)
-    seen, rewards = [obs], []
-    for step in range(6):
-        right = np.argmax(seen[-3]) if step > 1 else np.int64(0)
-        obs, reward, *_ = env.step(right if step != 3 else 1 - right)
-        seen.append(obs)
-        rewards.append(reward)
-    assert rewards == [0.0, 0.0, 0.25, 0.0, 0.25, 0.25]
-
-
 def test_recall_shows_cue_distractors_and_question_and_counts_the_last_answer_only() -> None:
     def act(seen: Seen, mask: Any) -> np.int64:  # right but for the last answer
         cue = np.argmax(seen[0][:2])
@@ -244,13 +232,6 @@ def test_a_point_in_the_maze_slides_along_walls() -> None:
         obs, *rest, _ = env.step(np.array(action, np.float32))
         np.testing.assert_allclose((obs["position"] + 1) * 2.5, (x, y), atol=1e-5)
         assert (obs["cell"], rest) == (cell, [0.0, False, False])
-
-
-def test_random_walks_do_not_get_through_the_maze() -> None:
-    """Of 100 steps each."""
-    env = make("ToyMaze")
-    walks = [play(env, lambda seen, mask: RNG.uniform(-1, 1, 2).astype(np.float32), n) for n in range(100)]
-    assert {total for total, _ in walks} == {0.0} and {len(seen) for _, seen in walks} == {101}
 
 
 def test_a_point_is_parked_where_it_is_slow_and_the_distance_is_that_of_the_episode() -> None:

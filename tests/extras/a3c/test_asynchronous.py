@@ -18,7 +18,6 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from torch import nn
 from typing_extensions import override
 
 from algorithm.agents.on_policy.family import AsyncAgent
@@ -32,13 +31,11 @@ from algorithm.env.pool.env_group import RestartBudget
 from algorithm.extras.a3c.messages import GRANT, Job
 from algorithm.extras.a3c.process import TrainingProcess
 from algorithm.extras.a3c.runtime import AsyncCollector
-from algorithm.extras.a3c.shared import SharedWeights
 from algorithm.extras.a3c.worker import Relay, Worker
-from algorithm.nn.learning.optimiser import FlatRms
 from algorithm.run.experience.faults import Faults
 from algorithm.run.runtime import num_processes
 from tests.lib.on_policy import make, train, weights
-from tests.lib.processes import _CONTEXT, Program, comes_true
+from tests.lib.processes import Program, comes_true
 from tests.lib.sessions import result
 
 SAC = {"use_normalization": True, "reward_scaling": True}
@@ -317,36 +314,6 @@ def test_behaviours_have_the_same_number_of_processes(loaded: LoadedConfig) -> N
 
 
 # ---- real processes
-
-ROUNDS, WIDTH = 1000, 9155
-
-
-def _add(name: str, both_are_there: Any) -> None:
-    shared = SharedWeights({"x": [WIDTH, WIDTH]}, {"x": 0}, 2, name=name)
-    data, square = shared.weights["x"]
-    optimiser = FlatRms([nn.Linear(1, WIDTH, bias=False)], 1.0, epsilon=0.0, inside=True)
-    optimiser.share(data, square)
-    both_are_there.wait()
-    for _ in range(ROUNDS):
-        optimiser.step_along(torch.ones(WIDTH))
-
-
-def test_few_additions_are_lost_without_a_lock() -> None:
-    """Every step takes 1 from each parameter: the mean of g² begins at 1 and stays there."""
-    shared = SharedWeights({"x": [WIDTH, WIDTH]}, {"x": 0}, 2)
-    shared.write("x", [torch.zeros(WIDTH), torch.ones(WIDTH)])
-    both_are_there = _CONTEXT.Barrier(2)
-    both = [_CONTEXT.Process(target=_add, args=(shared.name, both_are_there)) for _ in range(2)]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join(60)
-    taken = -shared.weights["x"][0].clone()
-    shared.close()
-    lost = 1.0 - taken.double().mean() / (2 * ROUNDS)
-    print(f"{float(lost):.3%} of {2 * ROUNDS} additions to each of {WIDTH} parameters were lost")
-    assert float(taken.max()) <= 2 * ROUNDS and lost < 0.2
-    assert [one.exitcode for one in both] == [0, 0]
 
 
 def memory_of(pid: int) -> set[Path]:

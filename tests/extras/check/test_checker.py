@@ -45,23 +45,10 @@ def test_a_sound_environment_has_nothing_to_tell(toy: Any) -> None:
     assert [one.title for one in results] == begun == [check.title for check in CHECKS]
 
 
-@pytest.mark.fault("F12")
 @pytest.mark.fault("F14")
-@pytest.mark.parametrize(
-    ("toy", "where", "level"),
-    [
-        (toys.Misshapen, "environment keeps going", Level.ERROR),
-        (toys.Raising, "environment keeps going", Level.ERROR),
-        (toys.Outside, "observations bounds", Level.WARNING),
-    ],
-)
-def test_a_fault_is_found_by_its_check_and_no_other(toy: Any, where: str, level: Level) -> None:
-    results = checked(toy)
-    assert faults(results) == {where: level}
-    if toy is toys.Raising:
-        (found,) = (f for one in results for f in one.findings if f.level is Level.ERROR)
-        assert ", step 10, action [" in found.where
-        assert "check/toys.py" in found.trace and "context.py" not in found.trace
+def test_a_fault_is_found_by_its_check_and_no_other() -> None:
+    """All others: ``tests.messages``."""
+    assert faults(checked(toys.Outside)) == {"observations bounds": Level.WARNING}
 
 
 def test_a_parameter_that_it_does_not_have_is_told_as_a_training_tells_it() -> None:

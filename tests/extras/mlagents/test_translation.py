@@ -189,7 +189,7 @@ def test_what_other_keys_say_of_one(folder: Path) -> None:
     assert (found.extrinsic.strength, found.updates) == (0, 5)
 
 
-def test_environment_parameters_are_ours_key_for_key(folder: Path) -> None:
+def test_lessons_of_older_files_are_ours(folder: Path) -> None:
     def parameters(name: str) -> Any:
         return yaml.safe_load(asac.from_mlagents(f"{name}.yaml"))["default"]["environment_parameters"]
 

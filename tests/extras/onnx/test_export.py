@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -143,15 +142,6 @@ def test_what_float32_does_not_hold_goes_in_as_it_is(monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(u, there.u, atol=1e-5)
 
 
-def test_every_two_kinds_stand_together() -> None:
-    places, seen = range(4), agents.OBSERVATIONS.keys() - {"goals", "for critics"}  # vectors, too
-    pairs = {(i, row[i], j, row[j]) for row in ROWS for i, j in combinations(places, 2)}
-    for memory, obs in [(m, o) for m in agents.MEMORIES for o in seen]:
-        assert (2, memory, 3, obs) in pairs
-    for action in agents.ACTIONS:
-        assert seen <= {obs for i, a, j, obs in pairs if (i, a, j) == (1, action, 3)}
-
-
 @pytest.mark.parametrize("rnn", ["gru", "lstm"])
 def test_layers_of_memory_are_what_they_were(rnn: str) -> None:
     """Two layers of each, step by step against the modules that were trained."""
@@ -260,16 +250,6 @@ def test_a_graph_that_is_wrong_is_found(
     with pytest.raises(ExportError) as caught:
         checker(agent, graph)()
     assert named in str(caught.value) and caught.value.exit_code == 5
-
-
-def test_samples_that_are_not_those_of_the_policy_are_found() -> None:
-    """The check of an export does not draw; this test is what judges samples."""
-    agent = agent_of()
-    graph = graph_of(agent)
-    with torch.no_grad():
-        graph.model.policy.head.continuous.bias.data[2:] += 0.3
-    data = draw_graph(graph, 15).SerializeToString()
-    assert "continuous_actions 0, the square" in wrong_draws(agent, data)
 
 
 # ---- operators

@@ -163,10 +163,11 @@ def test_a_study_stops_with_its_runs_and_goes_on_with_them(made: Make) -> None:
     assert study.begun.count("trial_003 resumed") == 1 and "trial 3 continues" in study.said
 
 
-def test_a_trial_without_values_of_the_metric_fails(made: Make) -> None:
-    study = made(trials=1, metric="eval/episode_steps")
-    (trial,) = study.search()
-    assert trial.why == "no row of its metrics has eval/episode_steps"
+@pytest.mark.parametrize("metric", ["eval/episode_steps", "rollout/return_mean"])
+def test_a_trial_without_values_of_the_metric_fails(made: Make, metric: str) -> None:
+    """There is no such column, or its values are null."""
+    (trial,) = made(trials=1, metric=metric).search()
+    assert trial.why == f"no row of its metrics has {metric}"
 
 
 def test_a_run_is_asked_to_stop_once_for_the_second_signal_would_end_it_while_it_saves(

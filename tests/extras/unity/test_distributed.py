@@ -212,30 +212,6 @@ def test_thousands_of_steps_of_two_actors(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("synchronous", [False, True])
-def test_a_learner_that_is_done_ends_its_actors(training: Training, synchronous: bool) -> None:
-    """A synchronous learner has one actor. All end with code 0; transitions on their way are lost."""
-    base = {"max_step": 3000, "n_envs": 1 + synchronous}
-    sac = {**REMEMBER, "replay_ratio": 0.01}
-    net = {"synchronous": synchronous}
-    more = {"base_config": base, "sac_config": sac, "ma_config": BOTH, "net_config": net}
-    training.begin(
-        actors=2 - synchronous,
-        more=more,
-        agents=2,
-        period=4,
-        offsets=True,
-        destroy=0.01,
-    )
-    codes = {name: processes.finish(process) for name, process in training.begun.items()}
-    assert set(codes.values()) == {0}, training.said()
-    results = check(training)
-    assert sum(result.stored for result in results) >= 3000
-    if synchronous:
-        assert sum(len(result.missing) for result in results) <= 2 * 2 * 2, "those of the last message"
-
-
-@pytest.mark.slow
 def test_an_editor_that_stops_ends_its_actor_like_a_signal(training: Training) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -134,6 +134,10 @@ def test_every_stored_transition_is_the_ledger_s(
     assert sum(len(result.missing) for result in results) <= 2 * 3 * 2, "those of the last message"
     result_file = folder / "models" / "own" / "task" / "run" / "result.json"
     assert json.loads(result_file.read_text())["steps"] == stored
+    replay = replays["Echo"]
+    replay._storage.acted[: len(replay), replay._storage.layout.reward] += 0.1
+    wrong = compare(replay, ledger, "Echo", remembering=True).wrong
+    assert len(wrong) == replay.num_transitions, "each change is noticed"
 
 
 @pytest.mark.slow

@@ -67,6 +67,7 @@ def single(kind, style, workers):
     return make_vec_env(request)
 
 
+STYLES = ("taken", "person", "rare")
 WAYS = {
     "one process": partial(single, workers=0),
     "workers": partial(single, workers=2),
@@ -81,9 +82,13 @@ def executed(action: np.ndarray, kind: str) -> np.ndarray:
     return np.array(rows).reshape(len(action), -1)
 
 
-@pytest.mark.parametrize("style", ["taken", "person", "rare"])
-@pytest.mark.parametrize("kind", SPACES)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "kind", "style"),
+    [
+        *(("one process", kind, style) for kind in SPACES for style in STYLES),
+        *((way, kind, style) for way in WAYS for kind, style in zip(SPACES, STYLES, strict=True)),
+    ],
+)
 def test_what_is_stored_is_what_was_executed(way, kind, style):
     """A ledger of 300 transitions: each observation is the action that led there."""
     with closing(WAYS[way](kind, style)) as env:
