@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -127,22 +126,6 @@ def test_train_play_evaluate_and_go_on(tmp_path):
         "sac_config.learning_rate=0.001",
         "base_config.max_step=180",
     ]
-
-
-def test_one_observation_and_many_are_acted_on_alike():
-    policy = asac.train("Pendulum-v1", **{**SHORT, "max_step": 20}).policy("latest")
-    vector = gym.make_vec("Pendulum-v1", num_envs=3, vectorization_mode="sync")
-    obs, _ = vector.reset(seed=0)
-    actions, state = policy.act(obs)
-    assert actions.shape == (3, 1) and vector.action_space.contains(actions.astype(np.float32))
-    for one, action in zip(obs, actions, strict=True):
-        found, _ = policy.act(one)
-        assert found.shape == (1,) and np.allclose(found, action, atol=1e-5)
-    assert len(state.prev_action) == 3
-    sampled = [float(policy.act(obs[0], deterministic=False)[0][0]) for _ in range(3)]
-    assert len(set(sampled)) == 3
-    with pytest.raises(Exception, match="shape"):
-        policy.act(np.zeros(4, np.float32))
 
 
 def test_a_policy_with_a_memory_remembers():

@@ -358,6 +358,7 @@ def test_an_agent_acts_moves_and_is_saved(tmp_path, monkeypatch):
     action, state = agent.predict(obs)
     both, _ = agent.predict(np.stack([obs, obs]), None, episode_start=[True, False])
     assert action.shape == (1,) and np.allclose(both[0], action, atol=1e-6) and state is not None
+    assert len({agent.predict(obs, deterministic=False)[0].item() for _ in range(3)}) == 3, "sampled"
     before = copy.deepcopy(agent.networks.state_dict())
     assert isinstance(agent.networks, torch.nn.Module) and agent.evaluate(Walk(3.0), 2).lengths == (10, 10)
 

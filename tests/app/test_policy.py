@@ -50,6 +50,8 @@ def test_arguments_of_other_rows_are_refused(run, wrong):
         wrong = {**wrong, "state": policy.act(np.zeros((2, 1)), info=info)[1]}
     with pytest.raises(asac.UsageError):
         policy.act(**{"obs": np.zeros(1), "info": info, **wrong})
+    with pytest.raises(Exception, match="shape"):
+        policy.act(np.zeros(4), info=info)
 
 
 def test_a_policy_that_learned_with_masks_is_not_used_without(run, tmp_path):

@@ -98,7 +98,6 @@ def test_plain_text_by_an_explicit_flag_still_needs_the_token_and_says_so(tmp_pa
 
 def test_on_this_machine_the_token_is_asked_for_where_one_was_made(tmp_path: Path) -> None:
     net, at = Net(str(tmp_path)), "127.0.0.1"
-    assert (learner_security(net, at), actor_security(net, at)) == (LearnerSecurity(), ActorSecurity())
     token = make_token(tmp_path)
     security = learner_security(net, at)
     assert security == LearnerSecurity(token=token)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.agents.health import RETURNS, WINDOW, History, Summary
 from algorithm.agents.on_policy.metrics import WATCHED as OF_ON_POLICY
 from algorithm.agents.registry import family
 from algorithm.agents.sac.metrics import WATCHED
@@ -103,23 +102,6 @@ def test_two_troubles_are_two_lines_and_numbers_that_are_not_finite_are_missing(
     health = monitor(sac())
     assert watch(health, summaries(dict.fromkeys(WATCHED, math.inf), every=1)) == []
     json.dumps(health.state(), allow_nan=False)
-
-
-def test_the_history_by_hand():
-    history = History(random_until=100, reward_scale=2.0)
-    assert math.isnan(history.random_return)
-    for step, *values in ((50, -2, -30, 1, 10), (100, -4, -5, -3, 2), (150, 7, 7, 7, 7)):
-        history.add(Summary(step, dict(zip(RETURNS, values, strict=True))))
-    history.add(Summary(200, {"loss/q": 1.0}))
-    assert (history.largest_return, history.largest_reward, history.longest_episode) == (60, 6, 10)
-    assert history.random_returns == [-2, -4] and history.random_return == -3
-    assert (history.last("loss/q", 1), history.last("loss/q", 2)) == ([1], [])
-    assert (history.least(RETURNS[0], 1), history.now("loss/q")) == (pytest.approx(math.nan, nan_ok=True), 1)
-    assert (history.returns(4), history.span(1), history.span(3)) == (1 / 3, 50, 150)
-    assert (history.horizon(0.5), history.horizon(0.99), history.horizon(1.0)) == (2, 10, 10)
-    for step in range(100):
-        history.add(Summary(300 + step, {}))
-    assert len(history.rows) == WINDOW
 
 
 def test_what_is_watched_is_logged():

@@ -9,15 +9,7 @@ import pytest
 from algorithm.core.errors import EnvError
 from algorithm.run.context import RunContext
 from algorithm.store.logs.metrics import read_metrics
-from tests.lib.sessions import result, run, weights_hash
-
-
-def test_wrappers_count_in_training_and_evaluation(task):
-    wrappers = "[{ClipReward: {max_reward: 0.0}}, {TimeLimit: {max_episode_steps: 30}}]"
-    assert run("-n", "a", "-o", f"base_config.wrappers={wrappers}", "--max_step=200") == 0
-    metrics = read_metrics(task / "a" / "metrics.jsonl")
-    assert metrics["rollout/length"] == [30.0, 30.0] and metrics["eval/length"][1] == 30.0
-
+from tests.lib.sessions import result, run
 
 FLAKY = """\
 import gymnasium as gym
@@ -52,15 +44,6 @@ def test_a_failing_environment_is_started_anew_and_the_run_goes_on(task, capsys)
     assert len(warnings) == 4 and all("the wheel came off" in line for line in warnings)  # each once again
     assert "flaky.py" not in said
     assert (task / "a" / "train.log").read_text().count('flaky.py", line') == 2
-
-
-def test_worker_processes_learn_the_same(task):
-    """Two copies here, and the same two in two processes."""
-    for name, workers in (("a", 0), ("b", 2)):
-        several = ("--agents=2", "-o", f"base_config.workers={workers}", "-o", "eval_config.episodes=1")
-        assert run("--seed=3", "-n", name, "--quiet", "--max_step=120", *several) == 0
-    assert weights_hash(task / "a") == weights_hash(task / "b")
-    assert sorted(p.name for p in (task / "b" / "workers").iterdir()) == ["worker_0.log", "worker_1.log"]
 
 
 def test_the_environment_of_evaluations_is_made_at_the_start(task, monkeypatch):

@@ -100,9 +100,7 @@ def test_of_a_cut_episode_without_its_last_observation_the_last_step_is_not_stor
     found, episodes = rolled(lanes(2, "lost", told.append), 9)
     one, two = found.seen[0], found.seen[1]
     assert {(t.obs[2], t.next_obs[2], t.terminated) for t in one} == {(0, 1, False)}
-    assert [t.truncated for t in one] == [True] * 4 + [False], (
-        "of two steps one is known"
-    )
+    assert [t.truncated for t in one] == [True] * 4 + [False], "of two steps one is known"
     assert found.closed == [0] * 4
     assert [(t.obs[2], t.terminated) for t in two] == [(0, False), (1, False), (2, True)] * 3
     assert [e.length for e in episodes if e.agent == 0] == [2] * 4, "episodes are reported whole"
@@ -251,7 +249,7 @@ def test_a_policy_of_lanes_acts_in_python_for_one_and_for_many(tmp_path):
 
 def test_one_lane_is_learned_from_as_the_same_environment_alone_bit_for_bit(tmp_path):
     runs = [
-        asac.train(env, seed=2, max_step=700, start_step=300, directory=tmp_path / name, quiet=True)
+        asac.train(env, seed=2, max_step=440, start_step=360, directory=tmp_path / name, quiet=True)
         for name, env in (("lane", Pendulum(1)), ("alone", Alone()))
     ]
     files = "checkpoints/step_*/*.safetensors"

@@ -64,6 +64,17 @@ class Sound(gym.Env):
         return -float(abs(self._state[1]))
 
 
+def replaced(values: Any, at: int, value: float, now: bool = True) -> Any:
+    """Return the values with another one, if it is time for it."""
+    values[at] = value if now else values[at]
+    return values
+
+
+def toy(name: str, base: Any = Sound, **parts: Any) -> Any:
+    """Return a subclass with other parts."""
+    return type(name, (base,), parts)
+
+
 class Picture(Sound):
     """Shows where it is as an image."""
 
@@ -75,22 +86,17 @@ class Picture(Sound):
         return image
 
 
-class Dark(Picture):
-    """Shows 0 and 1 in bytes whose bounds say 255."""
-
-    observation_space = gym.spaces.Box(0, 255, (16, 16, 1), np.uint8)
-
-    def _seen(self) -> Any:
-        return np.pad(super()._seen() // 255, ((2, 2), (2, 2), (0, 0)))
-
-
-class Clock(Sound):
-    """Counts from so far away that float32, which its space says, has one number for all."""
-
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
-
-    def _seen(self) -> Any:
-        return 1.7e9 + self._state.astype(np.float64)
+Dark = toy(  # 0 and 1 in bytes whose bounds say 255
+    "Dark",
+    Picture,
+    observation_space=gym.spaces.Box(0, 255, (16, 16, 1), np.uint8),
+    _seen=lambda self: np.pad(Picture._seen(self) // 255, ((2, 2), (2, 2), (0, 0))),
+)
+Clock = toy(  # counts from so far away that float32, which its space says, has one number for all
+    "Clock",
+    observation_space=gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+    _seen=lambda self: 1.7e9 + self._state.astype(np.float64),
+)
 
 
 class Choosy(Sound):
@@ -112,13 +118,8 @@ class Choosy(Sound):
 
 # --- the environment
 
-
-class Unbounded(Sound):
-    action_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
-
-
-class Unserved(Sound):
-    observation_space = gym.spaces.Text(5)
+Unbounded = toy("Unbounded", action_space=gym.spaces.Box(-np.inf, np.inf, (1,), np.float32))
+Unserved = toy("Unserved", observation_space=gym.spaces.Text(5))
 
 
 class Unmakeable(Sound):
@@ -126,9 +127,7 @@ class Unmakeable(Sound):
         raise FileNotFoundError("no such map")
 
 
-class OldReset(Sound):
-    def reset(self, **kwargs: Any) -> Any:
-        return super().reset(**kwargs)[0]
+OldReset = toy("OldReset", reset=lambda self, **kwargs: Sound.reset(self, **kwargs)[0])
 
 
 class OldStep(Sound):
@@ -142,9 +141,7 @@ class Seedless(Sound):
         return super().reset()
 
 
-class Uninformed(Sound):
-    def step(self, action: Any) -> Any:
-        return *super().step(action)[:4], []
+Uninformed = toy("Uninformed", step=lambda self, action: (*Sound.step(self, action)[:4], []))
 
 
 class Numbered(Sound):
@@ -165,8 +162,7 @@ class Unclosable(Sound):
         raise RuntimeError("the door is stuck")
 
 
-class Invisible(Sound):
-    metadata = {"render_modes": []}  # noqa: RUF012
+Invisible = toy("Invisible", metadata={"render_modes": []})
 
 
 class Strict(Sound):
@@ -184,17 +180,11 @@ class Strict(Sound):
         return taken
 
 
-class Closed(Choosy):
-    def _mask(self) -> Any:
-        return np.zeros(3, np.int8) if self._steps == 9 else super()._mask()
-
+Closed = toy("Closed", Choosy, _mask=lambda self: Choosy._mask(self) * (self._steps != 9))
 
 # --- observations
 
-
-class Misshapen(Sound):
-    def _seen(self) -> Any:
-        return super()._seen()[None] if self._steps == 9 else super()._seen()
+Misshapen = toy("Misshapen", _seen=lambda self: Sound._seen(self)[None if self._steps == 9 else slice(None)])
 
 
 class Partial(Sound):
@@ -205,165 +195,68 @@ class Partial(Sound):
         return {"near": seen["near"]} if self._steps == 9 else seen
 
 
-class Overchosen(Sound):
-    observation_space = gym.spaces.Discrete(3)
-
-    def _seen(self) -> Any:
-        return 3 if self._steps == 9 else int(self._state[0] * 10) % 3
-
-
-class Doubled(Sound):
-    def _seen(self) -> Any:
-        return super()._seen().astype(np.float64)
-
-
-class Undefined(Sound):
-    def _seen(self) -> Any:
-        seen = super()._seen()
-        if self._steps == 9:
-            seen[2] = np.nan
-        return seen
-
-
-class Outside(Sound):
-    def _seen(self) -> Any:
-        seen = super()._seen()
-        if self._steps == 9:
-            seen[1] = 7.0
-        return seen
-
-
-class Stuck(Sound):
-    def _seen(self) -> Any:
-        seen = super()._seen()
-        seen[2] = 0.5
-        return seen
-
-
-class Blind(Sound):
-    def _seen(self) -> Any:
-        return np.zeros(3, np.float32)
-
-
-class Vast(Sound):
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
-
-    def _seen(self) -> Any:
-        return super()._seen() * np.float32([1, 1, 1000])
-
-
-class RealPicture(Picture):
-    observation_space = gym.spaces.Box(0.0, 1.0, (12, 12, 1), np.float32)
-
-    def _seen(self) -> Any:
-        return (super()._seen() / 255).astype(np.float32)
-
+Overchosen = toy(
+    "Overchosen",
+    observation_space=gym.spaces.Discrete(3),
+    _seen=lambda self: 3 if self._steps == 9 else int(self._state[0] * 10) % 3,
+)
+Doubled = toy("Doubled", _seen=lambda self: Sound._seen(self).astype(np.float64))
+Undefined = toy("Undefined", _seen=lambda self: replaced(Sound._seen(self), 2, np.nan, self._steps == 9))
+Outside = toy("Outside", _seen=lambda self: replaced(Sound._seen(self), 1, 7.0, self._steps == 9))
+Stuck = toy("Stuck", _seen=lambda self: replaced(Sound._seen(self), 2, 0.5))
+Blind = toy("Blind", _seen=lambda self: np.zeros(3, np.float32))
+Vast = toy(
+    "Vast",
+    observation_space=gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+    _seen=lambda self: Sound._seen(self) * np.float32([1, 1, 1000]),
+)
+RealPicture = toy(
+    "RealPicture",
+    Picture,
+    observation_space=gym.spaces.Box(0.0, 1.0, (12, 12, 1), np.float32),
+    _seen=lambda self: (Picture._seen(self) / 255).astype(np.float32),
+)
 
 # --- actions
 
-
-class Mighty(Sound):
-    action_space = gym.spaces.Box(-1e6, 1e6, (1,), np.float32)
-
-    def _pushed(self, action: Any) -> float:
-        return float(action[0]) / 1e6
-
-
-class Lopsided(Sound):
-    action_space = gym.spaces.Box(-1.0, 3.0, (1,), np.float32)
-
-    def _pushed(self, action: Any) -> float:
-        return float(action[0]) / 2 - 0.5
-
-
-class Choiceless(Sound):
-    action_space = gym.spaces.Box(np.float32([-1, 2]), np.float32([1, 2]))
-
-
-class Deaf(Sound):
-    def _pushed(self, action: Any) -> float:
-        return 0.0
-
+Mighty = toy(
+    "Mighty",
+    action_space=gym.spaces.Box(-1e6, 1e6, (1,), np.float32),
+    _pushed=lambda self, action: float(action[0]) / 1e6,
+)
+Lopsided = toy(
+    "Lopsided",
+    action_space=gym.spaces.Box(-1.0, 3.0, (1,), np.float32),
+    _pushed=lambda self, action: float(action[0]) / 2 - 0.5,
+)
+Choiceless = toy("Choiceless", action_space=gym.spaces.Box(np.float32([-1, 2]), np.float32([1, 2])))
+Deaf = toy("Deaf", _pushed=lambda self, action: 0.0)
 
 # --- rewards
 
-
-class Worthless(Sound):
-    def _reward(self) -> Any:
-        return float("nan") if self._steps == 9 else super()._reward()
-
-
-class Rewardless(Sound):
-    def _reward(self) -> Any:
-        return None if self._steps == 9 else super()._reward()
-
-
-class Boxed(Sound):
-    def _reward(self) -> Any:
-        return np.array([super()._reward()])
-
-
-class Barren(Sound):
-    def _reward(self) -> Any:
-        return 0.0
-
-
-class Monotonous(Sound):
-    """Always 1 for as many steps."""
-
-    def _reward(self) -> Any:
-        return 1.0
-
-    def _is_over(self) -> bool:
-        return False
-
-
-class Rich(Sound):
-    def _reward(self) -> Any:
-        return 1e5 * super()._reward()
-
-
-class Poor(Sound):
-    def _reward(self) -> Any:
-        return 1e-6 * super()._reward()
-
+Worthless = toy("Worthless", _reward=lambda self: np.nan if self._steps == 9 else Sound._reward(self))
+Rewardless = toy("Rewardless", _reward=lambda self: None if self._steps == 9 else Sound._reward(self))
+Boxed = toy("Boxed", _reward=lambda self: np.array([Sound._reward(self)]))
+Barren = toy("Barren", _reward=lambda self: 0.0)
+Monotonous = toy(  # always 1 for as many steps
+    "Monotonous", _reward=lambda self: 1.0, _is_over=lambda self: False
+)
+Rich = toy("Rich", _reward=lambda self: 1e5 * Sound._reward(self))
+Poor = toy("Poor", _reward=lambda self: 1e-6 * Sound._reward(self))
 
 # --- episodes
 
-
-class Ceaseless(Sound):
-    def _ends(self, over: bool) -> tuple[Any, Any]:
-        return False, False
-
-
-class Unending(Sound):
-    def _is_over(self) -> bool:
-        return False
-
-
-class Both(Sound):
-    def _ends(self, over: bool) -> tuple[Any, Any]:
-        return self._steps >= LIMIT, self._steps >= LIMIT
-
-
-class Punctual(Sound):
-    def _ends(self, over: bool) -> tuple[Any, Any]:
-        return self._steps >= LIMIT, False
-
-
-class Brief(Sound):
-    def _ends(self, over: bool) -> tuple[Any, Any]:
-        return self._steps >= 2, False
-
+Ceaseless = toy("Ceaseless", _ends=lambda self, over: (False, False))
+Unending = toy("Unending", _is_over=lambda self: False)
+Both = toy("Both", _ends=lambda self, over: (self._steps >= LIMIT, self._steps >= LIMIT))
+Punctual = toy("Punctual", _ends=lambda self, over: (self._steps >= LIMIT, False))
+Brief = toy("Brief", _ends=lambda self, over: (self._steps >= 2, False))
 
 # --- seeds
 
-
-class Unseeded(Sound):
-    """Never begins quite where it began before."""
-
-    def _moved(self) -> Any:
-        return np.float32(1e-3 * int.from_bytes(os.urandom(4), "little") / 2**32)
+Unseeded = toy(  # never begins quite where it began before
+    "Unseeded", _moved=lambda self: np.float32(1e-3 * int.from_bytes(os.urandom(4), "little") / 2**32)
+)
 
 
 class Remembering(Sound):
@@ -423,11 +316,9 @@ class Borrowing(Sound):
         return super().step(action)
 
 
-class Elsewhere(Sound):
-    """Begins where the number of the process says."""
-
-    def _moved(self) -> Any:
-        return np.float32(os.getpid() / 1e7)
+Elsewhere = toy(  # begins where the number of the process says
+    "Elsewhere", _moved=lambda self: np.float32(os.getpid() / 1e7)
+)
 
 
 # --- what is left behind
@@ -451,9 +342,6 @@ class Opening(Sound):
     def reset(self, **kwargs: Any) -> Any:
         self._files.append(Path(os.devnull).open())  # noqa: SIM115
         return super().reset(**kwargs)
-
-
-LEFT_OPEN: list[Any] = []
 
 
 class Spinning(Sound):

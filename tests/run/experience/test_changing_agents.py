@@ -102,15 +102,6 @@ def test_an_environment_without_any_agent_ends_the_run(monkeypatch):
     assert rollout.steps == 2
 
 
-def test_fixed_agents_are_never_moved(monkeypatch):
-    """Equal ids suffice: not a row is copied on the way, and the carry is the very array of the player."""
-    monkeypatch.setattr(AgentProcessor, "_move", lambda *args: pytest.fail("rows were moved"))
-    env = Guests(["s..", ".T.", "..."], range(3), shuffled=False)
-    rollout, _ = roll(env, Attentive(), 3)
-    group = rollout._groups[DEFAULT_BEHAVIOUR]
-    assert group.carry is group.acted.carry and group.prev_action is group.acted.action
-
-
 @pytest.mark.parametrize("stored", [(3,), (2, 2)])
 def test_a_stored_carry_is_part_of_the_whole_one(stored):
     with pytest.raises(ValueError, match="stored_carry_shape of 'default' must fit"):

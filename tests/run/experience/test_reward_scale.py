@@ -32,3 +32,4 @@ def test_rewards_are_stored_times_the_scale_and_returns_shown_as_they_come(task,
     assert plain.any() and returns[0] and returns[0] == returns[1] == returns[2]
     np.testing.assert_array_equal(scaled, plain * np.float32(0.125))
     np.testing.assert_array_equal(of_worker, scaled)
+    assert (task / "c" / "workers" / "worker_0.log").exists()
