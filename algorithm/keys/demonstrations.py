@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import Field, Strict
+from pydantic import Strict
 
 from algorithm.core.fields import AnyConfig, Block, Finite, Limit, Whole, option
 
@@ -61,10 +61,6 @@ class DemoConfig(Block):
         {},
         "Rename observations of the recordings: {name in the files: name here}.",
         resume="free: the episodes must be the same with it",
-    )
-    record: Annotated[str, Field(min_length=1)] | None = option(
-        None,
-        "Save the episodes of each evaluation during training as .npz in this folder of the run.",
     )
     share: Finite = option(
         0.0,

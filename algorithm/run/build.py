@@ -14,9 +14,8 @@ from algorithm.env.pool.repetition import other_limits, specs_as_json
 from algorithm.run.callbacks import Callbacks, Training, end_of_learn, load_callbacks
 from algorithm.run.checkpointer import Checkpointer, kept_replays
 from algorithm.run.context import check_eval_spaces
-from algorithm.run.evaluation.callbacks import NULL_CALLBACK, CallbackList
+from algorithm.run.evaluation.callbacks import NULL_CALLBACK
 from algorithm.run.evaluation.evaluate import Evaluator
-from algorithm.run.evaluation.recording import kept_recordings
 from algorithm.run.evaluation.video import video_recorders
 from algorithm.run.foreign import (
     begin_with_networks,
@@ -93,13 +92,11 @@ def _environments(context: TrainingContext, runtime: type[Runtime]) -> tuple[Run
     for line in other_limits(eval_env.specs, specs_as_json(source.env.specs)):
         warn(f"in evaluations {line}")
     films = video_recorders(eval_env, run.videos, warn=warn) if film else lambda _: NULL_CALLBACK
-    folders = {name: loaded.for_behaviour(name).demonstrations.record for name in eval_env.specs}
-    recordings = kept_recordings(folders, run.path, warn=warn)
     return source, Evaluator(
         eval_env,
         loaded.config,
         context.console,
-        watch=lambda step: CallbackList(films(step), *recordings(step)),
+        watch=films,
         on_non_finite=context.on_non_finite(run.argument, most=_DROPPED_IN_EVALUATIONS),
     )
 

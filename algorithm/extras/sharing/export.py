@@ -148,7 +148,7 @@ def _without_demonstrations(config: Config) -> Config:
     """Return a configuration without the paths and names of demonstrations, which only a training uses."""
     blank = type(config.demonstrations)()
     path = None if config.demonstrations.path is None else LEFT_OUT
-    update = {"path": path, "rename": blank.rename, "record": blank.record}
+    update = {"path": path, "rename": blank.rename}
     return config.model_copy(update={"demonstrations": config.demonstrations.model_copy(update=update)})
 
 

@@ -46,7 +46,7 @@ IsListed = Callable[[str], object]
 
 _PLACES = (
     *("wandb_config.project", "wandb_config.entity", "wandb_config.group", "base_config.init_from"),
-    *("net_config.learner_host", "net_config.secrets", "demonstrations.record"),
+    *("net_config.learner_host", "net_config.secrets"),
 )
 """Keys by which a training reads files or sends data; an export leaves them out."""
 

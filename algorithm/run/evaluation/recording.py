@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,43 +22,29 @@ class Recording(EvalCallback):
     Only open episodes are kept in memory. Without a finished episode nothing is written; after a failure
     no incomplete file is left.
 
-    writer:     writer of the file
-    behaviours: behaviours to record; None: all
-    on_failure: called once if the file cannot be written; the evaluation goes on. None: raise StorageError
+    writer: writer of the file
+    Raises StorageError if the file cannot be written.
     """
 
-    def __init__(
-        self,
-        writer: NpzWriter,
-        behaviours: frozenset[str] | None = None,
-        *,
-        on_failure: Callable[[StorageError], None] | None = None,
-    ) -> None:
+    def __init__(self, writer: NpzWriter) -> None:
         self.target, self._writer = writer.target, writer
-        self._behaviours, self._on_failure = behaviours, on_failure
         self._open: dict[tuple[str, int], list[Segment]] = {}
-        self._lost = False
         self.episodes = 0
 
     @override
-    def recorder(self, behaviour: str) -> _Track | None:
+    def recorder(self, behaviour: str) -> _Track:
         """Return a recorder that collects the behaviour's transitions."""
-        recorded = self._behaviours is None or behaviour in self._behaviours
-        return _Track(behaviour, self._open) if recorded else None
+        return _Track(behaviour, self._open)
 
     @override
     def begin(self) -> None:
-        """Open the file; with ``on_failure`` its folder is created."""
+        """Open the file."""
         with self._writing():
-            if self._on_failure is not None:
-                Path(self.target).parent.mkdir(parents=True, exist_ok=True)
             self._writer.begin()
 
     @override
     def step(self, ended: Sequence[Episode]) -> None:
         """Write the episodes that ended."""
-        if self._lost:
-            self._open.clear()
         with self._writing():
             for episode in ended:
                 if segments := self._open.pop((episode.behaviour, episode.agent), None):
@@ -79,37 +62,13 @@ class Recording(EvalCallback):
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Discard the file if the block raises an OSError."""
+        """Discard the file and raise StorageError if the block raises an OSError."""
         try:
             yield
         except OSError as error:
             self._writer.discard()
-            self.episodes, self._lost = 0, True
-            failure = StorageError.of(error, what="the recording cannot be written", where=self.target)
-            if self._on_failure is None:
-                raise failure from error
-            self._on_failure(failure)
-
-
-def kept_recordings(
-    folders: Mapping[str, str | None], run: Path, *, warn: Callable[[str], None]
-) -> Callable[[int], Sequence[Recording]]:
-    """Return a function from a step to the recordings of its evaluation, ``step_000004000.npz`` and so on.
-
-    folders: behaviour -> ``demonstrations.record``, relative to the folder of the run; None: not recorded
-    """
-    kept: defaultdict[Path, set[str]] = defaultdict(set)
-    for name, folder in folders.items():
-        if folder is not None:
-            kept[run / os.path.expanduser(folder)].add(name)  # noqa: PTH111 - Path's raises for an unknown user
-
-    def on_failure(error: StorageError) -> None:
-        warn(f"{error.line} · everything else continues without it")
-
-    return lambda step: [
-        Recording(NpzWriter(folder / f"step_{step:09d}.npz"), frozenset(names), on_failure=on_failure)
-        for folder, names in kept.items()
-    ]
+            self.episodes = 0
+            raise StorageError.of(error, what="the recording cannot be written", where=self.target) from error
 
 
 def _recorded(number: int, episode: Episode, segments: Sequence[Segment]) -> RecordedEpisode:

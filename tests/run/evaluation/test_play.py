@@ -189,21 +189,6 @@ def test_a_film_and_a_recording_change_no_number(folder):
         assert file["1/truncated"].tolist() == [False] * 19 + [True]
 
 
-def test_a_training_keeps_the_episodes_of_its_evaluations_and_learns_what_it_would(folder, capsys):
-    """Each evaluation is a file of its own in the run's folder; the returns are those that were logged."""
-    other = trained("kept", "--seed=1", "-o", SHORT, "-o", "demonstrations.record=seen")
-    assert weights_hash(other) == weights_hash(folder)
-    assert sorted(file.name for file in (other / "seen").iterdir()) == [
-        "step_000000200.npz",
-        "step_000000260.npz",
-    ]
-    with np.load(other / "seen" / "step_000000200.npz") as file:
-        assert file["total"].mean() == logged(folder, 200) and file["length"].tolist() == [20, 20]
-    capsys.readouterr()
-    assert run("--demos", str(other / "seen"), "--quiet") == 0
-    assert "4 episodes, 80 steps in 2 sources" in capsys.readouterr().out
-
-
 def test_what_is_played_is_recorded_and_then_learned_from(folder, tmp_path, capsys):
     assert run("--eval=10", "--record=seen.npz", "--quiet") == 0
     said = capsys.readouterr()

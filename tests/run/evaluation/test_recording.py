@@ -11,12 +11,8 @@ from algorithm.core.data import Episode
 from algorithm.core.errors import EnvError, StorageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.npz import NpzWriter
-from algorithm.run.evaluation.callbacks import CallbackList
 from algorithm.run.evaluation.evaluate import evaluate
-from algorithm.run.evaluation.recording import (
-    Recording,
-    kept_recordings,
-)
+from algorithm.run.evaluation.recording import Recording
 from algorithm.run.evaluation.video import VideoRecorder
 from tests.lib.small_disk import fill, on_a_small_disk
 from tests.lib.toys_agents import Attentive, Both, Guests, allowed, carried, chosen, random_script, see, tale
@@ -87,32 +83,6 @@ def test_the_file_is_replaced_only_by_a_whole_one(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_of_an_evaluation_on_the_way_only_those_behaviours_are_kept_that_ask_for_it(tmp_path):
-    folders = {"a": "kept", "b": None}
-    make = kept_recordings(folders, tmp_path, warn=pytest.fail)
-    env = Both(a=Guests(["T", "T", "."], {0}), b=Guests([".", ".", "T"], {0}))
-    evaluate(env, {"a": Attentive(), "b": Attentive()}, 1, callback=CallbackList(*make(40)))
-    with np.load(tmp_path / "kept" / "step_000000040.npz") as file:
-        assert file["behaviour"].tolist() == ["a", "a"]
-    assert kept_recordings({"a": None}, tmp_path, warn=pytest.fail)(40) == []
-    both, unknown = kept_recordings({"a": "x", "b": "./x/", "c": "~nosuch"}, tmp_path, warn=pytest.fail)(40)
-    assert both.target == str(tmp_path / "x" / "step_000000040.npz"), "one folder, one file"
-    assert unknown.target == str(tmp_path / "~nosuch" / "step_000000040.npz")
-
-
-def test_an_evaluation_on_the_way_goes_on_where_nothing_can_be_kept(tmp_path):
-    """Said once; no episode is held for it."""
-    (tmp_path / "file").touch()
-    told: list[str] = []
-    script = ["." if t % 3 else "T" for t in range(1, 40)]
-    alone = evaluate(Guests(script, {0}), ONE, 4)
-    (kept,) = kept_recordings({DEFAULT_BEHAVIOUR: "file"}, tmp_path, warn=told.append)(40)
-    assert evaluate(Guests(script, {0}), ONE, 4, callback=kept) == alone is not None
-    (warning,) = told
-    assert "the recording cannot be written" in warning and "everything else continues" in warning
-    assert not kept._open and [file.name for file in tmp_path.iterdir()] == ["file"]
-
-
 class _Failing(Guests):
     def step(self, actions):
         raise EnvError("the wheel came off")
@@ -128,7 +98,7 @@ def test_where_it_cannot_be_written_is_said_before_anything_is_played(tmp_path, 
 
 @pytest.mark.fault("F08")
 def test_a_full_disk_costs_a_film_and_ends_a_recording_and_leaves_half_of_neither(tmp_path):
-    """A film is a picture of what happens, and so is what a training keeps; a recording was asked for."""
+    """A film is a picture of what happens; a recording was asked for."""
     script = ["." if t % 60 else "T" for t in range(1, 200)]
     alone = evaluate(Noisy(script, {0}), ONE, 2)
 
@@ -145,14 +115,6 @@ def test_a_full_disk_costs_a_film_and_ends_a_recording_and_leaves_half_of_neithe
                 record(tmp_path / "a.npz", Noisy(played, {0}), ONE, episodes)
             assert "free some disk space" in raised.value.fix
             assert list(tmp_path.iterdir()) == [tmp_path / "ballast"]
-        kept = Recording(
-            NpzWriter(tmp_path / "kept" / "a.npz"), on_failure=lambda error: told.append(error.line)
-        )
-        told.clear()
-        assert evaluate(Noisy(script, {0}), ONE, 2, callback=kept) == alone, "all else goes on"
-        (warning,) = told
-        assert "the recording cannot be written" in warning
-        assert not [*tmp_path.glob("kept/*")] and not kept._open
 
     if not on_a_small_disk(tmp_path, 64 * 1024, act):
         pytest.skip("this machine lets nobody mount a small disk")
