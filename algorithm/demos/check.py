@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from algorithm.core.data import Array, DemoEpisode, Float
 from algorithm.core.spec import Z_LIMIT, AgentSpec
-from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, layout, renamed, shown
+from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, layout, shown
 from algorithm.env.config import without_team
 
 _TOLERANCE = 1e-5  # of rounding, in continuous actions at their bounds
@@ -90,25 +91,14 @@ def _by_position(episode: RecordedEpisode, spec: AgentSpec) -> RecordedEpisode:
         for theirs, ours in zip(episode.obs, spec.obs.names, strict=True)
         if re.fullmatch(r"sensor_\d+", theirs) and ours not in episode.obs
     }
-    return renamed(episode, names)
+    return replace(episode, obs={names.get(name, name): value for name, value in episode.obs.items()})
 
 
 def _check_names(episode: RecordedEpisode, spec: AgentSpec) -> None:
-    """Raise FaultyRecordingError for other observations than the spec's, with a renaming that may fit."""
-    if set(episode.obs) == set(spec.obs.names):
-        return
-    expected, got = (", ".join(sorted(each)) or "none" for each in (spec.obs.names, episode.obs))
-    missing = {name: shape for name, shape, _ in spec.obs.items() if name not in episode.obs}
-    names: list[str] = []
-    for theirs in (name for name in episode.obs if name not in spec.obs.names):
-        shape = episode.obs[theirs].shape[1:]
-        if ours := next((name for name in missing if missing[name] == shape), ""):
-            names.append(f"{theirs}: {ours}")
-            del missing[ours]
-    raise FaultyRecordingError(
-        f"expected the observations {expected}, got {got}",
-        fix="" if missing else f"if they are the same, set demonstrations.rename: {{{', '.join(names)}}}",
-    )
+    """Raise FaultyRecordingError for other observations than the spec's."""
+    if set(episode.obs) != set(spec.obs.names):
+        expected, got = (", ".join(sorted(each)) or "none" for each in (spec.obs.names, episode.obs))
+        raise FaultyRecordingError(f"expected the observations {expected}, got {got}")
 
 
 def _checked(arrays: Mapping[str, Array], spec: AgentSpec) -> dict[str, Any]:

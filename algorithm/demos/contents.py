@@ -14,7 +14,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted, short
 from algorithm.demos.check import fitted
 from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode
-from algorithm.demos.sources import Digest, Renaming, Source
+from algorithm.demos.sources import Digest, Source
 from algorithm.env.config import without_team
 
 
@@ -28,7 +28,6 @@ class Contents:
     """
 
     source: Source
-    renaming: Renaming
     doubt: str
     misfit: str = ""
     remedy: str = ""
@@ -78,7 +77,7 @@ class Contents:
         """Keep an error as the misfit if it is the first."""
         if not self.misfit:
             self.misfit = f"{error.where}: {error.why}" if error.where else error.why
-            self.remedy = self.renaming.remedy(error)
+            self.remedy = error.fix
 
     def check_behaviours(self, specs: Mapping[str, AgentSpec]) -> None:
         """Raise FaultyRecordingError if there is no episode, or if one of several behaviours is unknown."""
@@ -90,17 +89,14 @@ class Contents:
             raise FaultyRecordingError(f"it is of the behaviour {others}, and the environment has {there}")
 
 
-def read_contents(
-    source: Source, specs: Mapping[str, AgentSpec], renaming: Renaming, doubt: str = ""
-) -> Contents:
+def read_contents(source: Source, specs: Mapping[str, AgentSpec], doubt: str = "") -> Contents:
     """Read a source, and return its statistics and the first reason why agents cannot learn from it.
 
     specs: of the agents, by behaviour; empty where they are unknown, for the reason ``doubt``
     """
-    contents = Contents(source, renaming, doubt)
+    contents = Contents(source, doubt)
     try:
         for episode in source.read(None, contents.notices.append):
-            episode = renaming(episode)
             contents.add(episode)
             try:
                 if specs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -140,22 +140,3 @@ def layout(spec: AgentSpec) -> str:
     )
     sizes = f"choices {list(spec.action.branches)}, {spec.action.continuous} continuous"
     return f"{', '.join(seen)}; {spec.action.description or sizes}"
-
-
-def renamed(episode: RecordedEpisode, names: Mapping[str, str]) -> RecordedEpisode:
-    """Return the episode with its observations renamed. names: in the file -> here.
-
-    Raises FaultyRecordingError if two would get the same name.
-    """
-    new_names = {name: names.get(name, name) for name in episode.obs}
-    twice = sorted(name for name in new_names if list(new_names.values()).count(new_names[name]) > 1)
-    if twice:
-        raise FaultyRecordingError(
-            f"rename gives the observations {', '.join(twice)} one name, {new_names[twice[0]]}",
-            f"episode {episode.number}",
-        )
-    spec = episode.spec
-    if spec is not None:
-        obs = replace(spec.obs, names=tuple(names.get(name, name) for name in spec.obs.names))
-        spec = replace(spec, obs=obs)
-    return replace(episode, obs={new_names[name]: value for name, value in episode.obs.items()}, spec=spec)

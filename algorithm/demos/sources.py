@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,10 +15,9 @@ from typing_extensions import override
 from algorithm.core.data import DemoEpisode, Demonstrations
 from algorithm.core.errors import UsageError
 from algorithm.core.extras import extra
-from algorithm.core.program import as_typed
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.check import fitted
-from algorithm.demos.episode import FaultyRecordingError, Notify, Reader, RecordedEpisode, Wanted, renamed
+from algorithm.demos.episode import FaultyRecordingError, Notify, Reader, RecordedEpisode, Wanted
 from algorithm.demos.npz import read_npz
 from algorithm.keys.demonstrations import MINARI, DemoConfig, dataset_id
 
@@ -32,11 +31,7 @@ def _read_demo(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[Re
 READERS: Mapping[str, Reader] = {".npz": read_npz, ".demo": _read_demo}
 """Ending of a file's name -> its reader."""
 
-_PATH, _RENAME = "demonstrations.path", "demonstrations.rename"
-_OTHER_NAMES = (
-    f"set {_RENAME}: {{name in the files: name here}}; "
-    f"{as_typed('python main.py ENV --demos PATH')} shows the names"
-)
+_PATH = "demonstrations.path"
 
 
 @dataclass(frozen=True)
@@ -61,68 +56,24 @@ class Source:
         )
 
 
-@dataclass
-class Renaming:
-    """Renaming of observations, and the names that no episode has had so far.
-
-    names: in the files -> here
-    """
-
-    names: Mapping[str, str]
-    unmet: set[str] = field(init=False)
-    _met: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.unmet = set(self.names)
-
-    def __call__(self, episode: RecordedEpisode) -> RecordedEpisode:
-        """Return the episode with the new names. Raises FaultyRecordingError if two would be equal."""
-        self.unmet.difference_update(episode.obs)
-        self._met.update(episode.obs)
-        return renamed(episode, self.names) if self.names else episode
-
-    @property
-    def doubt(self) -> str:
-        """Clause for an error: the names that no episode has had so far; empty if there are none."""
-        unmet = ", ".join(sorted(self.unmet))
-        return f"; so far nothing is called {unmet}, which rename names" if unmet and self._met else ""
-
-    def remedy(self, error: FaultyRecordingError) -> str:
-        """Return advice on an error, empty if there is none; with a renaming, to check its names."""
-        return _OTHER_NAMES if error.fix and self.names else error.fix
-
-    def check(self) -> None:
-        """Raise UsageError for a name that no episode has had."""
-        if self.unmet and self._met:
-            raise UsageError(
-                "rename names observations that no demonstration has",
-                where=_RENAME,
-                why=f"it names {', '.join(sorted(self.unmet))}; theirs are {', '.join(sorted(self._met))}",
-                fix=_OTHER_NAMES,
-            )
-
-
 def load_demonstrations(
     config: DemoConfig, spec: AgentSpec, behaviour: str, folder: Path, behaviours: Iterable[str] = ()
 ) -> Demonstrations | None:
     """Return the episodes that the configuration names and selects; None if it names none.
 
     folder: the task's, which paths are relative to; behaviours: all of the environment
-    Raises UsageError for a path without files, a source or episode that cannot be used, a renamed
-    observation that no episode has, and if no episode is left.
+    Raises UsageError for a path without files, a source or episode that cannot be used, and if no episode is
+    left.
     """
     if config.path is None:
         return None
-    renaming, candidates = Renaming(config.rename), list[tuple[str, DemoEpisode]]()
+    candidates: list[tuple[str, DemoEpisode]] = []
     notices: list[str] = []
     wanted = Wanted(behaviour, behaviours)
     for source in find_sources([config.path] if isinstance(config.path, str) else config.path, folder):
         warnings: list[str] = []
-        candidates += [
-            (source.name, digest) for digest in _fitted(source, spec, wanted, renaming, warnings.append)
-        ]
+        candidates += [(source.name, episode) for episode in _fitted(source, spec, wanted, warnings.append)]
         notices += [f"{source.name}: {text}" for text in warnings]
-    renaming.check()
     kept = _selected([episode for _, episode in candidates], config)
     if not kept:
         raise _nothing_left(config, [episode.total for _, episode in candidates])
@@ -137,15 +88,13 @@ def load_demonstrations(
     )
 
 
-def _fitted(
-    source: Source, spec: AgentSpec, wanted: Wanted, renaming: Renaming, notify: Notify
-) -> Iterator[DemoEpisode]:
+def _fitted(source: Source, spec: AgentSpec, wanted: Wanted, notify: Notify) -> Iterator[DemoEpisode]:
     """Yield the episodes of a source as the agent learns from them. Raises UsageError."""
     try:
         for episode in source.read(wanted, notify):
-            yield fitted(renaming(episode), spec, wanted.behaviour)
+            yield fitted(episode, spec, wanted.behaviour)
     except FaultyRecordingError as error:
-        raise source.error(f"{error.why}{renaming.doubt}", error.where, renaming.remedy(error)) from error
+        raise source.error(error.why, error.where, error.fix) from error
     except OSError as error:
         raise source.error(error.strerror or str(error)) from error
 

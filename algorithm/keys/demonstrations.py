@@ -57,11 +57,6 @@ class DemoConfig(Block):
         "Keep this many episodes, those with the highest returns. -1: all.",
         resume=_OTHER_EPISODES,
     )
-    rename: dict[str, str] = option(
-        {},
-        "Rename observations of the recordings: {name in the files: name here}.",
-        resume="free: the episodes must be the same with it",
-    )
     share: Finite = option(
         0.0,
         "Share of each batch drawn from demonstrations. SAC and TD3. RLPD: 0.5.",

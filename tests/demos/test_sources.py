@@ -9,15 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from algorithm.core.data import Demonstrations
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec
 from algorithm.demos.contents import read_contents
-from algorithm.demos.episode import FaultyRecordingError, RecordedEpisode, renamed
-from algorithm.demos.sources import READERS, Renaming, find_sources, load_demonstrations
+from algorithm.demos.sources import READERS, find_sources, load_demonstrations
 from algorithm.keys.demonstrations import ENDINGS, DemoConfig
 from tests.demos.maze import write
 from tests.lib.episodes import record
@@ -134,9 +131,9 @@ def test_only_the_own_behaviour_is_read(tmp_path, spec):
     assert len(load(tmp_path, spec, "b.npz", "Striker?team=1").episodes) == 1
     assert "of the behaviour 'default', but of 'Goalie', 'Striker'" in refusal(tmp_path, spec, "b.npz")
     (source,) = find_sources(["b.npz"], tmp_path)
-    assert not read_contents(source, {"Goalie": spec, "Striker?team=1": spec}, Renaming({})).misfit
+    assert not read_contents(source, {"Goalie": spec, "Striker?team=1": spec}).misfit
     there = "it is of the behaviour 'Striker', and the environment has 'Goalie'"
-    assert read_contents(source, {"Goalie": spec}, Renaming({})).misfit == there
+    assert read_contents(source, {"Goalie": spec}).misfit == there
 
 
 @pytest.mark.parametrize("there", TEAM)
@@ -146,7 +143,7 @@ def test_teams_of_one_behaviour_share_recordings(tmp_path, spec, here, there):
     assert len(load(tmp_path, spec, "b.npz", here).episodes) == 2
     other = AgentSpec(spec.obs, ActionSpec((2,)))
     (source,) = find_sources(["b.npz"], tmp_path)
-    assert not read_contents(source, {"Goalie": other, here: spec}, Renaming({})).misfit
+    assert not read_contents(source, {"Goalie": other, here: spec}).misfit
 
 
 def test_a_name_that_no_behaviour_has_is_told_and_matched_by_its_spaces(tmp_path, spec):
@@ -159,8 +156,8 @@ def test_a_name_that_no_behaviour_has_is_told_and_matched_by_its_spaces(tmp_path
     with pytest.raises(UsageError, match="of the behaviour 'Ball', but of 'default'"):
         load_demonstrations(DemoConfig(path="a.npz"), spec, "Ball", tmp_path, ("Ball", "default"))
     (source,) = find_sources(["a.npz"], tmp_path)
-    assert not read_contents(source, {"Ball": spec, "Cube": other}, Renaming({})).misfit
-    assert "not 'Cube'" in read_contents(source, {"Cube": other}, Renaming({})).misfit
+    assert not read_contents(source, {"Ball": spec, "Cube": other}).misfit
+    assert "not 'Cube'" in read_contents(source, {"Cube": other}).misfit
 
 
 @pytest.mark.parametrize(("path", "why"), [
@@ -179,73 +176,6 @@ def test_a_path_without_files_is_named_with_its_place(tmp_path, box_spec, path, 
         (tmp_path / name).touch()
     said = refusal(tmp_path, box_spec, path)
     assert f"demonstrations.path: {path:.200}" in said and why in said
-
-
-def recorded_as(folder, target, **names) -> None:
-    """The recording ``a.npz``, its observations by other names."""
-    with np.load(folder / "a.npz") as file:
-        arrays = {name: file[name] for name in file.files}
-    for old, new in names.items():
-        arrays |= {
-            key.replace(f"/obs/{old}", f"/obs/{new}"): arrays.pop(key)
-            for key in [*arrays]
-            if key.endswith(f"/obs/{old}")
-        }
-    np.savez(folder / target, **arrays)
-
-
-def test_observations_are_renamed_before_they_are_checked(tmp_path, spec):
-    """The digest is that of the renamed episodes; a source that needs no renaming is left alone."""
-    recorded_as(tmp_path, "b.npz", obs="seen")
-    found = load(tmp_path, spec, ("a.npz", "b.npz"), rename={"seen": "obs"})
-    a, b = found.digests.values()
-    assert a == b and len(found.episodes) == 4 and all(list(one.obs) == ["obs"] for one in found.episodes)
-
-
-@pytest.mark.parametrize(("rename", "says"), [
-    ({"sen": "obs"}, "expected the observations obs, got seen; so far nothing is called sen, which rename names"),
-    ({"sen": "other", "seen": "obs"}, "it names sen; theirs are seen"),
-    ({"seen": "other"}, "b.npz, episode 0\n  why    expected the observations obs, got other\n  to do  set demonstrations.rename: {name in"),
-    ({}, "expected the observations obs, got seen\n  to do  if they are the same, set demonstrations.rename: {seen: obs}"),
-])  # fmt: skip
-def test_a_renaming_of_what_is_not_there_is_told(tmp_path, spec, rename, says):
-    recorded_as(tmp_path, "b.npz", obs="seen")
-    assert says in refusal(tmp_path, spec, "b.npz", rename=rename)
-
-
-def test_what_is_renamed_in_a_later_source_is_not_taken_for_the_cause(tmp_path, spec):
-    recorded_as(tmp_path, "b.npz", obs="seen")
-    rewrite(tmp_path / "a.npz", tmp_path / "bad.npz", **{"0__reward": np.array([np.nan, 0], np.float32)})
-    said = refusal(tmp_path, spec, ("bad.npz", "b.npz"), rename={"seen": "obs"})
-    assert "bad.npz, episode 0, reward" in said and "not finite; so far nothing is called seen" in said
-
-
-@given(st.data())
-def test_renaming_is_that_of_a_plain_loop_or_refused(data):
-    """Swaps and chains happen at once; no observation is lost."""
-    names = st.sampled_from(["a", "b", "c", "d"])
-    own = data.draw(st.lists(names, unique=True, min_size=1))
-    other = data.draw(st.dictionaries(names, names))
-    row = np.zeros(1)
-    arrays = {name: np.full(1, number) for number, name in enumerate(own)}
-    episode = RecordedEpisode(
-        number=3,
-        behaviour="x",
-        agent=0,
-        obs=arrays,
-        action_mask=row,
-        action=row,
-        reward=row,
-        terminated=row,
-        truncated=row,
-    )
-    wanted = [other.get(name, name) for name in own]
-    if len(set(wanted)) < len(wanted):
-        with pytest.raises(FaultyRecordingError, match="one name"):
-            renamed(episode, other)
-    else:
-        found = renamed(episode, other).obs
-        assert [(name, found[name][0]) for name in wanted] == [(name, n) for n, name in enumerate(wanted)]
 
 
 FAULTS = {
@@ -351,7 +281,7 @@ def test_what_a_file_holds_is_counted_whether_it_fits_or_not(tmp_path, spec, fau
     changed, where, why = FAULTS.get(fault, ({}, "", ""))
     rewrite(tmp_path / "a.npz", tmp_path / "b.npz", **changed)
     (source,) = find_sources(["b.npz"], tmp_path)
-    contents = read_contents(source, {DEFAULT_BEHAVIOUR: spec}, Renaming({}))
+    contents = read_contents(source, {DEFAULT_BEHAVIOUR: spec})
     assert (
         where in contents.misfit and why in contents.misfit and bool(contents.misfit) == (fault is not None)
     )

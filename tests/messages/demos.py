@@ -20,9 +20,7 @@ from tests.extras.mlagents.demo_files import HAND
 CASES = (
     "demos/a.npz",
     "demos",
-    "demos/*.npz demos/a.npz -o 'demonstrations.rename={seen: obs}'",
-    "demos/a.npz -o 'demonstrations.rename={sen: obs}'",
-    "demos/b.npz -o 'demonstrations.rename={seen: obs, other: obs}'",
+    "demos/*.npz demos/a.npz",
     "demos/a.npz --quiet",
     "demos/torn.npz",
     "none.npz",

@@ -15,7 +15,7 @@ from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.extras import extra
 from algorithm.core.wording import counted
 from algorithm.demos.contents import read_contents
-from algorithm.demos.sources import Renaming, find_sources
+from algorithm.demos.sources import find_sources
 from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
 
@@ -23,8 +23,8 @@ from algorithm.run.experience.faults import Faults
 def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
     """Show the contents of files, folders, patterns and data sets; return 0 if all fit the environment.
 
-    Paths are relative to the current folder, or else the task's; ``demonstrations.rename`` applies. A Unity
-    task without a build is not compared. Raises UsageError for a path without recordings, and as a training
+    Paths are relative to the current folder, or else the task's. A Unity task without a build is not
+    compared. Raises UsageError for a path without recordings, and as a training
     does for the environment.
     """
     sources = find_sources(options.demos, Path.cwd(), loaded.env_dir, key="--demos")
@@ -35,10 +35,8 @@ def show_demos(options: TrainOptions, loaded: LoadedConfig) -> int:
         context = RunContext(loaded=loaded, device="cpu", faults=Faults(console), stack=stack)
         doubt = _no_build(loaded)
         specs = {} if doubt else context.env("evaluate").specs
-        renaming = Renaming(loaded.config.demonstrations.rename)
-        sources_read = [read_contents(source, specs, renaming, doubt) for source in sources]
+        sources_read = [read_contents(source, specs, doubt) for source in sources]
         console.start([(contents.source.name, contents.rows()) for contents in sources_read])
-        renaming.check()
         misfits = [
             f"{contents.source.name}: {contents.misfit}" for contents in sources_read if contents.misfit
         ]

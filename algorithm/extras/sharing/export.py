@@ -145,11 +145,10 @@ def _without_machine_data(loaded: LoadedConfig) -> LoadedConfig:
 
 
 def _without_demonstrations(config: Config) -> Config:
-    """Return a configuration without the paths and names of demonstrations, which only a training uses."""
-    blank = type(config.demonstrations)()
+    """Return a configuration without the paths of demonstrations, which only a training uses."""
     path = None if config.demonstrations.path is None else LEFT_OUT
-    update = {"path": path, "rename": blank.rename}
-    return config.model_copy(update={"demonstrations": config.demonstrations.model_copy(update=update)})
+    demonstrations = config.demonstrations.model_copy(update={"path": path})
+    return config.model_copy(update={"demonstrations": demonstrations})
 
 
 def _networks(checkpoint: Path) -> dict[str, bytes]:

@@ -145,9 +145,8 @@ def test_sensors_are_found_by_their_place_where_they_have_no_name(tmp_path):
     assert list(found.obs) == ["sensor_0", "ray"]
     kept = fitted(found, spec_of(("eye", (2,), "float32"), ("ray", (3,), "float32")))
     assert kept.obs["eye"].tolist() == [[1, -2], [3, 4], [5, 6]]
-    with pytest.raises(FaultyRecordingError, match="expected the observations ear, eye") as caught:
+    with pytest.raises(FaultyRecordingError, match="expected the observations ear, eye"):
         fitted(found, spec_of(("eye", (2,), "float32"), ("ear", (3,), "float32")))
-    assert "demonstrations.rename: {ray: ear}" in caught.value.fix
 
 
 def test_recordings_are_looked_at_without_a_build(tmp_path, monkeypatch):

@@ -191,7 +191,6 @@ def test_addresses_accounts_and_callbacks_stay_here(run, tmp_path):
     }
     config["demonstrations"] |= {
         "path": ["mine/*.npz"],
-        "rename": {"my-eye": "obs"},
     }
     config["net_config"]["learner_host"] = "10.1.2.3"
     config["wandb_config"]["entity"] = "my-team"
