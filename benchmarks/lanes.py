@@ -22,7 +22,7 @@ from benchmarks.worker import Answer
 PENDULUM = "algorithm.env.lanes.toys:Pendulum"
 SIMULATORS: dict[str, tuple[str, str, int, dict[str, Any], str]] = {
     "Pendulum in torch": ("TENSOR", PENDULUM, 1024, {}, "torch"),
-    "arm in torch": ("TENSOR", "algorithm.env.lanes.toys:Reacher", 1024, {}, "torch"),
+    "arm in torch": ("TENSOR", "benchmarks.arm:Reacher", 1024, {}, "torch"),
     "EnvPool, Hopper-v4": ("ENVPOOL", "Hopper-v4", 64, {}, "envpool"),
     "EnvPool, CartPole-v1": ("ENVPOOL", "CartPole-v1", 64, {}, "envpool"),
     "ALE's own, Pong-v5": ("GYM", "ale_py:ALE/Pong-v5", 8, {}, "ale_py"),

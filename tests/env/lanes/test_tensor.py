@@ -19,7 +19,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.lanes.contract import TensorEnv, TensorStep
 from algorithm.env.lanes.tensor import TensorVecEnv
-from algorithm.env.lanes.toys import Pendulum, Reacher
+from algorithm.env.lanes.toys import Pendulum
 from algorithm.env.objects import ExternalTensorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
@@ -199,23 +199,6 @@ def test_the_pendulum_is_that_of_gymnasium():
             obs, reward, *_ = one.step(actions[lane])
             np.testing.assert_allclose(step.obs[lane].numpy(), obs, atol=1e-4)
             np.testing.assert_allclose(step.reward[lane].item(), reward, rtol=1e-4, atol=1e-4)
-
-
-def test_the_arm_reaches_its_point_by_a_simple_controller():
-    """A torque along the transposed Jacobian brings the tip within 5 mm, for a return above −5."""
-    env, total = Reacher(64), torch.zeros(64)
-    obs = env.reset(0)
-    for _ in range(50):
-        cos, sin, velocity, gap = obs[:, :2], obs[:, 2:4], obs[:, 4:6], obs[:, 8:]
-        first = torch.atan2(sin[:, 0], cos[:, 0])
-        both = first + torch.atan2(sin[:, 1], cos[:, 1])
-        outer = torch.stack((-both.sin(), both.cos()), 1)
-        inner = torch.stack((-first.sin(), first.cos()), 1) + outer
-        pull = torch.stack(((inner * gap).sum(1), (outer * gap).sum(1)), 1)
-        step = env.step(-3.0 * pull - 0.1 * velocity)
-        obs, total = step.obs, total + step.reward
-    assert step.truncated.all() and step.final is not None
-    assert (step.final[:, 8:].norm(dim=1).median() < 0.005) and total.median() > -5
 
 
 class Alone(gym.Env):
