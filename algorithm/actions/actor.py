@@ -90,18 +90,16 @@ class Actor:
         action_mask: Bool,
         *,
         greedy: bool = False,
-        normal: Float | None = None,
     ) -> ActorOutput:
         """Return the actions of N agents; ``greedy`` takes the mode instead of a sample.
 
         obs: name -> [N, ...]; prev_action [N, A], zeros at an episode's start; carry [N, *C]; action_mask
-        [N, ΣN], true where a discrete action is allowed; normal [N, A_c], noise of the continuous part, None:
-        it is drawn.
+        [N, ΣN], true where a discrete action is allowed.
         """
         if self._layer_noise:  # its layers draw on their own device
             seed = int(self.rng.integers(2**63))
             self._layer_noise.apply(self._layer_generator.manual_seed(seed))
-        draws = [MODE] if greedy else self._draws(action_mask.shape, prev_action.shape[1], normal)
+        draws = [MODE] if greedy else self._draws(action_mask.shape, prev_action.shape[1])
         drawn, after = self._chosen(obs, prev_action, carry, action_mask, draws)
         u = self._parts.continuous.squash(drawn.z)
         return ActorOutput(
@@ -159,19 +157,18 @@ class Actor:
         """
         self.by_numpy = None
 
-    def _draws(self, shape: tuple[int, ...], actions: int, normal: Float | None) -> list[Candidate]:
-        """Draw normal numbers [N, A_c] and uniform ones [N, ΣN] for each candidate, or of ``normal``.
+    def _draws(self, shape: tuple[int, ...], actions: int) -> list[Candidate]:
+        """Draw normal numbers [N, A_c] and uniform ones [N, ΣN] for each candidate.
 
         shape: N and ΣN; actions: A
         """
         n, discrete = shape
-        number = 1 if normal is not None else self._num_candidates
         return [
             (
-                self.rng.standard_normal((n, actions - discrete), np.float32) if normal is None else normal,
+                self.rng.standard_normal((n, actions - discrete), np.float32),
                 self.rng.random((n, discrete), np.float32),
             )
-            for _ in range(number)
+            for _ in range(self._num_candidates)
         ]
 
     @torch.inference_mode()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from torch import nn
-from typing_extensions import override
 
 from algorithm.actions.actor import Actor
 from algorithm.agents.roles import ActingInputs, AgentInputs
@@ -173,71 +171,3 @@ class BehaviourPolicy:
         self._actor.rng.bit_generator.state = state.meta["actor"]
         self._rng.bit_generator.state = state.meta["warm_up"]
         self.warming_up = state.meta["warming_up"]
-
-
-class HoldingPolicy(BehaviourPolicy):
-    """Policy whose agents hold the normal noise of their actions for n steps, P(n) ∝ n⁻² (arXiv 2604.04539).
-
-    The log-density stored with an action is that of an action with fresh noise. Random actions of the warm-up
-    are not affected. A row of the carry consists of the networks' carry, the number of steps for which the
-    noise is still held, and the noise [A_c]; so the noise stays with its agent, and an episode begins with
-    fresh noise.
-
-    longest: the largest n
-    rng:     generator of random actions and, after them, of noise
-    repeat_c, repeat_d, warming_up: as of :class:`BehaviourPolicy`
-    """
-
-    def __init__(
-        self,
-        spec: AgentSpec,
-        actor: Actor,
-        rng: np.random.Generator,
-        *,
-        longest: int,
-        warming_up: bool,
-        repeat_c: float = 1.0,
-        repeat_d: float = 1.0,
-    ) -> None:
-        super().__init__(spec, actor, rng, warming_up=warming_up, repeat_c=repeat_c, repeat_d=repeat_d)
-        self._shape = actor.initial_carry(1).shape[1:]
-        self._size = math.prod(self._shape)
-        shares = np.arange(1.0, longest + 1.0) ** -2.0
-        self._below = np.cumsum(shares / shares.sum())[:-1]  # P(≤ n) of n below the longest
-        self._step = np.eye(1, 1 + spec.action.continuous, dtype=np.float32)
-
-    @override
-    def initial_carry(self, n: int) -> Float:
-        """Return the carry of n agents at the start of their episodes, whose noise is not drawn yet."""
-        noise = np.zeros((n, 1 + self._action.continuous), np.float32)
-        return np.concatenate((super().initial_carry(n).reshape(n, self._size), noise), 1)
-
-    @override
-    def act(
-        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
-    ) -> ActorOutput:
-        """Return a sample of the policy by each agent's noise; see :meth:`BehaviourPolicy.act`."""
-        n = len(carry)
-        memory = carry[:, : self._size].reshape(n, *self._shape)
-        noise = carry[:, self._size :]
-        if self.warming_up:
-            acted = super().act(obs, prev_action, memory, action_mask)
-        else:
-            noise = self._next_noise(noise)
-            acted = self._actor.act(obs, prev_action, memory, action_mask, normal=noise[:, 1:])
-        return ActorOutput(
-            action=acted.action,
-            z=acted.z,
-            behaviour_logp=acted.behaviour_logp,
-            carry=np.concatenate((acted.carry.reshape(n, self._size), noise), 1),
-        )
-
-    def _next_noise(self, noise: Float) -> Float:
-        """Return [N, 1 + A_c] for a further step: steps left and noise, drawn anew where none was left."""
-        noise = noise - self._step
-        over = (noise[:, 0] < 0.0).nonzero()[0]
-        if k := len(over):
-            drawn = self._rng.standard_normal((k, noise.shape[1]), np.float32)
-            drawn[:, 0] = self._below.searchsorted(self._rng.random(k), "right")
-            noise[over] = drawn
-        return noise

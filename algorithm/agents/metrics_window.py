@@ -18,14 +18,9 @@ _NOTHING = torch.empty(0, dtype=torch.bool)
 
 
 class MetricsWindow:
-    """The metrics of the last updates, and ids, weights and priorities of the last batch.
+    """The metrics of the last updates, and ids, weights and priorities of the last batch."""
 
-    td_error_max: TD errors of this size or more have the same priority; None without priorities
-    """
-
-    def __init__(self, td_error_max: float | None = None) -> None:
-        self.td_error_max = td_error_max
-        self._saturated = torch.empty(0)  # [B] bool
+    def __init__(self) -> None:
         self._updates: deque[tuple[Mapping[str, Tensor], Tensor]] = deque(maxlen=KEPT)  # metrics, valid
         self._priority = self._weight = self._anchors = torch.empty(0)  # [B] each, of the last one
 
@@ -37,8 +32,6 @@ class MetricsWindow:
         self._updates.append((result.metrics, _NOTHING if result.valid is None else result.valid))
         self._priority, self._weight = result.priority[:num_own], batch.weight[:num_own]
         self._anchors = result.anchor_ids[:num_own]
-        if self.td_error_max is not None:
-            self._saturated = self._priority >= self.td_error_max
 
     def metrics(self, next_id: int) -> dict[str, float]:
         """Return the mean of each value over the last updates that have it; empty before the first update.
@@ -50,13 +43,9 @@ class MetricsWindow:
         means = {name: self._mean(name) for name in self._names()}
         if not len(self._anchors):
             return means
-        saturated = {}
-        if self.td_error_max is not None:
-            saturated["replay/priority_saturated"] = float(self._saturated.float().mean())
         return {
             **means,
             "replay/priority_mean": float(self._priority.mean()),
-            **saturated,
             "replay/is_weight_min": float(self._weight.min()),
             "replay/age_mean": float((next_id - self._anchors).float().mean()),
         }
@@ -85,7 +74,6 @@ class MetricsWindow:
                 "means": np.array(means, np.float32),
                 "known": np.array([[name in metrics for name in names] for metrics, _ in self._updates]),
                 "priority": np.array([float(self._priority.float().mean())] * some, np.float32),
-                "saturated": np.array([float(self._saturated.float().mean())] * some, np.float32),
                 "weight": np.array([float(self._weight.min())] if some else [], np.float32),
                 "ages": (next_id - self._anchors).cpu().numpy(),
             },
@@ -105,9 +93,7 @@ class MetricsWindow:
             raise ValueError(f"recent metrics: {arrays['means'].shape} values for {len(names)} names")
         for means, known in zip(torch.from_numpy(arrays["means"]), arrays["known"], strict=True):
             self._updates.append(({names[i]: means[i] for i in np.flatnonzero(known)}, _NOTHING))
-        self._priority, self._saturated, self._weight = (
-            torch.from_numpy(arrays[name]) for name in ("priority", "saturated", "weight")
-        )
+        self._priority, self._weight = (torch.from_numpy(arrays[name]) for name in ("priority", "weight"))
         self._anchors = next_id - torch.from_numpy(arrays["ages"])
 
 

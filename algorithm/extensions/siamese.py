@@ -19,10 +19,6 @@ from algorithm.nn.models.extensions import check_prediction, check_projection
 from algorithm.ops.extensions import cosine_loss, info_nce_accuracy, info_nce_loss, q_consistency_loss
 from algorithm.ops.shapes import valid_share, window_mean
 
-MAX_PAIRS = 1024
-"""Largest number of pairs in an update of :class:`Atc`, which compares each anchor with all positives."""
-
-
 ViewLoss = Callable[[Context, States], Mapping[str, Tensor]]
 """Function that returns further losses on the states of an augmented view, by name."""
 
@@ -86,8 +82,6 @@ class Atc(TwoViews):
     scores how well a pair fits. The loss classifies each anchor among the positives of all pairs of the
     batch. A learned token without a token n steps later has no pair.
 
-    Of more than ``MAX_PAIRS`` pairs, that many are drawn anew for each update, existing ones first.
-
     prediction: f, [B, S] -> [B, S]
     state_size: S
     others:     see :class:`TwoViews`
@@ -106,22 +100,12 @@ class Atc(TwoViews):
         self.joint.extend([prediction, nn.Linear(state_size, state_size, bias=False)])
 
     @override
-    def draw(self, batch: SequenceBatch, learned: slice, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the noise of both views, and ``lots`` [B·T] if not all pairs can be used."""
-        drawn = super().draw(batch, learned, generator)
-        num_pairs = len(batch.reward) * (learned.stop - learned.start)
-        if num_pairs > MAX_PAIRS:
-            drawn["lots"] = torch.rand(num_pairs, generator=generator, device=batch.reward.device)
-        return drawn
-
-    @override
     def contrast(self, ctx: Context, first: States, second: States) -> Tensor:
         """Return the scalar InfoNCE loss over the pairs of the batch."""
         anchor, positive, valid = pairs(ctx, first.learned, second.target_following)
-        chosen = _some(valid, ctx.drawn[type(self).__name__].get("lots"))
         share = valid_share(valid.view(-1, ctx.learn), anchor.dtype).flatten()
-        logits, share = self._fit(anchor[chosen], positive[chosen]), share[chosen]
-        self.shown.show({"siamese/accuracy": info_nce_accuracy(logits.detach(), valid[chosen])})
+        logits = self._fit(anchor, positive)
+        self.shown.show({"siamese/accuracy": info_nce_accuracy(logits.detach(), valid)})
         return info_nce_loss(logits, share)
 
     def _fit(self, anchor: Tensor, positive: Tensor) -> Tensor:
@@ -143,14 +127,6 @@ def pairs(ctx: Context, learned: Tensor, target_following: Tensor) -> tuple[Tens
     exists = ctx.batch.obs_valid[:, ctx.burn_in :]
     valid = exists[:, : ctx.learn] & exists[:, n:]
     return learned.flatten(0, 1), target_following[:, n - 1 :].flatten(0, 1), valid.flatten()
-
-
-def _some(valid: Tensor, lots: Tensor | None) -> Tensor | slice:
-    """Return the indices of ``MAX_PAIRS`` random pairs, existing ones first; all pairs without ``lots``.
-
-    valid: [P] pairs that exist; lots: [P] random numbers in [0, 1)
-    """
-    return slice(None) if lots is None else (lots + valid).topk(MAX_PAIRS).indices
 
 
 class Byol(TwoViews):

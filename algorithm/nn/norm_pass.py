@@ -53,9 +53,9 @@ class NormPass:
             self._target.norm_ready = ready
         return ready
 
-    def commit(self, usable: Tensor) -> Tensor:
+    def commit(self, usable: Tensor) -> None:
         """Move the running statistics; see :meth:`.BatchStatistics.commit`."""
-        return self._statistics.commit(usable)
+        self._statistics.commit(usable)
 
 
 def halves(now_valid: Tensor, then_valid: Tensor) -> Tensor:

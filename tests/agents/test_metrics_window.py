@@ -37,7 +37,7 @@ def an_update(rng, names=("loss/q", "value/q_mean", "policy/alpha_c")):
 def carried_over(recent):
     """Through a checkpoint: arrays as they are, the rest as JSON."""
     state = recent.state(next_id=10**9)
-    other = MetricsWindow(recent.td_error_max)
+    other = MetricsWindow()
     arrays = {name: array.copy() for name, array in state.arrays.items()}
     other.load_state(State(arrays, json.loads(json.dumps(state.meta, allow_nan=False))), next_id=10**9)
     return other
@@ -48,7 +48,7 @@ def assert_same(one, other):
 
 
 def test_hand_numbers():
-    recent = MetricsWindow(td_error_max=3.0)
+    recent = MetricsWindow()
     assert recent.metrics(0) == {}
     for value in (1.0, 2.0):
         ids = torch.tensor([[-1, 10], [-1, 20]])
@@ -68,8 +68,7 @@ def test_hand_numbers():
     assert recent.metrics(next_id=30) == {
         "value/q_mean": 4.5,  # mean of (1 + 3 + 5) / 3 and (2 + 6 + 10) / 3
         "policy/alpha_c": 1.5,
-        "replay/priority_mean": 3.5,  # of the last batch, as the three below
-        "replay/priority_saturated": 0.5,  # 5 of 2 and 5
+        "replay/priority_mean": 3.5,  # of the last batch, as the two below
         "replay/is_weight_min": 0.5,
         "replay/age_mean": 15.0,
     }
@@ -86,7 +85,7 @@ def test_only_the_last_updates_count():
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 30), st.integers(0, 30))
 def test_a_stop_changes_no_bit(seed, before, after):
-    straight, stopped = MetricsWindow(td_error_max=0.5), MetricsWindow(td_error_max=0.5)
+    straight, stopped = MetricsWindow(), MetricsWindow()
     rng = np.random.default_rng(seed)
     for part in (before, after):
         for _ in range(part):

@@ -62,15 +62,6 @@ def test_changes_are_shown_with_what_happens(loaded):
     ]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [(1, 4, "open episodes end"), (4, 1, "open episodes end"), (4, 16, "from now on")],
-)
-def test_noise_that_is_held_longer_ends_no_episode(loaded, old, new, told):
-    before, after = (loaded(f"sac_config.noise_repeat={value}") for value in (old, new))
-    assert told in effects(before, after)["sac_config.noise_repeat"].note
-
-
 def test_all_that_is_refused_is_told_at_once_and_the_way_back_leads_back(loaded):
     old = loaded("base_config.env_args={g: 9.8}", "nn_config.rep={dense_n: 8}", "sac_config.gamma=0.9")
     wrong = ("nn_config.rep=null", "sac_config.init_log_alpha=0", "sac_config.gamma=0.9")

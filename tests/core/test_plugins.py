@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest

@@ -43,7 +43,7 @@ nn_config.policy nn_config.q nn_config.v td3_config.exploration_noise reward_sig
 sac_config.nn
 reward_signals.curiosity.gamma reward_signals.curiosity.ends reward_signals.rnd.gamma reward_signals.rnd.ends
 reward_signals.gail.gamma reward_signals.gail.ends
-sac_config.start_repeat_c sac_config.start_repeat_d sac_config.noise_repeat
+sac_config.start_repeat_c sac_config.start_repeat_d
 sac_config.ensemble_q_num sac_config.burn_in_step sac_config.learn_step sac_config.seq_encoder
 sac_config.discrete_dqn_like sac_config.discrete_dqn_epsilon sac_config.use_rnd sac_config.rnd_n_sample
 sac_config.use_normalization sac_config.critic_observations sac_config.action_noise sac_config.extensions

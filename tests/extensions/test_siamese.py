@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.extensions import siamese as module
 from algorithm.extensions.siamese import pairs
 from tests.lib.batches import SMALL, Sac, context, random_batch, small_sac
 from tests.lib.oracles import window_mean
@@ -80,18 +79,6 @@ def test_the_atc_loss_is_a_loop_over_the_pairs_of_a_batch():
         found[b, t - 2] = -torch.stack(scores).log_softmax(0)[keys.index((b, t))]
     loss = extension.contrast(ctx, ctx.states, ctx.states)
     torch.testing.assert_close(loss, window_mean(found, exists[:, 2:5] & exists[:, 4:7]))
-
-
-def test_more_pairs_than_fit_are_drawn_among_those_that_exist(monkeypatch):
-    monkeypatch.setattr(module, "MAX_PAIRS", 4)
-    valid = torch.tensor([True, False, True, True, False, True, True])
-    draws = [
-        module._some(valid, torch.rand(7, generator=torch.Generator().manual_seed(i))) for i in range(30)
-    ]
-    assert all(valid[one].all() and len(set(one.tolist())) == 4 for one in draws)
-    assert {i for one in draws for i in one.tolist()} == {0, 2, 3, 5, 6}
-    few = torch.tensor([False, True, False, True, False])
-    assert few[module._some(few, torch.rand(5))].sum() == 2
 
 
 def recurring(size: int, seed: int):

@@ -92,7 +92,7 @@ REPLAYS = {
 }
 EXPLORATION = {
     "fresh": ({}, {}),
-    "held": ({"noise_repeat": 4, "learning_rate_schedule": "cosine"}, {"log_std": "tanh"}),
+    "falling": ({"learning_rate_schedule": "cosine"}, {"log_std": "tanh"}),
 }
 ATC = {"siamese": "ATC", "siamese_use_q": True, "use_prediction": True, "use_extra_data": False}
 BYOL = {"siamese": "BYOL", "siamese_use_adaptive": True, "use_prediction": True}
@@ -162,8 +162,7 @@ def excluded(one: Setting, other: Setting) -> bool:
         serves = serves and row.get("demonstrated", "none") in learns
         return not plain or not serves or apart or row.get("action") in WITHOUT[row["family"]]
     apart = row.get("horizon") == "two" and row.get("extension") in ("none", "ATC")
-    alike = row.get("exploration") == "held" and row.get("extension") in ("inverse, choice", "all")
-    if apart or alike or (row.get("demonstrated", "none") != "none" and _not_demonstrated(row)):
+    if apart or (row.get("demonstrated", "none") != "none" and _not_demonstrated(row)):
         return True
     if row.get("family") == "TD3":
         return row.get("action", "continuous") != "continuous"

@@ -106,11 +106,7 @@ def test_sizes_are_those_of_the_papers_and_every_parameter_has_a_gradient(kind, 
     assert sum(p.numel() for p in net.parameters()) == parameters
 
 
-@pytest.mark.parametrize(("size", "kind", "named"), [
-    ((35, 80), "nature", "use simple or resnet"),
-    ((84, 84), "natur", "did you mean nature"),
-])  # fmt: skip
-def test_a_kind_that_does_not_fit_is_refused(size, kind, named):
+def test_images_too_small_for_a_kind_are_refused():
     with pytest.raises(ModelError) as caught:
-        conv(image_layout((*size, 3), "uint8"), kind)
-    assert named in str(caught.value)
+        conv(image_layout((35, 80, 3), "uint8"), "nature")
+    assert "use simple or resnet" in str(caught.value)

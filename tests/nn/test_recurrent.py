@@ -83,24 +83,3 @@ def test_kernels_get_contiguous_states_and_the_weights_of_the_flat_storage(block
     FlatParameters([memory]).data.zero_()
     assert not memory(torch.ones(2, 3, 3), carry, valid)[0].any()
     assert states and all(state.is_contiguous() for state in states)
-
-
-@pytest.mark.parametrize("sizes", [(0, 4, 1), (3, 0, 1), (3, 4, 0)])
-def test_sizes_below_one_are_refused(sizes):
-    with pytest.raises(ValueError, match="at least 1"):
-        GRU(*sizes)
-
-
-@pytest.mark.parametrize(
-    ("x", "carry", "valid", "named"),
-    [
-        ((2, 5, 4), (2, 1, 4), (2, 5), "x must be"),
-        ((2, 3), (2, 1, 4), (2,), "x must be"),
-        ((2, 5, 3), (2, 1, 4), (2, 4), "x must be"),
-        ((2, 5, 3), (2, 0), (2, 5), "carry must be"),
-        ((2, 5, 3), (3, 1, 4), (2, 5), "carry must be"),
-    ],
-)
-def test_other_shapes_are_named(x, carry, valid, named):
-    with pytest.raises(ValueError, match=named):
-        GRU(3, 4)(torch.zeros(x), torch.zeros(carry), torch.ones(valid, dtype=torch.bool))

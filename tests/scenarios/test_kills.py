@@ -43,14 +43,14 @@ rnn:
   base_config: {wrappers: ["algorithm.env.wrappers:KeepElements": {indices: [0, 1]}], max_step: 560}
   nn_config: {rep: {rnn_n: 8}}
   sac_config:
-    {seq_encoder: RNN, burn_in_step: 3, learn_step: 4, refresh_carry: true, batch_size: 8, noise_repeat: 4}
+    {seq_encoder: RNN, burn_in_step: 3, learn_step: 4, refresh_carry: true, batch_size: 8}
 hindsight: # goals of the episode in windows of a memory
   inherited: rnn
   base_config: {env_name: "algorithm.env.toys:ToyBits-v0", wrappers: []}
-hybrid: # killed while noise is held
+hybrid:
   base_config: {env_name: "algorithm.env.toys:ToyHybrid-v0", max_step: 400}
   nn_config: {policy: {log_std: tanh}}
-  sac_config: {noise_repeat: 16, learning_rate_schedule: cosine, learning_rate_end: 0.5}
+  sac_config: {learning_rate_schedule: cosine, learning_rate_end: 0.5}
 images:
   base_config: {env_name: "algorithm.env.toys:ToyTwoCameras-v0", n_envs: 1, max_step: 400}
   nn_config: {rep: {random_shift: 2}}

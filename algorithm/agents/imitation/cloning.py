@@ -147,7 +147,7 @@ class Cloning:
         loss = self._loss(batch)
         loss.backward()
         for optimiser in (first, *others):
-            optimiser.move()
+            optimiser.step_along(optimiser.gradient)
         if self._norms:
             self._norms.commit(first.usable)
         return loss.detach()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,14 +13,13 @@ from torch import nn
 from algorithm.actions.actor import Actor
 from algorithm.actions.continuous import Noise, NoNoise, SpreadNoise
 from algorithm.actions.parts import ActionParts
-from algorithm.agents.behaviour_policy import BehaviourPolicy, HoldingPolicy
+from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.objective import AlgorithmSpec
 from algorithm.agents.off_policy.values import make_values, with_values
 from algorithm.agents.roles import Acting, ActingInputs
-from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension, Horizon, by_horizon
@@ -59,24 +58,12 @@ def new_actor(
 def behaviour_policy(
     spec: AgentSpec, keys: OffPolicyConfig, actor: Actor, rng: np.random.Generator, *, greedy: bool = False
 ) -> BehaviourPolicy:
-    """Return the policy that collects experience: random actions for ``start_step``, then those of ``actor``.
-
-    Raises UsageError if ``noise_repeat`` holds the noise and an extension chooses among sampled actions.
-    """
-    kind: Callable[..., BehaviourPolicy] = partial(BehaviourPolicy, greedy=greedy)
-    if keys.noise_repeat > 1 and spec.action.continuous and not greedy:
-        if names := ", ".join(type(scorer).__name__ for scorer in actor.choice.scorers):
-            raise UsageError(
-                f"{COMMON_BLOCK}.noise_repeat is {keys.noise_repeat}, and {names} chooses among actions",
-                where=f"{COMMON_BLOCK}.extensions",
-                why="with the same noise all sampled actions are the same",
-                fix="set noise_repeat: 1, or leave the extension out",
-            )
-        kind = partial(HoldingPolicy, longest=keys.noise_repeat)
-    return kind(
+    """Return the policy that collects experience: random actions for ``start_step``, then the actor's."""
+    return BehaviourPolicy(
         spec,
         actor,
         rng,
+        greedy=greedy,
         warming_up=keys.start_step > 0,
         repeat_c=keys.start_repeat_c,
         repeat_d=keys.start_repeat_d,

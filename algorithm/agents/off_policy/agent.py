@@ -30,7 +30,6 @@ from algorithm.agents.off_policy.setup import (
     make_schedule,
     make_sources,
     make_store,
-    prioritised,
     set_priorities,
     use_demonstrations,
 )
@@ -72,7 +71,7 @@ class OffPolicyAgent(Agent):
         warm_up = stream(inputs.seed, "warm-up", inputs.behaviour)
         actor = self._new_actor("acting", exploring=not inputs.greedy)
         self.policy = behaviour_policy(spec, keys, actor, warm_up, greedy=inputs.greedy)
-        self._recent = MetricsWindow(config.replay_config.td_error_max if prioritised(keys) else None)
+        self._recent = MetricsWindow()
         self._before, self._batches = make_sources(store, self.replay, learner, config.demonstrations)
         self._pretraining = Pretraining(
             clone=self._clone,

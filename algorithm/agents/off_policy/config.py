@@ -8,7 +8,6 @@ from pydantic import Strict
 
 from algorithm.agents.off_policy import rules
 from algorithm.core.fields import (
-    AnyConfig,
     Finite,
     Positive,
     Share,
@@ -18,17 +17,6 @@ from algorithm.core.fields import (
 from algorithm.keys.run import OTHER_NETWORKS, RunConfig
 
 _OTHER_REPLAY = "fixed: the replay stores different values per row"
-
-
-def _new_noise_repeat(old: AnyConfig, new: AnyConfig) -> str:
-    """Return the effect of another ``noise_repeat`` on resume, in the form of ``option``'s ``resume``.
-
-    Open episodes end if noise is held for several steps (``noise_repeat`` above 1) only before or only after
-    the change, since the stored state of an agent has its noise only then.
-    """
-    if (old.run.noise_repeat > 1) == (new.run.noise_repeat > 1):
-        return "free: for noise that is drawn from now on"
-    return "free: the open episodes end as truncated"
 
 
 class OffPolicyConfig(RunConfig):
@@ -64,15 +52,6 @@ class OffPolicyConfig(RunConfig):
         ge=1,
         shared=True,
         resume="free: for random actions from now on",
-    )
-    noise_repeat: Whole = option(
-        1,
-        "Hold continuous action noise for n ≤ this many steps, P(n) ∝ 1/n². FlashSAC: 16 (mean 2.1). 1: "
-        "new noise each step.",
-        ge=1,
-        le=1000,
-        shared=True,
-        resume=_new_noise_repeat,
     )
 
     ensemble_q_num: Whole = option(

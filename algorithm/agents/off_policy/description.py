@@ -157,10 +157,6 @@ def notices(
             "v_rho and v_c have no effect: use_n_step_is is sampled, which cuts ratios off at 1",
         ),
         (
-            keys.noise_repeat > 1 and not spec.action.continuous,
-            "noise_repeat has no effect: there is no continuous action",
-        ),
-        (
             keys.seq_encoder == "RNN" and keys.learn_step == 1,
             "learn_step is 1: no gradient flows through time, so the memory learns little",
         ),

@@ -32,8 +32,6 @@ METRICS: Mapping[str, str] = {
     "value/spread": "spread of quantiles in units of reward",
     "value/clamped": "share of targets beyond `categorical_range`",
     "value/return_scale": "divisor of rewards with `reward_scaling`",
-    "norm/shift": "largest shift of a batch from the critics' batch norm",
-    "norm/shift_policy": "the same for the policy",
     "policy/saturation": "share of continuous actions at their bounds",
     "vtrace/rho_mean": "mean clipped importance ratio",
     "vtrace/clip_frac": "share of clipped ratios",

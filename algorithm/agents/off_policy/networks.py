@@ -239,16 +239,14 @@ class OffPolicyNetworks(Learner):
             batch.behaviour_logp[:, following],
         )
 
-    def commit_statistics(self) -> dict[str, Tensor]:
-        """Commit statistics of batch norms and value bounds if the critics' step was taken; log them."""
+    def commit_statistics(self) -> None:
+        """Commit statistics of batch norms and value bounds if the critics' step was taken."""
         usable = self.critic_optimiser.usable
-        shifts: list[Tensor] = []
         for critics in self.horizons:
             if critics.bounds is not None:
                 critics.bounds.commit(usable)
             if critics.norm_pass is not None:
-                shifts.append(critics.norm_pass.commit(usable))
-        return {"norm/shift": torch.stack(shifts).amax()} if shifts else {}
+                critics.norm_pass.commit(usable)
 
     def note_warm_up(self) -> None:
         """Set ``norm_ready``: for each step of an update, whether a batch norm may be past its warm-up."""

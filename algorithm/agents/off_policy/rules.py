@@ -124,12 +124,6 @@ def _of_extensions(sac: AnyConfig) -> Iterator[Contradiction]:
     yield from contradicting(
         *of_siamese,
         (
-            sac.use_rnd and sac.noise_repeat > 1,
-            ("use_rnd", "noise_repeat"),
-            "actions with the same noise are identical, so there is nothing to choose from",
-            "set noise_repeat: 1, or turn use_rnd off",
-        ),
-        (
             sac.use_rnd and sac.rnd_n_sample == 1,
             ("use_rnd", "rnd_n_sample"),
             "with one sampled action there is nothing to choose from",

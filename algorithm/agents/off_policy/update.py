@@ -89,7 +89,7 @@ class OffPolicyLearner(OffPolicyNetworks):
         result, norms = gradients.descend(self.critic_optimisers, self.critic_losses, batch, draws)
         result["metrics"]["optim/grad_norm"] = norms[0]
         if self.has_statistics:
-            result["metrics"] |= self.commit_statistics()
+            self.commit_statistics()
         for drawn in draws.extensions[1:]:
             optimisers = list(self.extension_steps.optimisers.values())
             metrics, _ = gradients.descend(optimisers, self.extension_losses, batch, drawn)
@@ -223,8 +223,7 @@ class OffPolicyLearner(OffPolicyNetworks):
         gradients = gradients or self.autograd
         metrics, _ = gradients.descend(self.policy_optimisers, self.policy_losses, batch, obs, state, noise)
         if self.policy_norms is not None:
-            usable = self.policy_optimiser.usable
-            metrics["norm/shift_policy"] = self.policy_norms.commit(usable)
+            self.policy_norms.commit(self.policy_optimiser.usable)
         return {k: x.unflatten(-1, (-1, self.keys.learn_step)) if x.dim() else x for k, x in metrics.items()}
 
     def policy_losses(

@@ -89,13 +89,11 @@ class Attention(nn.Module):
     size:      width of tokens and result, a multiple of ``heads``
     context:   number of tokens that a token attends to, itself included; at least 2
     depth:     number of layers
-    heads:     number of heads, each of an even width
-    Raises ``ValueError`` for numbers outside of these.
+    heads:     number of heads, each of an even width; raises ``ValueError`` for other sizes
     """
 
     def __init__(self, size: int, context: int, depth: int = 1, heads: int = 4) -> None:
         super().__init__()
-        _check_sizes(size, context, depth, heads)
         self.out_size = size
         self.context = context
         self.carry_shape = (context - 1, 1 + depth * 2 * size)
@@ -123,9 +121,7 @@ class Attention(nn.Module):
         carry: [B, 0] for a window; [B, *carry_shape] while acting, with T = 1
         valid: bool [B, T] tokens that exist, contiguous; the others have no influence, and outputs of 0
         Returns [B, T, size] and the carry after each token: [B, 0] or [B, 1, *carry_shape].
-        Raises ``ValueError`` for other shapes.
         """
-        self._check_shapes(x, carry, valid)
         absent = ~valid[..., None]
         x = x.masked_fill(absent, 0.0)  # first of all: not even a NaN of padding may spread
         if carry.dim() == 2:
@@ -150,31 +146,6 @@ class Attention(nn.Module):
             token.append(new)
         shifted = torch.cat([carry[:, 1:], torch.cat(token, -1)], 1)
         return x, torch.where(valid[..., None], shifted, carry)[:, None]
-
-    def _check_shapes(self, x: Tensor, carry: Tensor, valid: Tensor) -> None:
-        if x.dim() != 3 or x.shape[-1] != self.out_size or valid.shape != x.shape[:2]:
-            raise ValueError(
-                f"Attention: x must be [B, T, {self.out_size}] and valid [B, T], "
-                f"got {list(x.shape)} and {list(valid.shape)}"
-            )
-        batch, length = valid.shape
-        if carry.shape == (batch, 0) or (length == 1 and carry.shape == (batch, *self.carry_shape)):
-            return
-        raise ValueError(
-            f"Attention: carry must be [{batch}, 0] for a window or, one token at a time, "
-            f"{[batch, *self.carry_shape]}; got {list(carry.shape)} for {length} tokens"
-        )
-
-
-def _check_sizes(size: int, context: int, depth: int, heads: int) -> None:
-    if heads < 1 or size < 1 or size % heads:
-        raise ValueError(
-            f"Attention: {heads} heads cannot share a size of {size}. Make size a positive multiple of heads."
-        )
-    if context < 2:
-        raise ValueError(f"Attention: with a context of {context} a token sees no past. Make it at least 2.")
-    if depth < 1:
-        raise ValueError(f"Attention: depth must be at least 1 layer, got {depth}")
 
 
 def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -204,15 +203,9 @@ def conv(layout: ImageLayout, kind: str | None = None, *, where: str = "") -> Co
            ``resnet``: the residual network of IMPALA (arXiv 1802.01561), from 8 pixels, the slowest;
            None: see :func:`default_kind`.
     where: description of the images for an error's message
-    Raises :class:`ModelError` for an unknown kind and for images too small for it.
+    Raises :class:`ModelError` for images too small for it.
     """
     kind = default_kind(layout) if kind is None else kind
-    if kind not in KINDS:
-        close = difflib.get_close_matches(str(kind), KINDS, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise ModelError(
-            f"unknown kind of convolution {kind!r}", where=where, fix=f"{hint}Known: {', '.join(KINDS)}."
-        )
     smallest, layers = KINDS[kind]
     if min(layout.height, layout.width) < smallest:
         fitting = [name for name, (side, _) in KINDS.items() if min(layout.height, layout.width) >= side]

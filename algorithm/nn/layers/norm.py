@@ -129,10 +129,6 @@ class BatchNorm(nn.Module):
             running.copy_(torch.where(usable, running.lerp(seen, MOMENTUM), running))
         self.steps.add_(usable)
 
-    def shift(self) -> Tensor:
-        """Return the largest |μ_B − μ|/σ over the features, a scalar."""
-        return ((self.seen_mean - self.mean).abs() / torch.sqrt(self.var + self.epsilon)).amax()
-
 
 class RmsNorm(nn.Module):
     """Normalisation of each row by its length: x·w/√(mean x² + ε) (arXiv 1910.07467, equation 4).
@@ -198,16 +194,13 @@ class BatchStatistics:
         return self.norm_ready
 
     @torch.no_grad()
-    def commit(self, usable: Tensor) -> Tensor:
+    def commit(self, usable: Tensor) -> None:
         """Move the running statistics towards those of the last batch, if its step was taken.
 
         usable: [] bool, whether it was; else everything stays as it is
-        Returns the largest |μ_B − μ|/σ of that batch, a scalar: how far its means lie off.
         """
-        shift = torch.stack([layer.shift() for layer in self._moving]).amax()
         for layer in self._moving:
             layer.commit(usable)
-        return shift
 
 
 def _moments(x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:

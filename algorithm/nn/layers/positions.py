@@ -21,15 +21,15 @@ class Rotary(nn.Module):
     i + size / 2 rotate as a pair, and within each half the heads follow one another. On a CPU such long
     blocks are faster than pairs of neighbours, and unlike complex numbers they can be exported.
 
-    size, heads: widths; raises ``ValueError`` unless a head's is even
+    size, heads: widths; raises ``ValueError`` unless each head has an even one
     """
 
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
-        if size // heads % 2:
+        if size % (2 * heads):
             raise ValueError(
-                f"Attention: positions turn pairs, but each head has {size // heads} channels. Make "
-                f"size / heads even, for example size={2 * size}."
+                f"Attention: positions turn pairs of channels, so size must be a multiple of 2 · heads, "
+                f"{2 * heads}; got {size}"
             )
         self.heads = heads
         self.frequency: Tensor

@@ -83,7 +83,6 @@ class Recurrent(nn.Module, ABC):
     carry_shape: C of one agent, its state between two tokens; zeros at an episode's start
     out_size:    hidden_size
     cell:        kernel and gates of :class:`RecurrentLayer`
-    Raises ``ValueError`` for sizes below 1.
     """
 
     carry_shape: tuple[int, ...]
@@ -91,13 +90,7 @@ class Recurrent(nn.Module, ABC):
 
     def __init__(self, input_size: int, hidden_size: int, depth: int = 1) -> None:
         super().__init__()
-        if min(input_size, hidden_size, depth) < 1:
-            raise ValueError(
-                f"{type(self).__name__}: sizes must be at least 1, got input_size {input_size}, "
-                f"hidden_size {hidden_size}, depth {depth}"
-            )
         self.out_size = hidden_size
-        self._input_size = input_size
         sizes = [input_size, *[hidden_size] * (depth - 1)]
         self.layers = nn.ModuleList(RecurrentLayer(*self.cell, size, hidden_size) for size in sizes)
         for name, parameter in self.layers.named_parameters():
@@ -123,18 +116,7 @@ class Recurrent(nn.Module, ABC):
         valid: [B, T] tokens that exist, contiguous in each row
         Returns outputs [B, T, hidden_size], 0 where a token does not exist, and the carry after each token
         [B, T, *C], without gradient; a missing token does not change it.
-        Raises ``ValueError`` for other shapes.
         """
-        expected = (len(x), *self.carry_shape)
-        if x.dim() != 3 or x.shape[-1] != self._input_size or valid.shape != x.shape[:2]:
-            raise ValueError(
-                f"{type(self).__name__}: x must be [B, T, {self._input_size}] and valid [B, T], "
-                f"got {list(x.shape)} and {list(valid.shape)}"
-            )
-        if carry.shape != expected:
-            raise ValueError(
-                f"{type(self).__name__}: carry must be {list(expected)}, got {list(carry.shape)}"
-            )
         alignment = _Alignment(valid)
         out, after = self._scan(alignment.to_front(x), carry)
         return alignment.outputs(out), alignment.carries(after, carry)

@@ -77,16 +77,12 @@ class FlatOptimiser(ABC):
         """Compute the gradient of ``loss`` and take a step along it; return its norm, [] on the device."""
         self.gradient.zero_()
         loss.backward()
-        return self.move()
+        return self.step_along(self.gradient)
 
     @property
     def usable(self) -> Tensor:
         """Success of the last step, [] bool, on the device; false if it was skipped."""
         return self._unusable == 0.0
-
-    def move(self) -> Tensor:
-        """Take a step along ``gradient``, the sum of backward passes; see :meth:`step_along`."""
-        return self.step_along(self.gradient)
 
     def step_along(self, gradient: Tensor) -> Tensor:
         """Take a step along a gradient [P], unless it is not finite; the tensor may be changed.

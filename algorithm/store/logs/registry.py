@@ -22,7 +22,6 @@ _OF_EPISODES: Mapping[str, str] = {
 _OF_ALL: Mapping[str, str] = {
     "replay/size": "transitions in the replay buffer",
     "replay/priority_mean": "mean TD error behind the priorities",
-    "replay/priority_saturated": "share of samples at `td_error_max`",
     "replay/is_weight_min": "smallest importance-sampling weight",
     "replay/age_mean": "mean age of samples, in rows",
     "optim/grad_norm": "gradient norm of critics and encoder before clipping",

@@ -210,7 +210,6 @@ MEMORY = {"burn_in_step": 2, "learn_step": 4}
         ({"discrete_dqn_like": True, "policy_update_per_step": 2}, "policy_update_per_step has no effect"),
         ({"learning_rate_end": 0.5}, "learning_rate_end has no effect"),
         ({"learning_rate_schedule": "linear", "max_step": -1}, "learning_rate_schedule has no effect"),
-        ({"noise_repeat": 16}, "noise_repeat has no effect: there is no continuous action"),
         ({"seq_encoder": "RNN"}, "learn_step is 1: no gradient flows through time"),
         ({"seq_encoder": "RNN", **MEMORY}, None),
         ({"seq_encoder": "ATTN", **MEMORY}, "burn_in_step is 2: attention sees the last 3 observations"),

@@ -55,7 +55,7 @@ def test_matrices_decay_and_nothing_else():
     for one in (sac, plain):  # without a gradient Adam leaves everything
         for adam in (one.critic_optimiser, one.policy_optimiser):
             adam.gradient.zero_()
-            adam.move()
+            adam.step_along(adam.gradient)
     for name, value in weights(plain).items():
         if name.startswith(("model.rep", "model.q.", "model.policy")) and name.endswith("weight"):
             value = value * (1 - 0.1 * 0.5)
