@@ -12,7 +12,6 @@ from algorithm.app.cli.ds import DistributedOptions, parse_distributed
 from algorithm.app.command import Command, guarded, interruptible_imports, prepare_process, print_line
 from algorithm.core.extras import needs
 from algorithm.env.pool.process_exit import exit_process
-from algorithm.store.names import check_directory
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +31,6 @@ def _command(options: DistributedOptions) -> Command:
     with needs("ds", "training with actors"):
         for package in ("cryptography", "grpc", "msgspec"):
             importlib.import_module(package)
-    check_directory(options.train.directory)
     if options.role == "cluster":
         from ds.cluster.command import cluster
 

@@ -26,7 +26,6 @@ from algorithm.core.errors import StorageError, described, visible
 from algorithm.core.extras import extra
 from algorithm.core.system.output import make_output_safe
 from algorithm.env.pool.process_exit import exit_process
-from algorithm.store.names import check_directory
 
 if TYPE_CHECKING:  # help and a mistyped flag are shown without pydantic
     from algorithm.config.loader import LoadedConfig
@@ -89,7 +88,6 @@ def guarded(*, debug: bool) -> Iterator[ExitCode]:
 
 def _command(options: TrainOptions) -> Command:
     """Return the command that the options choose, with configuration and modules loaded."""
-    check_directory(options.directory)
     if options.tune is not None:
         return _tune(options)
     if options.list or options.from_mlagents is not None:

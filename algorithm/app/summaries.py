@@ -254,7 +254,7 @@ def plot_returns(loaded: LoadedConfig, run: RunDir, outcome: Outcome, console: C
     label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
     try:
         series = read_series(run.metrics_jsonl, label)
-        plot_curve(run.plots / "return.png", [series], title=f"{loaded.env_label}, {run.name}")
+        plot_curve(run.plots / "return.png", series, title=f"{loaded.env_label}, {run.name}")
     except StorageError as error:
         console.warn(error.line)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.console.output import open_console
-from algorithm.app.report.curves import plot_curve, read_series
-from algorithm.app.report.repeats import repeat_rows, repeat_summary
 from algorithm.app.training import Screen, Trained, inputs_of, new_run, run_training
 from algorithm.config.loader import LoadedConfig
 from algorithm.run.runtime import LocalRuntime, Runtime
-from algorithm.store.files import write_json
 from algorithm.store.rundir import RunDir
 
 
@@ -45,20 +42,7 @@ def train(
         if runs[-1].exit_code:
             break
     if len(runs) > 1:
-        _summarise(options, runs, loaded.env_label)
+        names = [trained.run.name for trained in runs]
+        with open_console(quiet=options.quiet) as console:
+            console.command("compare the seeds", runs[0].run.command("--report", *names))
     return runs[-1].exit_code
-
-
-def _summarise(options: TrainOptions, runs: Sequence[Trained], title: str) -> None:
-    """Write and show the results of all runs: means over seeds, and a picture."""
-    first = runs[0].run
-    results = [trained.result for trained in runs]
-    write_json(first.path / "repeat.json", repeat_summary(results))
-    series = [read_series(trained.run.metrics_jsonl, trained.run.name) for trained in runs]
-    picture = first.plots / "repeat.png"
-    plot_curve(picture, series, title=f"{title}, {len(runs)} seeds")
-    with open_console(quiet=options.quiet) as console:
-        console.finish(
-            repeat_rows(results),
-            [("picture", first.shown(picture)), ("numbers", first.shown(first.path / "repeat.json"))],
-        )

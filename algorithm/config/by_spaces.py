@@ -13,7 +13,7 @@ from algorithm.config.schema import Config, contradictions_in
 from algorithm.config.sections import PresetLayer, shipped
 from algorithm.config.tree import KeyPath, Node, to_value
 from algorithm.config.yaml_io import inline
-from algorithm.core.errors import COMMON_BLOCK, UsageError
+from algorithm.core.errors import COMMON_BLOCK
 
 if TYPE_CHECKING:  # a configuration is read before numpy is loaded
     from algorithm.core.spec import AgentSpec
@@ -60,9 +60,7 @@ def for_spaces(loaded: LoadedConfig, specs: Mapping[str, AgentSpec], own_classes
            spaces need different sections.
     A configuration of a run, with another algorithm than the default one, or with another
     ``base_config.preset`` than ``auto``, is returned unchanged.
-    Raises UsageError if the task names a section by spaces that none of its behaviours has.
     """
-    _refuse_unfit(loaded, specs)
     if not loaded.by_spaces:
         return loaded
     groups: dict[tuple[str, str], list[str]] = {}
@@ -83,31 +81,6 @@ def _section(spec: AgentSpec) -> str:
     """Return the name of the section for a behaviour; hybrid actions count as continuous ones."""
     names = (("discrete", "continuous"), ("images_discrete", "images"))
     return names[bool(spec.obs.images)][bool(spec.action.continuous)]
-
-
-def _fits(section: str, spec: AgentSpec) -> bool:
-    """Return whether a behaviour has the spaces that a section is for."""
-    fits = {
-        "continuous": bool(spec.action.continuous),
-        "discrete": bool(spec.action.branches),
-        "images": bool(spec.obs.images),
-        "images_discrete": bool(spec.obs.images and spec.action.branches),
-    }
-    return fits[section]
-
-
-def _refuse_unfit(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> None:
-    """Raise UsageError for a section that the task names, but no behaviour has its spaces."""
-    preset = loaded.preset.name if loaded.preset else ""
-    for section in MEANING:
-        if section not in (*loaded.shipped, preset) or any(_fits(section, spec) for spec in specs.values()):
-            continue
-        raise UsageError(
-            f"the section {section} is not for this task",
-            where="base_config.preset" if section == preset else loaded.source,
-            why=f"it is for tasks where {MEANING[section]}, which is not the case here",
-            fix="leave it out: base_config.preset: auto, the default, chooses the sections that fit",
-        )
 
 
 @dataclass(frozen=True)

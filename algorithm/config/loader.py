@@ -159,7 +159,7 @@ def load_config(
     valid = validate(tree, seed, problems, runnable=place)
     section = choice.sections.children.get(choice.section, Node({}))
     written = misplaced_keys(valid.config, valid.behaviours, section)
-    problems += written.values() if off is None else _two_algorithms(config, choice, edits.tree)
+    problems += written.values() if off is None else ()
     _refuse(valid, edits, problems)
     return LoadedConfig(
         **vars(valid),
@@ -228,21 +228,6 @@ def _switched_off(section: Node, flags: Node) -> dict[str, object] | None:
         for dotted, path in paths.items()
         if section.value_at(*path) not in (None, False, 0, AUTO, PLAIN)
     }
-
-
-def _two_algorithms(config: str | None, choice: Choice, flags: Node) -> Iterator[Problem]:
-    """Yield the fault of a command line that names a section and an algorithm that it is not for."""
-    sections = {name: node.value_at("algorithm") for name, node in choice.sections.children.items()}
-    written_for, other = sections.get(choice.section), flags.value_at("algorithm")
-    if config is None or written_for is None:
-        return
-    fitting = [name for name, algorithm in sections.items() if algorithm == other]
-    yield Problem(
-        f"`-c {config}` and `algorithm` contradict each other",
-        f"{choice.place} and command line",
-        f"the section is written for {written_for}, and algorithm is {other}",
-        "leave one of them out" + f"; sections for {other}: {', '.join(fitting)}" * bool(fitting),
-    )
 
 
 def plain_config(loaded: LoadedConfig) -> dict[str, Any]:

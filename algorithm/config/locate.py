@@ -188,21 +188,12 @@ def _no_env(env: str, roots: tuple[Path, ...]) -> ConfigError:
     ids = [name for name in gym.registry if "/" not in name]  # the others need packages of their own
     forms = [match.expand(name) for form, name in _PACKAGES.items() if (match := re.fullmatch(form, env))]
     near = [*forms, *nearest(env, known), *nearest(env.rpartition("/")[2], ids, 2)]
-    listed = _OTHERS if near else f"tasks: {', '.join(known) or 'none'}; {_OTHERS}"
-    if env.endswith((".yaml", ".yml")) and Path(env).is_file():
-        fix = f"name it behind a task: TASK -c {env}; --from_mlagents {env} translates one of ML-Agents"
-        return _unknown(env, "it is a file, and not a task", fix)
-    plain = env.strip("/")
-    for folder in (plain, plain.rpartition("/")[0]):
-        inside = sorted(name.rpartition("/")[2] for name in known if name.rpartition("/")[0] == folder)
-        if folder and inside:
-            listed = f"tasks in {folder}: {', '.join(inside)}"
-            break
-    meant = f"did you mean {' or '.join(f'`{name}`' for name in near)}? " if near else ""
-    exists = next((f for f in (*(root / env for root in roots), Path(env)) if f.is_dir()), None)
-    why = f"{shown(exists)} has no {CONFIG_FILE}" if exists else f"no folder of that name has a {CONFIG_FILE}"
+    if near:
+        fix = f"did you mean {' or '.join(f'`{name}`' for name in near)}? {_OTHERS}"
+    else:
+        fix = f"tasks: {', '.join(known) or 'none'}; {_OTHERS}"
     where = "looked in " + ", ".join([*map(shown, roots), "as a path, and among Gymnasium's ids"])
-    return _unknown(env, why, meant + listed, where)
+    return _unknown(env, f"no folder of that name has a {CONFIG_FILE}", fix, where)
 
 
 def _unknown(env: str, why: str, fix: str, where: str = "the name of the task") -> ConfigError:

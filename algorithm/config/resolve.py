@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, cast
@@ -23,7 +22,6 @@ from algorithm.config.yaml_io import inline, parse_value
 from algorithm.core.program import flag_or_argument
 
 _FRESH_SEEDS = 2**31
-_HALF = re.compile("[\ud800-\udfff]")
 SEED_PATH = ("sac_config", "seed")
 
 
@@ -178,7 +176,6 @@ def _in_block(key: str, algorithm: str) -> str:
 
 def validate(tree: Node, seed: int | None, problems: list[Problem], *, runnable: str | None) -> Validated:
     """Draw and validate a tree, then each of its behaviours. runnable: as in `build`."""
-    problems += _broken_texts(tree)
     parts = _behaviours(tree, problems)
     whole = _with_seed(tree.without("ma_config"), seed)
     run_seed = whole.value_at(*SEED_PATH)
@@ -235,26 +232,6 @@ def build(tree: Node, problems: list[Problem], *, runnable: str | None = None) -
     if runnable is not None:
         problems += missing_environment(tree, refused, runnable)
     return config
-
-
-def _broken_texts(tree: Node) -> Iterator[Problem]:
-    """Yield a problem for each value with half of a surrogate pair, which no file or process can be given."""
-    for path, leaf in tree.leaves():
-        if any(map(_HALF.search, (*path, *_texts(leaf.value)))):
-            why = "half a surrogate pair is not a character and cannot be written to a file"
-            fix = "write the character itself, or remove it"
-            yield Problem(f"`{'.'.join(path)}` has an invalid text", leaf.where, why, fix)
-
-
-def _texts(value: object) -> Iterator[str]:
-    """Yield the texts in a value."""
-    if isinstance(value, Mapping):
-        value = [*value, *value.values()]
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, str):
-        yield value
 
 
 def _with_seed(tree: Node, seed: int | None) -> Node:

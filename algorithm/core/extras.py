@@ -54,8 +54,6 @@ BUILT_ON: Mapping[str, tuple[str, ...]] = {
 }
 """Folder of ``algorithm/extras`` -> the others that it imports."""
 
-_FOLDERS = "algorithm.extras"
-
 _PROJECT = "advanced-soft-actor-critic"
 _CHECKOUT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
@@ -79,34 +77,8 @@ def install_command(extra: str) -> str:
 
 
 def extra(name: str) -> Any:  # noqa: ANN401 - annotate what takes it
-    """Import the module that :data:`PLACES` has for a name, and return its class or function of that name.
-
-    Raises UsageError if the extra's folder is missing. Any other error of the import is passed on.
-    """
-    place = PLACES[name]
-    try:
-        module = importlib.import_module(place.module)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if missing != _FOLDERS and not missing.startswith(f"{_FOLDERS}."):
-            raise
-        folder = ".".join((missing if missing != _FOLDERS else place.module).split(".")[:3])
-        raise UsageError(
-            f"the extra {folder.rpartition('.')[2]} is not part of this installation",
-            where=folder.replace(".", "/"),
-            why=described(error),
-            fix=_restore_command(folder, place.pip),
-        ) from error
-    return getattr(module, name)
-
-
-def _restore_command(folder: str, pip: str) -> str:
-    """Return the commands that bring an extra's own files and the libraries that it needs."""
-    if _CHECKOUT.is_file():
-        files = f"in the project's folder: git checkout -- {folder.replace('.', '/')}"
-    else:
-        files = f"{sys.executable} -m pip install --force-reinstall --no-deps {_PROJECT}"
-    return f"{files}\n{install_command(pip)}" if pip else files
+    """Import the module that :data:`PLACES` has for a name, and return its class or function of that name."""
+    return getattr(importlib.import_module(PLACES[name].module), name)
 
 
 @contextmanager

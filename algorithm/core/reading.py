@@ -1,8 +1,7 @@
 """The one reader of a run's files: plain files of a bounded size, UTF-8, strict JSON.
 
 Any file in a run's folder may be damaged, or come from another person. A named pipe would be waited for
-without end, a device may never end. Some JSON is valid in Python only (NaN, infinity, a key that stands
-twice, a whole number of a million digits) and breaks later steps.
+without end, a device may never end. Some JSON is valid in Python only (NaN, infinity) and breaks later steps.
 """
 
 from __future__ import annotations
@@ -22,12 +21,8 @@ from algorithm.core.system.files import open_file
 TEXT = 64 * 2**20
 """Default maximum size in bytes of a file of text."""
 
-DEEPEST = 64
-"""Levels of lists and objects that JSON may have."""
-
 _BLOCK = 2**20  # bytes
 _ZIP_END = 56 + 20 + 22  # bytes of the records at the end of a zip: two of a large one, and the last
-_DIGITS = 40  # of a whole number: the states of random generators have 128 bits
 
 
 def open_plain(path: Path, limit: int, *, follow: bool = False) -> BinaryIO:
@@ -91,23 +86,15 @@ def read_text(path: Path, limit: int = TEXT, *, follow: bool = False) -> str:
 
 
 def parse_json(data: bytes | str) -> Any:  # noqa: ANN401 - whatever the JSON spells
-    """Return a value of strict JSON: finite numbers, each key once, at most ``DEEPEST`` levels.
+    """Return a value of strict JSON: all numbers are finite.
 
     Raises ValueError with a one-line reason.
     """
     text = data.decode("utf-8") if isinstance(data, bytes) else data
     try:
-        value = json.loads(
-            text,
-            parse_constant=_no_number,
-            parse_float=_finite,
-            parse_int=_whole,
-            object_pairs_hook=_object,
-        )
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    _check_depth(value)
-    return value
 
 
 def read_json(path: Path, limit: int = TEXT) -> dict[str, Any]:
@@ -149,33 +136,3 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text[:20]} is too large a number")
     return value
-
-
-def _whole(text: str) -> int:
-    """Parse a whole number. Raises ValueError for one with too many digits."""
-    if len(text) > _DIGITS:
-        raise ValueError(f"a whole number has {len(text)} digits")
-    return int(text)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict. Raises ValueError for a key that appears twice."""
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a key appears twice in one object")
-    return value
-
-
-def _check_depth(value: object) -> None:
-    """Raise ValueError for JSON that is nested too deeply."""
-    level = [value]
-    for _ in range(DEEPEST):
-        level = [child for parent in level for child in _children(parent) if isinstance(child, dict | list)]
-        if not level:
-            return
-    raise ValueError(f"it is nested more than {DEEPEST} levels deep")
-
-
-def _children(value: object) -> list[object]:
-    """Return the values within a dict or list; none for anything else."""
-    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []

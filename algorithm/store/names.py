@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from algorithm.core.errors import UsageError, visible
+from algorithm.core.errors import UsageError
 
 MODELS = Path("models")
 """Folder of all runs, below the current directory, unless ``--directory`` names another."""
@@ -150,30 +150,6 @@ def _names_with(file: str, env: str, models: Path) -> list[str]:
 def directory_flags(models: Path) -> list[str]:
     """Return the flags that name the folder of all runs on a command line; none for the default one."""
     return [] if _is_usual(models) else ["--directory", shown(models.absolute())]
-
-
-def check_directory(models: Path) -> None:
-    """Raise UsageError for a ``--directory`` that no folder can have as its path, or that is a file.
-
-    Whether it is writable shows when a run is made.
-    """
-    if _is_usual(models):  # RunDir.create reports its faults
-        return
-    text = str(models)
-    hidden = visible(text) != text or "\n" in text or "\t" in text
-    why = "it has invisible characters" if hidden else ""
-    try:
-        file = next((path for path in (models, *models.parents) if path.is_file()), None)
-        why = why or (f"{shown(file.absolute())} is a file" if file else "")
-    except (OSError, ValueError) as error:
-        why = why or str(getattr(error, "strerror", None) or error)
-    if why:
-        raise UsageError(
-            "runs cannot be kept in that folder",
-            where=f"--directory {models!s:.200}",
-            why=why,
-            fix="name a folder that can be written; it need not exist yet",
-        )
 
 
 def shown(path: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,32 +67,28 @@ def _instead(known: Sequence[str], argument: str, models: Path, flag: str) -> tu
 
 def taken_name(run: RunPaths) -> UsageError:
     """Return the error for a name that is taken, with commands for the run or study that has it."""
-    beside, free = {entry.name for entry in run.path.parent.iterdir()}, run.free_name
-    what, why = f"a run named {run.name!r} exists already", "training again there would mix two runs"
-    resume, play = run.training_command("-n", run.name, "--resume"), run.command("-n", run.name, "--run")
-    fix = f"{resume}    (continue it)\n{play}    (use what it learned)\n"
-    other = run.new_run_command(free)
+    free = run.free_name
+    kind, other = "run", run.new_run_command(free)
+    resume = run.training_command("-n", run.name, "--resume")
+    fix = [f"{resume}    (continue it)", f"{run.command('-n', run.name, '--run')}    (use what it learned)"]
     if (run.path / POPULATION).exists():
-        members = sum(bool(re.fullmatch(rf"{re.escape(run.name)}_\d+", entry)) for entry in beside)
-        what, why = (
-            f"a population named {run.name!r} exists already",
-            "a run, a population or a study needs its own name",
-        )
+        members = len([*run.path.parent.glob(f"{run.name}_[0-9]*")])
         words = [f"--num_learners={members}", "-n"]
-        fix = f"{run.command(*words, run.name, '--resume', role='evolver')}    (continue it)\n"
-        other = run.command(*words, free, role="evolver")
+        kind, other = "population", run.command(*words, free, role="evolver")
+        fix = [f"{run.command(*words, run.name, '--resume', role='evolver')}    (continue it)"]
     elif (run.path / STUDY).exists():
-        what, why = (
-            f"a study named {run.name!r} exists already",
-            "a run, a population or a study needs its own name",
-        )
-        fix = f"{run.command('--tune', run.name, '--resume')}    (continue it)\n"
-        other = run.command("--tune", free)
+        kind, other = "study", run.command("--tune", free)
+        fix = [f"{run.command('--tune', run.name, '--resume')}    (continue it)"]
     elif not run.config.exists():
         return _no_run(run, free)
     elif run.of_object:
-        fix = f"{run.in_python}.resume()    (continue it)\n"
-    return UsageError(what, where=shown(run.path), why=why, fix=f"{fix}{other}    (train another one)")
+        fix = [f"{run.in_python}.resume()    (continue it)"]
+    return UsageError(
+        f"a {kind} named {run.name!r} exists already",
+        where=shown(run.path),
+        why="training again there would mix two of them",
+        fix="\n".join([*fix, f"{other}    (train another one)"]),
+    )
 
 
 def _no_run(run: RunPaths, free: str) -> UsageError:
@@ -101,19 +96,14 @@ def _no_run(run: RunPaths, free: str) -> UsageError:
 
     free: a free name, for the command of another run
     """
-    what = f"there is something else with the name {run.name!r}"
+    what, why = f"there is something else with the name {run.name!r}", "it has no config.yaml"
     fix = f"{run.new_run_command(free)}    (train another one)"
-    saved = [file.parent for file in sorted(run.checkpoints.glob("step_*/manifest.json"))]
+    saved = sorted(run.checkpoints.glob("step_*/manifest.json"))
     if holder := holder_of(run.lock):
         what, why = f"a run named {run.name!r} is already active", str(holder)
     elif saved:
-        what, why = f"the run {run.name!r} has lost its config.yaml", "its checkpoints are still there"
-        newest = shown(saved[-1])
-        fix = (
-            "restore a copy of that file to continue it, or start from its "
-            f"networks:\n{run.new_run_command(free, init_from=newest)}\n{fix}"
-        )
+        again = run.new_run_command(free, init_from=shown(saved[-1].parent))
+        fix = f"restore a copy of that file, or start from its networks:\n{again}\n{fix}"
     else:
-        why = "it is not a run, since it has no config.yaml: a run is starting, or its start was cut off"
         fix = f"{fix}\nif none is starting, check the folder and move it away"
     return UsageError(what, where=shown(run.path), why=why, fix=fix)

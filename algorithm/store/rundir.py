@@ -16,7 +16,6 @@ from algorithm.store.names import (
     MODELS,
     STUDY,
     candidates,
-    check_directory,
     check_name,
     env_folder,
     is_run_name,
@@ -49,7 +48,6 @@ class RunDir(RunPaths):
     @classmethod
     def create(cls, env: str, template: str, *, models: Path = MODELS, argument: str = "") -> RunDir:
         """Make the folder of a new run, which no other process can get. Raises UsageError, StorageError."""
-        check_directory(models)
         parent = env_folder(env, models)
         for name in candidates(template):
             run = cls(env, name, parent / name, argument or env)

@@ -90,18 +90,3 @@ def test_it_resumes_evaluates_and_reports(alone: Path) -> None:
 def test_it_shows_all_that_there_is(alone: Path, root: Path, tmp_path: Path, word: str) -> None:
     ours, whole = (_program(tree, tmp_path)("-m", "asac", word) for tree in (alone, root))
     assert ours.stdout == whole.stdout and len(ours.stdout) > 1000, ours.stderr
-
-
-def test_an_extra_that_is_not_there_is_said_in_words(alone: Path) -> None:
-    (alone / "trainer.yaml").touch()
-    told = _program(alone, alone)("-c", ONE_BY_ONE, text=json.dumps([*EXTRAS]))
-    answers = map(json.loads, told.stdout.splitlines())
-    for (command, (extra, pip)), (code, error) in zip(EXTRAS.items(), answers, strict=True):
-        assert code == 2, (command, error)
-        assert error.startswith(f"error: the extra {extra} is not part of this installation\n"), command
-        fix = (
-            f'-m pip install "advanced-soft-actor-critic[{pip}]"'
-            if pip
-            else "-m pip install --force-reinstall"
-        )
-        assert fix in error, command

@@ -34,7 +34,6 @@ SECTIONS = (
     "  sac_config: {n_step: true}",
     "  sac_config: {use_priority: 1}",
     "  sac_config: {nn: 3}",
-    '  base_config: {env_args: {size: [1, "\\ud800"]}}',
     "  sac_config: {gamma: 1.5}",
     "  sac_config: {tau: .nan}",
     "  sac_config: {n_step: null}",

@@ -94,7 +94,6 @@ def messages() -> Iterator[tuple[str, str]]:
     yield "a line in lessons", progress_line(progress(lessons=LESSONS))
     for width in (60, 200):
         yield f"a panel {width} wide", _panel(progress(metrics=HYBRID), width=width)
-    yield "a panel in ASCII", _panel(progress(), encoding="ascii")
     yield "an end in a narrow terminal", drawn(lambda console: console.finish(SUMMARY, COMMANDS), width=60)
     for form in (short, number, steps_text):
         yield form.__name__, " | ".join(map(form, NUMBERS if form is not steps_text else NUMBERS[:8]))

@@ -10,7 +10,6 @@ import yaml
 from algorithm.app.report.settings import config_rows
 from algorithm.config import by_spaces, load_config
 from algorithm.config.tree import from_value
-from algorithm.core.errors import UsageError
 from algorithm.core.spec import AgentSpec
 from tests.config.test_by_spaces import CONTRADICTING, HYBRID, NUMBERS, RUNNER, SECTIONS, SEEN, WALKER
 
@@ -37,9 +36,3 @@ def messages() -> Iterator[tuple[str, str]]:
     bare = load_config("CartPole-v1", seed=1)
     without = by_spaces.for_spaces(bare, {"default": WALKER}, lambda _: ())
     yield "no such section ships", dict(config_rows(without))["section"]
-    for given in ({"flags": {"base_config.preset": "continuous"}}, {"config": "continuous"}):
-        named = load_config("CartPole-v1", seed=1, **given)
-        try:
-            by_spaces.for_spaces(named, {"default": WALKER}, lambda _: ())
-        except UsageError as error:
-            yield str(given), str(error)

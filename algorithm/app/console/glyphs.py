@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+_LEVELS = "▁▂▃▄▅▆▇█"
 
 
-@dataclass(frozen=True)
-class Glyphs:
-    """Characters of the panel, by the encoding of the terminal."""
-
-    levels: str
-    plus_minus: str
-    best: str
-    unknown: str
-
-
-UNICODE = Glyphs(levels="▁▂▃▄▅▆▇█", plus_minus="±", best="★", unknown="–")
-ASCII = Glyphs(levels="_.-=+*#", plus_minus="+-", best="*", unknown="-")
-
-
-def spark(values: list[float], levels: str) -> str:
+def spark(values: list[float]) -> str:
     """Return one character a value, from the lowest to the highest level; blank if it is not finite."""
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2:
         return ""
     low, high = min(finite), max(finite)
-    scale = (len(levels) - 1) / (high - low) if high > low else 0.0
-    return "".join(levels[round((value - low) * scale)] if math.isfinite(value) else " " for value in values)
+    scale = (len(_LEVELS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_LEVELS[round((value - low) * scale)] if math.isfinite(value) else " " for value in values)
 
 
 def number(value: float | None, unknown: str = "nan") -> str:

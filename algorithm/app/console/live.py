@@ -18,7 +18,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from algorithm.app.console.base import Warnings
-from algorithm.app.console.glyphs import ASCII, UNICODE, number, spark
+from algorithm.app.console.glyphs import number, spark
 from algorithm.core.console import Console, Evaluation, Progress, Sections
 from algorithm.core.wording import Rows, clock_time, counted
 
@@ -37,7 +37,6 @@ class LiveConsole(Console):
         self, output: TextIO, *, width: int | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._terminal = Terminal(file=output, width=width, highlight=False, soft_wrap=False)
-        self._glyphs = UNICODE if self._terminal.encoding.startswith("utf") else ASCII
         self._clock = clock
         self._next = -math.inf
         self._title = ""
@@ -222,7 +221,7 @@ class LiveConsole(Console):
         columns = 4 if self._terminal.width >= _NARROW else 2
         lines = Text()
         for index, (before, value, after) in enumerate(fields):
-            shown = f"{value:,}" if isinstance(value, int) else number(value, self._glyphs.unknown)
+            shown = f"{value:,}" if isinstance(value, int) else number(value, "–")
             text = Text.assemble((before, "dim"), (shown, "bold"), (after, "dim"))
             text.pad_right(max(self._room // columns - len(text), 2))
             if index and index % columns == 0:
@@ -245,15 +244,14 @@ class LiveConsole(Console):
         last, best = progress.last_eval, progress.best_eval
         if last is None:
             return Text("none yet", style="dim")
-        glyphs = self._glyphs
         text = Text.assemble((number(last.mean), "bold"))
         if math.isfinite(last.ci95):
-            text.append(f" {glyphs.plus_minus} {number(last.ci95)}", style="dim")
+            text.append(f" ± {number(last.ci95)}", style="dim")
         text.append(f" at {last.step:,}", style="dim")
         if best is not None and best.step == last.step:
-            text.append(f" {glyphs.best} best", style="bold yellow")
+            text.append(" ★ best", style="bold yellow")
         elif best is not None:
-            mark = f"{glyphs.best} {number(best.mean)} at {best.step:,}"
+            mark = f"★ {number(best.mean)} at {best.step:,}"
             fits = len(text) + 1 + len(mark) <= self._room
             text.append(f"{' ' if fits else chr(10)}{mark}", style="yellow")
         return self._with_spark(text, [*map(fmean, self._evaluations.values())], "green")
@@ -261,7 +259,7 @@ class LiveConsole(Console):
     def _with_spark(self, text: Text, values: list[float], style: str) -> Text:
         """Append a small curve of the last values, flush right."""
         room = self._room - len(text.plain.rpartition("\n")[2]) - 2
-        curve = spark(values[-min(room, 20) :], self._glyphs.levels) if room > 0 else ""
+        curve = spark(values[-min(room, 20) :]) if room > 0 else ""
         text.pad_right(max(room + 2 - len(curve), 0))
         return text.append(curve, style=style)
 

@@ -110,24 +110,12 @@ def mean_line(
     return Line(label=label, x=x, y=mean, tone=tone, band=(mean - half, mean + half), dots=dots)
 
 
-def plot_curve(path: Path, series: Sequence[Series], *, title: str = "") -> None:
+def plot_curve(path: Path, series: Series, *, title: str = "") -> None:
     """Write a PNG of return against environment steps; the same data give the same bytes.
 
-    One run: see :func:`run_lines`. Several: see :func:`experiment_lines`, with the training returns of all.
-    Raises ValueError without series, StorageError where the file cannot be written.
+    Raises StorageError where the file cannot be written.
     """
-    if not series:
-        raise ValueError("plot_curve: no series")
-    if len(series) == 1:
-        lines = run_lines(series[0])
-    else:
-        names = ["training episodes", *[""] * (len(series) - 1)]  # one entry in the legend
-        lines = experiment_lines(series, f"evaluation, mean of {len(series)} runs, {INTERVAL} interval")
-        lines += [
-            Line(label=name, x=curves.train_step, y=curves.train_return, style="faint")
-            for name, curves in zip(names, series, strict=True)
-        ]
-    write_picture(path, lines, title=title)
+    write_picture(path, run_lines(series), title=title)
 
 
 PANELS = (

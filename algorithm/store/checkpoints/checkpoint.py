@@ -102,7 +102,6 @@ def save_checkpoint(root: Path, replays: Path, snapshot: Snapshot) -> SaveCost:
     Raises StorageError, with nothing changed; ValueError or TypeError for a content that cannot be written.
     """
     started = time.perf_counter()
-    _check_keys(snapshot.state, "state")
     files = {STATE: json_text(snapshot.state).encode()}
     files |= {
         f"{stem}{TENSORS}": save(_plain(stem, named), _header(snapshot.trained.get(stem)))
@@ -196,18 +195,6 @@ def _plain(stem: str, named: Mapping[str, Tensor | Array]) -> dict[str, Tensor]:
 def _header(trained: Collection[str] | None) -> dict[str, str] | None:
     """Return the header of a file of tensors: the trained ones; None if that is unknown."""
     return None if trained is None else {TRAINED: json.dumps(sorted(trained))}
-
-
-def _check_keys(value: object, where: str) -> None:
-    """Raise TypeError for keys that are no strings: JSON would turn them into strings silently."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"{where}: the key {key!r} is not a string")
-            _check_keys(item, f"{where}.{key}")
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            _check_keys(item, f"{where}[{index}]")
 
 
 def _write_draft(
