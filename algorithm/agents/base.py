@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -32,7 +31,6 @@ from algorithm.core.data import Int, State, StepBatch
 from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
-from algorithm.extensions.base import Extension
 from algorithm.keys.behaviour import BehaviourConfig, idle
 from algorithm.nn.loader import Network, instance
 from algorithm.replay.buffer import ReplayBuffer
@@ -48,7 +46,6 @@ class Agent(ABC):
     learner:        trains the networks
     sources:        class name in an ``nn.py`` -> origin of that network, for the start screen
     demonstrations: None without any
-    extensions:     their pictures are shown
     block:          block of the configuration with the learner's ``learning_rate``
     """
 
@@ -64,7 +61,6 @@ class Agent(ABC):
         *,
         sources: Mapping[str, str] | None = None,
         demonstrations: DemoStore | None = None,
-        extensions: Sequence[Extension] = (),
         block: str = COMMON_BLOCK,
     ) -> None:
         self.spec = inputs.spec
@@ -74,7 +70,6 @@ class Agent(ABC):
         self._reward_scale = np.float32(inputs.config.base_config.reward_scale)
         self._sources = dict(sources or {})
         self._demonstrations = demonstrations
-        self._extensions = tuple(extensions)
         self._guard = DivergenceMonitor(learner, block)
         self.stop: Callable[[], bool] = lambda: False  # true: learn returns, and updates stay due
         self._masked = False  # a stored mask has forbidden a choice
@@ -214,13 +209,6 @@ class Agent(ABC):
         if self.updates and not math.isnan(ratio):  # updates may come before all steps
             values["time/replay_ratio"] = ratio
         return values
-
-    def pictures(self) -> dict[str, NDArray[np.uint8]]:
-        """Return pictures of the last update by extensions, uint8 [H, W, C]. Waits for the device."""
-        named = [
-            (x.prefix + name, picture) for x in self._extensions for name, picture in x.pictures().items()
-        ]
-        return {name: picture.cpu().numpy() for name, picture in named}
 
     def rows(self) -> Rows:
         """Return (label, text) of each line that the start screen shows about the agent.

@@ -169,7 +169,7 @@ class Extension(nn.Module):
     signal: name of the reward in the metrics of that horizon
     gated:  the encoder gets the gradient of ``auxiliary_losses`` only if its cosine with the critics' is
         positive
-    prefix: prefix of its losses, metrics and pictures; empty for built-in extensions
+    prefix: prefix of its losses and metrics; empty for built-in extensions
     num_candidates: actions that an exploring actor samples, of which ``score_actions`` chooses one
     shown:  names of the metrics that :meth:`metrics` returns
     """
@@ -210,10 +210,6 @@ class Extension(nn.Module):
     def metrics(self) -> Mapping[str, Tensor]:
         """Return metrics of the last update by name: scalars that stay on the device."""
         return {name: number.clone() for name, number in self.shown.named_buffers()}
-
-    def pictures(self) -> Mapping[str, Tensor]:
-        """Return pictures of the last update by name: uint8 [H, W, C], C 1 or 3."""
-        return {}
 
     def updated(self, tau: float) -> None:
         """Update the extension's own targets by ``tau``, after the online networks."""

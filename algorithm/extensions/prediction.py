@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -12,7 +11,7 @@ from typing_extensions import override
 
 from algorithm.core.spec import ObsSpec, Range
 from algorithm.extensions.base import Build, Context, Extension
-from algorithm.nn.layers.images import UNIT, ImageLayout, image_layouts, to_planes, to_unit
+from algorithm.nn.layers.images import UNIT, to_unit
 from algorithm.nn.models.world import check_world
 from algorithm.nn.protocols import Obs
 from algorithm.ops.extensions import bounded_std, choice_error, squared_error, transition_loss
@@ -51,11 +50,6 @@ class Prediction(Extension):
         self._kl = kl
         self._seen = obs.names if use_extra_data else ()
         self._errors = _errors(obs)
-        self._layouts = image_layouts(obs)
-        self._pictures = nn.Module()  # observed and predicted image of one position; NaN before an update
-        for index, layout in enumerate(self._layouts.values()):
-            pair = torch.full((2, *layout.shape), math.nan)
-            self._pictures.register_buffer(str(index), pair, persistent=False)
 
     @override
     def auxiliary_losses(self, ctx: Context) -> Mapping[str, Tensor]:
@@ -68,24 +62,11 @@ class Prediction(Extension):
         mean, raw_std = transition(state, action, extra)
         following = ctx.target_following[:, : ctx.learn].detach()  # token K+1+t follows position K+t
         seen = observation(state)
-        first = valid[:1].to(torch.int8).argmax(1)  # an index on the device, so that nothing waits for it
-        for name, pair in zip(self._layouts, self._pictures.buffers(), strict=True):
-            pair[0].copy_(to_unit(obs[name][0][first][0], self._layouts[name].span))
-            pair[1].copy_(seen[name][0][first][0].detach())
         reward_error = (reward(state, action) - batch.reward[:, learned]).square()
         return {
             "transition": transition_loss(following, mean, bounded_std(raw_std), valid, kl=self._kl),
             "reward": window_mean(reward_error, valid),
             "observation": self._observation_loss(seen, obs, valid),
-        }
-
-    @override
-    def pictures(self) -> Mapping[str, Tensor]:
-        """Return each image at the first learned step of the last batch, with its prediction beside it."""
-        return {
-            f"observation/{name}": torch.cat([_picture(self._layouts[name], x) for x in pair], 1)
-            for name, pair in zip(self._layouts, self._pictures.buffers(), strict=True)
-            if not pair.isnan().any()
         }
 
     def _observation_loss(self, prediction: Obs, obs: Obs, valid: Tensor) -> Tensor:
@@ -125,10 +106,3 @@ def _number_error(prediction: Tensor, observed: Tensor, *, span: Range | None, i
     """Return the squared error [B, T] on the scale of encoders' inputs: images and bytes in [0, 1]."""
     scaled = image or observed.dtype == torch.uint8
     return squared_error(prediction, to_unit(observed, span if scaled else UNIT).to(prediction.dtype))
-
-
-def _picture(layout: ImageLayout, image: Tensor) -> Tensor:
-    """Convert an image to uint8 [H, W, C]: its last 3 channels if their number is a multiple of 3, else 1."""
-    planes = to_planes(layout.arrange(image), UNIT)[0]
-    colours = 3 if layout.channels % 3 == 0 else 1
-    return planes[-colours:].permute(1, 2, 0).clamp(0.0, 1.0).mul(255.0).round().to(torch.uint8)

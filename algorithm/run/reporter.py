@@ -129,7 +129,6 @@ class Reporter:
             if not whole:
                 continue
             since_summary[name] = []
-            self._metrics.show(step, agent.pictures(), behaviour=name)
             for line in training.health[name].update(step, values):
                 self._console.warn(line)
 

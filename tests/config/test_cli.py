@@ -74,7 +74,7 @@ VALUES = {
 @pytest.mark.parametrize("flag", VALUES)
 def test_values_are_read(flag):
     for text, value in VALUES[flag].items():
-        assert getattr(parse_args(["x", flag, text]), flag[2:]) == value
+        assert getattr(parse_args(["x", "--run", flag, text]), flag[2:]) == value
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_the_help_offers_exactly_what_a_role_takes(capsys):
 def takes(role, flag):
     value = SAMPLES.get(flag[2:])
     words = [flag] if value is None else [f"{flag}={value}"]
-    words += ["--run"] * (flag == "--lesson")
+    words += ["--run"] * (flag in ("--lesson", "--ckpt"))
     if role in NEEDED and flag not in NEEDED[role]:
         words.append(f"{NEEDED[role][0]}=2")
     try:

@@ -180,18 +180,3 @@ def test_pictures_have_the_shape_in_which_they_are_observed(shape, dtype, stack)
         lambda features: nn.functional.pad(to_planes(layout.arrange(picture), UNIT), (0, 5, 0, 2))
     )
     assert torch.equal(decoder(torch.randn(2, 3, 6)), picture)
-
-
-def test_an_image_is_shown_beside_its_reconstruction():
-    """The first anchor's: observed on the left, predicted on the right, cut to what a pixel can be."""
-    sac = learner(spec=MIXED)
-    extension = sac.extensions[0]
-    assert extension.pictures() == {}
-    decoder = extension.joint[2]
-    extension.joint[2] = Script(lambda s: {**decoder(s), "i": torch.full((*s.shape[:2], 3, 9, 11), 2.0)})
-    batch = small_windows(sac, MIXED)
-    sac.update(batch)
-    ((name, picture),) = extension.pictures().items()
-    assert name == "observation/i" and picture.dtype == torch.uint8 and picture.shape == (9, 22, 3)
-    assert torch.equal(picture[:, :11], batch.obs["i"][0, 0].permute(1, 2, 0))
-    assert (picture[:, 11:] == 255).all()

@@ -8,8 +8,6 @@ import re
 import time
 from pathlib import Path
 
-import imageio.v3 as iio
-import numpy as np
 import pytest
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -17,7 +15,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from algorithm.agents.metrics import SIGNALS
 from algorithm.core.errors import StorageError
-from algorithm.store.logs.events import LoggedPicture, event_file, event_of
+from algorithm.store.logs.events import event_file, event_of
 from algorithm.store.logs.metrics import MetricsLogger, Rate, read_metrics
 from algorithm.store.logs.registry import METRICS
 from tests.lib.small_disk import files_no_larger_than
@@ -53,14 +51,6 @@ def points(folder, tag):
     return [(point.step, point.value) for point in events.Scalars(tag)]
 
 
-def images(folder, tag):
-    """The pictures that it shows."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder), {"images": 0}, purge_orphaned_data=True).Reload()
-    return [(image.step, iio.imread(image.encoded_image_string)) for image in events.Images(tag)]
-
-
 def theirs(**fields):
     """The record of an event as TensorBoard's own package writes it."""
     record = io.BytesIO()
@@ -71,11 +61,8 @@ def theirs(**fields):
 @pytest.mark.parametrize("step", [0, 1, 127, 128, 300_000_000, 2**40])
 def test_records_are_those_of_the_package(step, tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: 1.7e9 + 0.25)
-    picture = LoggedPicture(84, 300, 3, bytes(range(256)))
-    row = {"a": 0.0, "loss/ü": -1e-30, "nan": math.nan, "n" * 200: 1e39, "rep/plot": picture}
-    numbers = [Summary.Value(tag=name, simple_value=row[name]) for name in ("a", "loss/ü", "n" * 200)]
-    image = Summary.Image(height=84, width=300, colorspace=3, encoded_image_string=picture.png)
-    values = [*numbers, Summary.Value(tag="rep/plot", image=image)]
+    row = {"a": 0.0, "loss/ü": -1e-30, "nan": math.nan, "n" * 200: 1e39}
+    values = [Summary.Value(tag=name, simple_value=row[name]) for name in ("a", "loss/ü", "n" * 200)]
     assert event_of(step, row) == theirs(step=step, summary=Summary(value=values))
     assert event_of(step, {"nan": math.nan}) == b""
     file = event_file(tmp_path / "log", purge=step)
@@ -129,13 +116,11 @@ def test_a_row_goes_to_the_lines_at_once_and_to_the_table_with_the_next_save(ope
         logger_in(tmp_path, [])
 
 
-PICTURE = {"observation/a": np.zeros((2, 2, 1), np.uint8)}
 MISTAKES = {
     "step 4 comes after step 6": lambda log: log.write(4, {"loss/q": 1.0}),
     "step 5 comes after step 6": lambda log: log.write(5, {"loss/policy": 1.0}),
     "written twice for step 6": lambda log: log.write(6, {"loss/q": 1.0}),
     r"'loss/Q' is not in METRICS; did you mean loss/q\?": lambda log: log.write(7, {"loss/Q": 1.0}),
-    "pictures of step 8 without a row": lambda log: log.show(8, PICTURE),
 }
 
 
@@ -143,7 +128,6 @@ MISTAKES = {
 def test_what_would_not_be_one_row_a_step_is_refused(opened, why):
     for step in (5, 6):
         opened.write(step, {"loss/q": 1.0})
-    opened.show(8, {})
     with pytest.raises(ValueError, match=why):
         MISTAKES[why](opened)
 
@@ -157,27 +141,6 @@ def test_behaviours_have_columns_and_a_level_of_their_own(opened, tmp_path):
     assert lines(tmp_path / "metrics.csv") == [columns, "1,1.0,2.0,3.0"]
     folders = {path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("events.*")}
     assert folders == {"log", "log/left", "log/right"}
-
-
-def test_pictures_of_a_row_that_is_open_are_in_the_state(opened, tmp_path, warned):
-    """A checkpoint is usually taken in the step whose row has just been begun."""
-    shown = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
-
-    def row(logger, step, picture):
-        logger.write(step, {"loss/q": 1.0})
-        logger.show(step, {"observation/a": picture})
-
-    row(opened, 1, shown + 1)
-    row(opened, 2, shown[..., :1])  # grey
-    state = opened.state()
-    row(opened, 3, shown)
-    opened.close()
-    resumed = logger_in(tmp_path, warned, state)
-    row(resumed, 3, shown + 3)
-    resumed.close()
-    found = dict(images(tmp_path / "log", "observation/a"))
-    assert found.keys() == {1, 2, 3} and np.array_equal(found[2], shown[..., 0])
-    assert np.array_equal(found[1], shown + 1) and np.array_equal(found[3], shown + 3)
 
 
 @pytest.mark.fault("F02")

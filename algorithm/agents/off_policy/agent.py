@@ -65,9 +65,7 @@ class OffPolicyAgent(Agent):
         self._compiled = compile_steps(learner, last, images=images)
         if store:
             use_demonstrations(store, learner, config, keys)
-        super().__init__(
-            inputs, learner, sources=networks.sources, demonstrations=store, extensions=learner.extensions
-        )
+        super().__init__(inputs, learner, sources=networks.sources, demonstrations=store)
         warm_up = stream(inputs.seed, "warm-up", inputs.behaviour)
         actor = self._new_actor("acting", exploring=not inputs.greedy)
         self.policy = behaviour_policy(spec, keys, actor, warm_up, greedy=inputs.greedy)

@@ -2,56 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import ctypes
-import io
 import math
 import os
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from algorithm.store.logs.rows import RecordFile
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-
 EVENT_FILES = "events.out.tfevents.*"
 """Pattern of their file names."""
-
-
-class LoggedPicture(NamedTuple):
-    """A picture as TensorBoard stores it."""
-
-    height: int
-    width: int
-    colours: int  # 1 grey, 3 red, green and blue
-    png: bytes
-
-    @classmethod
-    def of(cls, pixels: NDArray[np.uint8]) -> LoggedPicture:
-        """Return an image, from pixels [H, W, C], as PNG."""
-        from PIL import Image
-
-        png = io.BytesIO()
-        Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(png, "PNG")
-        height, width, colours = pixels.shape
-        return cls(height, width, colours, png.getvalue())
-
-    def as_json(self) -> list[int | str]:
-        """Return the picture as JSON, for a state; :meth:`from_json` parses it."""
-        return [*self[:3], base64.b64encode(self.png).decode("ascii")]
-
-    @classmethod
-    def from_json(cls, plain: Sequence[Any]) -> LoggedPicture:
-        """Parse :meth:`as_json`."""
-        height, width, colours, png = plain
-        return cls(height, width, colours, base64.b64decode(png))
 
 
 def event_file(folder: Path, purge: int | None = None) -> RecordFile:
@@ -71,17 +34,13 @@ def event_file(folder: Path, purge: int | None = None) -> RecordFile:
     return RecordFile(folder / name, begun=False, head=head)
 
 
-def event_of(step: int, row: Mapping[str, float | LoggedPicture]) -> bytes:
-    """Return the record of a row's finite numbers and its pictures; empty without any."""
+def event_of(step: int, row: Mapping[str, float]) -> bytes:
+    """Return the record of a row's finite numbers; empty without any."""
     values = []
     for name, value in row.items():
-        tag = _bytes(1, name.encode())
-        if isinstance(value, LoggedPicture):
-            sizes = b"".join(_number(key, size) for key, size in enumerate(value[:3], 1))
-            values.append(tag + _bytes(4, sizes + _bytes(4, value.png)))
-        elif math.isfinite(value):
+        if math.isfinite(value):
             single = ctypes.c_float(value).value  # beyond its range infinity
-            values.append(tag + _key(2, _FLOAT) + struct.pack("<f", single))
+            values.append(_bytes(1, name.encode()) + _key(2, _FLOAT) + struct.pack("<f", single))
     return _record(step, _bytes(_SUMMARY, b"".join(_bytes(1, value) for value in values))) if values else b""
 
 

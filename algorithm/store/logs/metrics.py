@@ -11,14 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_text
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.store.files import write_text
-from algorithm.store.logs.events import EVENT_FILES, LoggedPicture, event_file, event_of
+from algorithm.store.logs.events import EVENT_FILES, event_file, event_of
 from algorithm.store.logs.registry import check_known
 from algorithm.store.logs.rows import (
     MOST,
@@ -73,7 +70,6 @@ class MetricsLogger:
         self._closed_step = -1
         self._step = -1
         self._pending: dict[tuple[str, str], float] = {}
-        self._pictures: dict[tuple[str, str], LoggedPicture] = {}
         self._rows = RecordFile(jsonl, begun=True)
         self._events: dict[Path, RecordFile] = {}
         self._purge: int | None = None
@@ -113,18 +109,6 @@ class MetricsLogger:
                 raise ValueError(f"metrics: {name} was written twice for step {step}")
             self._pending[behaviour, name] = float(value)
 
-    def show(
-        self, step: int, pictures: Mapping[str, NDArray[np.uint8]], *, behaviour: str = DEFAULT_BEHAVIOUR
-    ) -> None:
-        """Add pictures [H, W, C] to the row of ``step``, which has been written to; for TensorBoard alone.
-
-        Raises ValueError for another step.
-        """
-        if pictures and (step != self._step or not self._pending):
-            raise ValueError(f"metrics: pictures of step {step} without a row")
-        for name, picture in pictures.items():
-            self._pictures[behaviour, name] = LoggedPicture.of(picture)
-
     def flush(self) -> None:
         """Commit the row and hand everything to the operating system."""
         if self._pending:
@@ -151,7 +135,6 @@ class MetricsLogger:
                 [behaviour, name, value if math.isfinite(value) else None]
                 for (behaviour, name), value in self._pending.items()
             ],
-            "pictures": [[*key, *picture.as_json()] for key, picture in self._pictures.items()],
             "wandb": self._upload.state() if self._upload else None,
         }
 
@@ -177,12 +160,12 @@ class MetricsLogger:
         self._rows.write(json_line(self._step, row))
         if self._upload:
             self._upload.write(self._step, row)
-        everything: Mapping[tuple[str, str], float | LoggedPicture] = {**self._pending, **self._pictures}
         for behaviour in dict.fromkeys(behaviour for behaviour, _ in self._pending):
-            of_behaviour = {name: value for (whose, name), value in everything.items() if whose == behaviour}
+            of_behaviour = {
+                name: value for (whose, name), value in self._pending.items() if whose == behaviour
+            }
             self._events_of(self._log / behaviour_level(behaviour)).write(event_of(self._step, of_behaviour))
         self._pending = {}
-        self._pictures = {}
 
     def _write_table(self) -> None:
         """Write the table if rows were added; an error waits for the next attempt."""
@@ -210,8 +193,6 @@ class MetricsLogger:
         self._purge = self._closed_step + 1
         for behaviour, name, value in state["pending"]:
             self._pending[behaviour, name] = math.nan if value is None else value
-        for behaviour, name, *picture in state["pictures"]:
-            self._pictures[behaviour, name] = LoggedPicture.from_json(picture)
         cut_back(self._rows.path, self._closed_step, self._warn)
         write_table(self._csv, self._rows.path)
         # At once, and not with the next row: until then TensorBoard would show what has been dropped.
