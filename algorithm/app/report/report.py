@@ -175,5 +175,6 @@ def command_list(facts: Facts) -> list[tuple[str, str]]:
 def _further(facts: Facts) -> list[str]:
     """Return flags with which a finished run can be resumed beyond its end."""
     flags = facts.result.get("further")
-    is_known = facts.state == FINISHED and isinstance(flags, list)
-    return [flag for flag in flags if isinstance(flag, str)] if is_known else []
+    if facts.state != FINISHED or not isinstance(flags, list):
+        return []
+    return [flag for flag in flags if isinstance(flag, str)]

@@ -1,3 +1,0 @@
-"""A module that imports a package; its test takes that away."""
-
-import psutil as psutil
