@@ -17,7 +17,6 @@ from algorithm.extras.unity.package import load
 
 _KEY = "base_config.unity_args.side_channels"
 _WATCHED_SIZE = (1280, 720)  # pixels
-_TRACE_LINES = 8  # of an error in a channel
 
 
 class Statistics:
@@ -84,7 +83,7 @@ class PlayerChannels:
             capture_frame_rate=0 if watched else args.capture_frame_rate,  # fixed, it is not real time
         )
         ours = [engine, self._parameters, _statistics_class()(statistics)]
-        self.all: list[Any] = [*ours, *_make_channels(classes, ours)]
+        self.all: list[Any] = [*ours, *map(_make_channel, classes)]
 
     def send(self, parameters: Mapping[str, ParameterSampler]) -> None:
         """Queue a message for each parameter whose value has changed since it was sent.
@@ -140,29 +139,17 @@ def load_channels(names: Sequence[str], folder: Path | None) -> list[type[Any]]:
     return classes
 
 
-def _make_channels(classes: Sequence[type[Any]], taken: Sequence[Any]) -> list[Any]:
-    """Return an instance of each class. Raises UsageError if two channels (or ``taken``) share an id."""
-    names, made = {channel.channel_id: type(channel).__name__ for channel in taken}, []
-    for kind in classes:
-        try:
-            channel = _guarded(kind())
-        except Exception as error:
-            raise UsageError(
-                f"the side channel {kind.__name__} cannot be made",
-                where=_KEY,
-                why=described(error),
-                fix="its constructor takes no arguments, and passes its id to SideChannel.__init__",
-            ) from error
-        if channel.channel_id in names:
-            raise UsageError(
-                f"the side channels {names[channel.channel_id]} and {kind.__name__} have the same id",
-                where=_KEY,
-                why=str(channel.channel_id),
-                fix="give each its own id, such as one of uuid.uuid4()",
-            )
-        names[channel.channel_id] = kind.__name__
-        made.append(channel)
-    return made
+def _make_channel(kind: type[Any]) -> Any:  # noqa: ANN401 - of the package
+    """Return an instance of a user's class. Raises UsageError."""
+    try:
+        return _guarded(kind())
+    except Exception as error:
+        raise UsageError(
+            f"the side channel {kind.__name__} cannot be made",
+            where=_KEY,
+            why=described(error),
+            fix="its constructor takes no arguments, and passes its id to SideChannel.__init__",
+        ) from error
 
 
 def _guarded(channel: Any) -> Any:  # noqa: ANN401 - of the package
@@ -173,6 +160,7 @@ def _guarded(channel: Any) -> Any:  # noqa: ANN401 - of the package
     from mlagents_envs.exception import UnityException
 
     receive: Callable[[Any], None] = channel.on_message_received
+    name = type(channel).__name__
 
     def guarded(message: Any) -> None:  # noqa: ANN401 - of the package
         try:
@@ -180,22 +168,16 @@ def _guarded(channel: Any) -> Any:  # noqa: ANN401 - of the package
         except (UserError, UnityException, struct.error):
             raise
         except Exception as error:
-            raise _channel_error(type(channel).__name__, error) from error
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            raise EnvError(
+                f"the side channel {name} has failed on a message of the Unity player",
+                where=f"{frame.filename}:{frame.lineno} in {frame.name}",
+                why=described(error),
+                fix=f"correct {name}.on_message_received; another player would fail in the same way",
+            ) from error
 
     channel.on_message_received = guarded
     return channel
-
-
-def _channel_error(name: str, error: Exception) -> EnvError:
-    """Return the error of a user's channel, with the end of its traceback."""
-    inner = error.__traceback__.tb_next if error.__traceback__ else None  # without the frame above
-    lines = "".join(traceback.format_exception(type(error), error, inner)).splitlines()
-    return EnvError(
-        f"the side channel {name} has failed on a message of the Unity player: {type(error).__name__}",
-        where=_KEY,
-        why="\n".join(lines[-_TRACE_LINES:]),
-        fix=f"correct {name}.on_message_received; another player would fail in the same way",
-    )
 
 
 def _statistics_class() -> type[Any]:

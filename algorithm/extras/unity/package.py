@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -25,7 +24,6 @@ from algorithm.extras.unity.spaces import UnityBehaviour
 
 _RELEASE = "0.28.0"
 _MESSAGES = "mlagents_envs.communicator_objects"
-_REMEMBERED = 100  # texts of a logger
 _lock = threading.Lock()
 
 
@@ -120,24 +118,13 @@ class _StrictVersion:
         self.version = tuple(int(number) for number in text.split("."))
 
 
-@cache  # the package gets one for each message of an unknown channel
 def _logger(name: str) -> logging.Logger:
     """Return the logger of one of the package's modules, below the program's.
 
-    A text is logged once, such as the one on data of an unknown side channel in every step.
+    Only errors: it warns of data of an unknown side channel in every step.
     """
-    logged = {""}
-
-    def is_new(record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        # "Press Play" is logged for every player, not only the editor.
-        new = text not in logged and "pressing the Play button" not in text
-        if len(logged) <= _REMEMBERED:
-            logged.add(text)
-        return new
-
     logger = logging.getLogger(f"{__package__}.{name}")
-    logger.addFilter(is_new)
+    logger.setLevel(logging.ERROR)
     return logger
 
 

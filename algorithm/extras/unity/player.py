@@ -20,8 +20,6 @@ from algorithm.extras.unity.spaces import UnityBehaviour
 EDITOR_PORT = 5004
 """Port that the Unity Editor connects to; it cannot be changed."""
 
-_GRAPHICS = ("graphics device is null", "rendertexture.create failed", "readpixels")  # in a player's log
-
 _PRESS_PLAY = (
     "press Play within base_config.env_timeout; the scene needs an agent whose Behavior Type is Default"
 )
@@ -201,31 +199,24 @@ class Player:
             f"the Unity player {what}",
             where=self.describe(),
             why="\n".join(filter(None, (why, log))),
-            fix=_ABSENT if kind == "absent" else self._advice(kind, log),
+            fix=_ABSENT if kind == "absent" else self._advice(kind),
         )
 
-    def _advice(self, kind: PlayerEnd, log: str) -> str:
-        """Return advice on a failure, by its kind and the end of the log."""
+    def _advice(self, kind: PlayerEnd) -> str:
+        """Return advice on a failure."""
         if self._process is None:
             return "check the console of the editor, then start again"
         advice = "see the end of its log"
         if self._request.log is not None:
             advice = f"read {self._process.log} and {self._process.output}"
-        graphical = any(word in log.lower() for word in _GRAPHICS)
-        blind = self._no_graphics and (self._has_images() or graphical)
-        if blind and kind in ("ended", "hangs"):
-            return (
-                "cameras need graphics: set base_config.unity_args.no_graphics: false, on a machine without "
-                f"a display with xvfb-run; {advice}"
-            )
         if kind == "hangs":
-            return f"{advice}; or raise base_config.env_timeout"
+            advice += "; or raise base_config.env_timeout"
+        if self._no_graphics and kind in ("ended", "hangs"):
+            advice += (
+                "; if it has cameras, they need graphics: base_config.unity_args.no_graphics: false, on a "
+                "machine without a display with xvfb-run"
+            )
         return advice
-
-    def _has_images(self) -> bool:
-        env = getattr(self, "env", None)  # not during the handshake
-        specs = env.behavior_specs.values() if env is not None else ()
-        return any(len(sensor.shape) == 3 for spec in specs for sensor in spec.observation_specs)
 
 
 @cache

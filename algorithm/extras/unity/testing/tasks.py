@@ -136,36 +136,9 @@ class Spot(RoundAgent):
         return float(action.discrete[0] == self._quarter)
 
 
-class Recall(PlayerAgent):
-    """Agent that should choose the cue of the first decision five decisions later: return 1, by chance ¼."""
-
-    cues, recalled_at = 4, 5
-
-    @override
-    def begin(self) -> None:
-        self._cue, self._at = int(self.rng.integers(self.cues)), 0
-
-    @override
-    def observe(self) -> SensorValues:
-        if self._at == 0:
-            return [one_hot(self._cue, self.cues + 1)]
-        return [one_hot(self.cues, self.cues + 1) * (self._at == self.recalled_at)]
-
-    @override
-    def act(self, action: Action) -> None:
-        if not self.book.decision:
-            return
-        over = self._at == self.recalled_at
-        self.reward += float(over and action.discrete[0] == self._cue)
-        self._at += 1
-        if over:
-            self.end_episode()
-
-
 CONTINUOUS = Behaviour("Continuous?team=0", lambda: [Vector("target", 2)], continuous=2)
 BRANCHES = Behaviour("Branches?team=0", lambda: [Vector("shown", 7)], branches=(3, 4))
 CAMERA = Behaviour("Camera?team=0", lambda: [Camera("camera", Spot.size, Spot.size)], branches=(4,))
-RECALL = Behaviour("Recall?team=0", lambda: [Vector("bits", 5)], branches=(4,))
 
 
 def add_agents(academy: Academy, kind: type[PlayerAgent], behaviour: Behaviour) -> list[PlayerAgent]:
@@ -194,11 +167,6 @@ def camera(academy: Academy, area: int) -> None:
     add_agents(academy, Spot, CAMERA)
 
 
-def recall(academy: Academy, area: int) -> None:
-    """Add agents of :class:`Recall`."""
-    add_agents(academy, Recall, RECALL)
-
-
 def two(academy: Academy, area: int) -> None:
     """Add agents of two behaviours."""
     continuous(academy, area)
@@ -221,7 +189,6 @@ LEARNABLE: dict[str, tuple[Callable[[Academy, int], None], dict[str, float]]] = 
     "continuous": (continuous, {"Continuous": 1.0}),
     "branches": (branches, {"Branches": 0.75}),
     "camera": (camera, {"Camera": 1.0}),
-    "recall": (recall, {"Recall": 1.0}),
     "two": (two, {"Continuous": 1.0, "Branches": 0.75}),
 }
 """Name -> scene, and the best mean return of each behaviour."""
