@@ -11,7 +11,7 @@ import numpy as np
 from algorithm.core.errors import UsageError
 from algorithm.env.gym import GymEnv
 from algorithm.env.parameters.config import EnvParameters, read_parameters
-from algorithm.env.parameters.curricula import check_lessons, refuse_resets
+from algorithm.env.parameters.curricula import check_lessons, refuse_lessons
 from tests.lib.toys import Weighed
 
 TARGETS: tuple[Mapping[str, str | None], ...] = (
@@ -35,10 +35,8 @@ def messages() -> Iterator[tuple[str, str]]:
             _said(lambda lessons=lessons, behaviours=behaviours: check_lessons(lessons, behaviours)),
         )
     yield (
-        "require_reset",
-        _said(
-            lambda: refuse_resets(_lessons(require_reset=True), "num_processes above 1", "num_processes: 1")
-        ),
+        "several processes",
+        _said(lambda: refuse_lessons(_lessons(), "num_processes above 1", "num_processes: 1")),
     )
 
 

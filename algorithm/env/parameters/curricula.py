@@ -193,16 +193,15 @@ def check_lessons(parameters: EnvParameters, behaviours: Collection[str]) -> Non
         )
 
 
-def refuse_resets(parameters: EnvParameters, where: str, instead: str) -> None:
-    """Raise UsageError for ``require_reset`` where environments are in processes that cannot be reset now."""
-    for name, lesson, end in criteria_of(parameters):
-        if end.require_reset:
-            raise UsageError(
-                f"the lesson {lesson!r} of {name} cannot end with a reset of all environments",
-                where=f"{KEY}.{name}.curriculum: require_reset, with {where}",
-                why="they are in other processes, which end their own episodes",
-                fix=f"leave require_reset out, or set {instead}",
-            )
+def refuse_lessons(parameters: EnvParameters, where: str, instead: str) -> None:
+    """Raise UsageError for a curriculum where environments are in processes that learn by themselves."""
+    for name, lesson, _ in criteria_of(parameters):
+        raise UsageError(
+            f"the lesson {lesson!r} of {name} cannot end",
+            where=f"{KEY}.{name}.curriculum, with {where}",
+            why="the environments are in other processes, which begin no next lesson",
+            fix=f"give it one value, or set {instead}",
+        )
 
 
 _NONE: EnvParameters = MappingProxyType({})

@@ -19,7 +19,7 @@ from algorithm.core.system.processes import start_resource_tracker
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows, counted
 from algorithm.env.base import VecEnv
-from algorithm.env.parameters.curricula import refuse_resets
+from algorithm.env.parameters.curricula import refuse_lessons
 from algorithm.env.pool.child_process import POLL_S, WorkerLostError, ignore_text
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
@@ -51,7 +51,7 @@ class AsyncRuntime(Runtime):
             )
         if context.env_object:
             context.env_object.train.check(1, num_processes(context.loaded), ())
-        refuse_resets(context.loaded.config.parameters, "num_processes above 1", "num_processes: 1")
+        refuse_lessons(context.loaded.config.parameters, "num_processes above 1", "num_processes: 1")
         self._loaded, self._faults, self._stack = context.loaded, context.faults, context.stack
         self._base, n = self._loaded.config.base_config, num_processes(self._loaded)
         self.make_replay = ReplayBuffer
@@ -155,8 +155,6 @@ class AsyncCollector:
         self._timeout, self._ready, self._watch = timeout, ready, watch
         self._budget = RestartBudget(restarts, faults)
         self._active = ActiveTime(POLL_S)
-        self._lessons: Mapping[str, str] = {}
-        self._begun = False
         self.behaviour_steps = dict.fromkeys(agents, 0)
 
     def begin(self, stack: ExitStack) -> None:
@@ -169,16 +167,13 @@ class AsyncCollector:
         for name, agent in self._agents.items():
             self._shared.write(name, agent.weights())
             self._shared.statistics[name].copy_(agent.statistics())
-        self._begun = True
         for worker in self._workers:
             self._start_worker(worker)
 
     def _start_worker(self, worker: TrainingProcess) -> None:
-        """Send the shared memory, the lessons and the first grants to a worker."""
+        """Send the shared memory and the first grants to a worker."""
         with suppress(WorkerLostError):  # the next step reports that
             worker.send(self._shares)
-            if self._lessons:
-                worker.send(self._lessons)
             worker.grant()
 
     @property
@@ -251,14 +246,7 @@ class AsyncCollector:
         """Do nothing: ``reset_on_iteration`` is refused."""
 
     def renew_parameters(self, lessons: Mapping[str, str], *, reset: bool = False) -> bool:
-        """Send the lessons to the workers, which apply them after the rollouts that they have been granted.
-
-        Returns False: no episode is reset, since ``require_reset`` is refused.
-        """
-        self._lessons = dict(lessons)
-        for worker in self._workers if self._begun else ():
-            with suppress(WorkerLostError):  # the next step reports that
-                worker.send(self._lessons)
+        """Return False: nothing is reset, since curricula are refused."""
         return False
 
     def state(self) -> State:

@@ -35,8 +35,7 @@ from algorithm.run.state import seed_globally
 def work(connection: Connection) -> None:
     """Receive a Job, send an EnvInfo, receive Shares; then act and learn: send a Report for each GRANT.
 
-    Any other message holds lessons. A UserError is sent as the last answer. The process ends after that, or
-    when the connection is closed.
+    A UserError is sent as the last answer. The process ends after that, or when the connection is closed.
     """
     logging.basicConfig(level=logging.INFO)  # traces of what environments survive
     with ExitStack() as stack:
@@ -44,12 +43,8 @@ def work(connection: Connection) -> None:
             worker = Worker(connection.recv(), stack)
             connection.send(worker.env)
             worker.begin(connection.recv())
-            while True:
-                message = connection.recv()
-                if message == GRANT:
-                    connection.send(worker.rollout())
-                else:
-                    worker.renew_parameters(message)
+            while connection.recv() == GRANT:
+                connection.send(worker.rollout())
         except UserError as error:
             connection.send(WorkerRefusal(error, "".join(traceback.format_exception(error))))
         except (EOFError, ConnectionError):  # the run ends
@@ -100,10 +95,6 @@ class Worker:
     def _cannot_roll_back(self) -> None:
         """Raise the error of a divergence, in place of a rollback."""
         raise diverged("several processes cannot go back to a checkpoint", self._run_step)
-
-    def renew_parameters(self, lessons: Mapping[str, str]) -> None:
-        """Set the environment's parameters by these lessons; before the first step, reset for that."""
-        self._collector.renew_parameters(lessons, reset=not self._collector.steps)
 
     def rollout(self) -> Report:
         """Act until an agent's rollout is complete, learn from it, and return the report."""

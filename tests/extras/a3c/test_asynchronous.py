@@ -243,23 +243,6 @@ def test_one_that_is_lost_as_it_begins_is_replaced_as_any_other(
         memory.close()
 
 
-def test_a_worker_begins_in_the_lessons_of_a_resumed_run(loaded: LoadedConfig) -> None:
-    """An episode of an earlier, easier lesson would count for the present one."""
-    curriculum = "[{name: light, value: 1, completion_criteria: {threshold: 1}}, {name: heavy, value: 5}]"
-    task = [
-        "base_config.env_name=tests.lib.toys:Weighed-v0",
-        f"environment_parameters={{mass: {{curriculum: {curriculum}}}}}",
-    ]
-    with ExitStack() as stack:
-        worker = Inside(0, load_config("./task", overrides=task, seed=1), stack).worker
-        assert worker._collector.metrics() == {"param/mass": 1}
-        worker.renew_parameters({"mass": "heavy"})
-        assert worker._collector.metrics() == {"param/mass": 5}
-        worker._collector.step()
-        worker.renew_parameters({"mass": "light"})
-        assert worker._collector.metrics() == {"param/mass": 5}, "it has begun"
-
-
 def test_counts_go_on_from_any_number_of_processes(crew: Any) -> None:
     collector, _, _, _ = crew
     several = collector.state()
