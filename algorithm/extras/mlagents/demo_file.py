@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from algorithm.core.system.memory import free_memory
 from algorithm.demos.episode import FaultyRecordingError
 
 MOST_STEPS = 10**7
@@ -19,7 +18,6 @@ VERSIONS = (0, 1)
 _META = 32  # bytes
 _PARAMETERS = 2**20
 _RECORD = 64 * 2**20
-_GROWTH = 64  # bytes of memory that a byte of a message may need when it is decoded
 _DIGITS = 5  # bytes of a length: seven bits each
 
 
@@ -93,10 +91,6 @@ class DemoRecords:
         if length > limit:
             raise FaultyRecordingError(
                 f"{what} of {length:,} bytes; at most {limit:,} can be read", self._where()
-            )
-        if length > _PARAMETERS and length * _GROWTH > free_memory():
-            raise FaultyRecordingError(
-                f"{what} of {length:,} bytes, too many for the free memory", self._where()
             )
         if length > self._left:
             self.cut = True

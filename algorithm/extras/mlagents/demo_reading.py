@@ -8,25 +8,24 @@ the last one was never taken: it is not read, and older recorders left it out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from algorithm.core.data import Array, Bool
+from algorithm.core.data import Array, Float
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.reading import open_plain
 from algorithm.core.system.memory import free_memory
 from algorithm.demos.episode import FaultyRecordingError, Notify, RecordedEpisode, Wanted
 from algorithm.extras.mlagents.demo_file import MOST_STEPS, DemoRecords
 from algorithm.extras.unity.package import DemoMessages, demo_messages, recorded_behaviour
-from algorithm.extras.unity.spaces import rewards_of
+from algorithm.extras.unity.spaces import AgentStates
 
 _LARGEST = 2**40  # bytes of a file; its episodes are read one after the other
-_MOST_OPEN = 10_000  # episodes at a time
-_STEP = 64 * 2**20  # bytes of a step in memory
+_STEP = 64 * 2**20  # bytes of the numbers of a step
+_OBJECTS = 1024  # bytes of the objects of a step
 _SENSORS = 2**10
 _AXES = 8
 _ACTIONS = 2**16
@@ -78,6 +77,18 @@ def _limited_pairs(
         notify(f"its meta data state {number:,} records, and it has {count:,}")
 
 
+class _Step(NamedTuple):
+    """A message about an agent: its state, and its action, which is not read yet."""
+
+    state: AgentStates
+    action: Any  # a protobuf message
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return sum(value.nbytes for value in self.state.obs.values()) + _OBJECTS
+
+
 class _Episodes:
     """Assembler of a behaviour's episodes from messages about its agents, whose episodes may interleave.
 
@@ -88,8 +99,7 @@ class _Episodes:
     def __init__(self, brain: Any, limit: int) -> None:  # noqa: ANN401 - a protobuf message
         self._brain = brain
         self._limit = limit
-        self._open: dict[int, dict[str, bytearray]] = {}  # id → bytes of each array so far
-        self._last: dict[int, Any] = {}  # id → pair whose action is not read yet
+        self._open: dict[int, list[_Step]] = {}  # by the agent's id
         self._number = 0
         self._short = self._forbidden = 0
         self._open_bytes = 0
@@ -120,25 +130,13 @@ class _Episodes:
 
     def _append(self, pair: Any, decoder: StepDecoder) -> None:  # noqa: ANN401 - a protobuf message
         """Append a pair to the open episode of its agent. Raises FaultyRecordingError."""
-        agent = pair.agent_info.id
-        if agent not in self._open:
-            if len(self._open) == _MOST_OPEN:
-                raise FaultyRecordingError(f"more than {_MOST_OPEN:,} of its episodes have no end")
-            self._open[agent] = {name: bytearray() for name in decoder.layout}
-        columns = self._open[agent]
-        step = _length(columns)
-        fields = [(name, pair, step) for name in decoder.layout if name != "action"]
-        if step:
-            fields.insert(0, ("action", self._last[agent], step - 1))
-        self._last[agent] = pair
-        for name, source, at in fields:
-            try:
-                data = decoder.fields[name](source).tobytes()
-            except ValueError as error:
-                where = f"episode {self._number}, step {at}, {name}"
-                raise FaultyRecordingError(str(error), where) from error
-            columns[name].extend(data)
-            self._open_bytes += len(data)
+        steps = self._open.setdefault(pair.agent_info.id, [])
+        try:
+            step = _Step(decoder.state(pair.agent_info), pair.action_info)
+        except ValueError as error:
+            raise FaultyRecordingError(str(error), self._where(len(steps))) from error
+        steps.append(step)
+        self._open_bytes += step.size
         if self._open_bytes > self._limit:
             raise FaultyRecordingError(
                 f"it needs {self._open_bytes:,} bytes, more than half of the free memory",
@@ -147,106 +145,83 @@ class _Episodes:
 
     def _finished(self, agent: int, decoder: StepDecoder, *, terminated: bool) -> Iterator[RecordedEpisode]:
         """Yield the finished episode of an agent, unless it has no step."""
-        columns = self._open.pop(agent)
-        del self._last[agent]
-        length = _length(columns)
-        self._open_bytes -= sum(map(len, columns.values()))
-        if length < 2:
+        steps = self._open.pop(agent)
+        self._open_bytes -= sum(step.size for step in steps)
+        if len(steps) < 2:
             self._short += 1
             return
-        arrays: dict[str, Array] = {
-            name: np.ndarray((length - (name == "action"), *shape), dtype, buffer=columns[name])
-            for name, (dtype, shape) in decoder.layout.items()
-        }
-        last = np.arange(1, length) == length - 1
-        mask: Bool = arrays["action_mask"].view(np.bool_)
-        chosen = arrays["action"][:, : mask.shape[1]].astype(np.bool_)
+        states, length = [step.state for step in steps], len(steps) - 1
+        action = np.stack([self._action(decoder, step, at) for at, step in enumerate(steps[:-1])])
+        mask = np.concatenate([state.action_mask for state in states])
+        chosen = action[:, : mask.shape[1]].astype(np.bool_)
         self._forbidden += int(np.count_nonzero(chosen & ~mask[:-1]))
         mask[:-1] |= chosen
+        last = np.arange(length) == length - 1
         yield RecordedEpisode(
             number=self._number,
             behaviour=self._brain.brain_name,
             agent=agent,
-            obs={name[4:]: value for name, value in arrays.items() if name.startswith("obs/")},
+            obs={name: np.concatenate([state.obs[name] for state in states]) for name in states[0].obs},
             action_mask=mask,
-            action=arrays["action"],
-            reward=arrays["reward"][1:],
+            action=action,
+            reward=np.concatenate([state.reward for state in states[1:]]),
             terminated=last & terminated,
             truncated=last & (not terminated),
         )
         self._number += 1
 
+    def _action(self, decoder: StepDecoder, step: _Step, at: int) -> Float:
+        """Return the flat action of a step. Raises FaultyRecordingError."""
+        try:
+            return decoder.action(step.action)
+        except ValueError as error:
+            raise FaultyRecordingError(str(error), self._where(at)) from error
 
-def _length(columns: dict[str, bytearray]) -> int:
-    """Return the number of pairs that the columns hold."""
-    return len(columns["reward"]) // 4
+    def _where(self, step: int) -> str:
+        return f"episode {self._number}, step {step}"
 
 
 class StepDecoder:
-    """Decoder of the messages of one behaviour, to the arrays that a Unity environment would give.
+    """Decoder of the messages of one behaviour, to what a Unity environment gives.
 
-    brain:  parameters of the behaviour
-    first:  the first message about an agent
-    layout: name of a field -> dtype and shape
-    fields: name of a field -> function that returns its array for a pair, or raises ValueError
+    brain: parameters of the behaviour
+    first: the first message about an agent
     Raises FaultyRecordingError for a behaviour without observations or actions, or one that is too large.
     """
 
     def __init__(self, brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf messages
         _check_sizes(brain, first)
         try:
-            behaviour = recorded_behaviour(brain, first)
+            self._behaviour = recorded_behaviour(brain, first)
         except EnvError as error:
             raise FaultyRecordingError(f"{error.what}: {error.why}") from error
         except (ValueError, IndexError) as error:
             raise FaultyRecordingError(f"its behaviour is invalid: {error}") from error
-        self._sensors = behaviour.sensors
-        self._action = behaviour.spec.action
-        self.layout: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
-            **{
-                f"obs/{sensor.name}": (np.dtype(sensor.dtype), sensor.kept_shape)
-                for sensor in behaviour.seen.values()
-            },
-            "action_mask": (np.dtype(np.bool_), (self._action.discrete,)),
-            "reward": (np.dtype(np.float32), ()),
-            "action": (np.dtype(np.float32), (self._action.size,)),
-        }
-        self.fields: dict[str, Callable[[Any], Array]] = {
-            **{f"obs/{sensor.name}": partial(self._read_obs, k) for k, sensor in behaviour.seen.items()},
-            "action_mask": self._read_mask,
-            "reward": lambda pair: _finite(rewards_of([pair.agent_info])),
-            "action": self._read_action,
-        }
-        size = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.layout.values())
+        obs = self._behaviour.spec.obs
+        size = sum(np.dtype(dtype).itemsize * math.prod(shape) for _, shape, dtype in obs.items())
         if size > _STEP:
             raise FaultyRecordingError(f"a step has {size:,} bytes; at most {_STEP:,} can be read")
 
-    def _read_obs(self, k: int, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
-        """Return the k-th observation [1, ...] of a pair. Raises ValueError."""
-        seen, sensor = pair.agent_info.observations, self._sensors[k]
-        if len(seen) != len(self._sensors):
-            raise ValueError(f"observations: expected {len(self._sensors)}, got {len(seen)}")
-        shape, numbers = list(sensor.shape), len(seen[k].float_data.data)
-        if seen[k].shape != shape:
-            raise ValueError(f"expected the shape {shape}, got {seen[k].shape[:_AXES]}")
-        if not sensor.png and numbers != math.prod(shape):
-            raise ValueError(f"expected {math.prod(shape):,} numbers, got {numbers:,}")
-        return _finite(sensor.read([seen[k]]))
+    def state(self, info: Any) -> AgentStates:  # noqa: ANN401 - a protobuf message
+        """Return the state of an agent in a message. Raises ValueError."""
+        try:
+            state = self._behaviour.states([info])
+        except EnvError as error:
+            raise ValueError(f"{error.what}: {error.why}") from error
+        for name, value in state.obs.items():
+            _finite(value, name)
+        _finite(state.reward, "the reward")
+        return state
 
-    def _read_mask(self, pair: Any) -> Bool:  # noqa: ANN401 - a protobuf message
-        """Return the mask [1, ΣN], true for allowed choices; in the file, true forbids. Raises ValueError."""
-        forbidden = pair.agent_info.action_mask
-        if len(forbidden) not in (0, self._action.discrete):
-            raise ValueError(f"expected a mask of {self._action.discrete} choices, got {len(forbidden):,}")
-        return ~np.array([forbidden[:]], np.bool_) if forbidden else self._action.all_allowed(1)
-
-    def _read_action(self, pair: Any) -> Array:  # noqa: ANN401 - a protobuf message
+    def action(self, message: Any) -> Float:  # noqa: ANN401 - a protobuf message
         """Return the flat action [A]. Older recorders have one list for either kind. Raises ValueError."""
-        spec, flat = self._action, np.zeros(self._action.size, np.float32)
-        lists = [pair.action_info.continuous_actions, pair.action_info.discrete_actions]
-        if not lists[0] and not lists[1] and not (spec.continuous and spec.branches):
-            lists[0 if spec.continuous else 1] = pair.action_info.vector_actions_deprecated
-        numbers, chosen = lists
+        spec = self._behaviour.spec.action
+        flat = np.zeros(spec.size, np.float32)
+        numbers, chosen = message.continuous_actions, message.discrete_actions
+        if not numbers and not chosen and spec.continuous and not spec.branches:
+            numbers = message.vector_actions_deprecated
+        elif not numbers and not chosen and not spec.continuous:
+            chosen = message.vector_actions_deprecated
         if (len(numbers), len(chosen)) != (spec.continuous, len(spec.branches)):
             raise ValueError(
                 f"expected {spec.continuous} continuous and {len(spec.branches)} discrete actions, "
@@ -258,14 +233,14 @@ class StepDecoder:
             if not (0 <= picked < choices and picked.is_integer()):
                 raise ValueError(f"expected a choice below {choices} in branch {branch}, got {picked:g}")
             flat[where.start + int(picked)] = 1.0
-        return _finite(flat)
+        _finite(flat, "the action")
+        return flat
 
 
-def _finite(values: Array) -> Array:
-    """Return the values unchanged. Raises ValueError unless all are finite."""
+def _finite(values: Array, name: str) -> None:
+    """Raise ValueError unless all numbers are finite."""
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ValueError("it holds numbers that are not finite")
-    return values
+        raise ValueError(f"{name} holds numbers that are not finite")
 
 
 def _check_sizes(brain: Any, first: Any) -> None:  # noqa: ANN401 - protobuf messages

@@ -140,7 +140,7 @@ class UnityBehaviour:
         Raises EnvError for other spaces, and ValueError for an invalid message.
         """
         asking = [info for info in infos if not info.done]
-        return self._states(asking), self._states([info for info in infos if info.done])
+        return self.states(asking), self.states([info for info in infos if info.done])
 
     def actions(self, flat: Float) -> Any:  # noqa: ANN401 - of the package
         """Return flat actions [N, A] as the package's ``ActionTuple``."""
@@ -152,7 +152,7 @@ class UnityBehaviour:
             discrete[:, branch] = flat[:, where].argmax(1)
         return ActionTuple(continuous=flat[:, action.discrete :], discrete=discrete)
 
-    def _states(self, infos: Sequence[Any]) -> AgentStates:
+    def states(self, infos: Sequence[Any]) -> AgentStates:
         """Return agents' messages as arrays. Raises EnvError for other spaces."""
         expected = tuple(sensor.shape for sensor in self.sensors)
         for info in infos:
