@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.data import Bool, Float
+from algorithm.core.data import Bool, Double, Float
 from algorithm.core.errors import UserError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import AgentSpec
@@ -86,7 +86,7 @@ class BehaviourRecord:
         self.steps = 0
         self._terminated = self._truncated = 0  # ends
         self._repeated = 0  # ends whose last observation is the first one of the next episode
-        self._rewards: list[Float] = []
+        self._rewards: list[Float | Double] = []
         self._masked: list[float] = []  # share of the choices, of each call
         self._range = dict.fromkeys(spec.obs.names, (np.inf, -np.inf))
 

@@ -132,6 +132,13 @@ def whole(value: object, settings: TrainerSettings) -> object:
     return to_whole(positive(value))
 
 
+def windows(value: object, settings: TrainerSettings) -> int:
+    """Return the windows of a batch: experiences without a memory, sequences with one."""
+    remembers = settings.find("network_settings.memory") is not None
+    length = settings.number("network_settings.memory.sequence_length") if remembers else 1
+    return max(1, int(positive(value) // length))
+
+
 def rounded(value: float) -> Any:  # noqa: ANN401 - a whole number as an int
     """Return a number with six significant digits."""
     return to_whole(float(f"{value:.6g}"))

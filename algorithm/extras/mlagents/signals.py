@@ -10,9 +10,9 @@ from algorithm.extras.mlagents.keys import (
     TrainerKey,
     TrainerSettings,
     absent,
-    positive,
     row,
     whole,
+    windows,
 )
 
 _R, _B = "reward_signals", "behavioral_cloning"
@@ -33,13 +33,6 @@ def _demos(value: object, settings: TrainerSettings) -> Any:  # noqa: ANN401 - a
     ]
     paths = list(dict.fromkeys(map(str, written)))
     return paths if len(paths) > 1 else paths[0]
-
-
-def _windows_of_batch(value: object, settings: TrainerSettings) -> int:
-    """Return the windows of a batch for cloning: its steps / sequence_length."""
-    remembers = settings.find("network_settings.memory") is not None
-    length = settings.number("network_settings.memory.sequence_length") if remembers else 1
-    return max(1, int(positive(value) // length))
 
 
 def _unused(signal: str, *used: str) -> list[TrainerKey]:
@@ -106,7 +99,7 @@ SIGNALS: tuple[TrainerKey, ...] = (
     row(
         f"{_B}.batch_size",
         "behavioral_cloning.batch_size",
-        to=_windows_of_batch,
+        to=windows,
         remark="batch_size / sequence_length",
     ),
     absent(f"{_B}.num_epoch", "behavioral_cloning.updates sets steps per update of the agent"),

@@ -24,6 +24,7 @@ from algorithm.extras.mlagents.keys import (
     rounded,
     row,
     whole,
+    windows,
 )
 
 _H, _N, _M = "hyperparameters", "network_settings", "network_settings.memory"
@@ -55,12 +56,6 @@ def _minibatches(value: object, settings: TrainerSettings) -> int:
 def _rollout(value: object, settings: TrainerSettings) -> int:
     """Return the steps of a rollout for each player."""
     return max(1, round(positive(value) / settings.number("env_settings.num_envs")))
-
-
-def _windows(value: object, settings: TrainerSettings) -> object:
-    """Return the windows of a batch: experiences without a memory, sequences with one."""
-    length = settings.number(f"{_M}.sequence_length") if settings.find(_M) else 1
-    return max(1, int(positive(value) // length))
 
 
 def _ratio(value: object, settings: TrainerSettings) -> object:
@@ -211,7 +206,7 @@ SAC: tuple[TrainerKey, ...] = (
         f"{_H}.batch_size",
         "sac_config.batch_size",
         default=128,
-        to=_windows,
+        to=windows,
         remark="batch_size / sequence_length",
     ),
     number(f"{_H}.buffer_size", "replay_config.capacity", default=50_000),

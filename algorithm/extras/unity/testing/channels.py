@@ -1,4 +1,4 @@
-"""The player's side of the side channels, written by the wire format, without the package's classes."""
+"""The player's side of the side channels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from algorithm.extras.unity.testing.messages import IncomingMessage, OutgoingMessage
 
 ENGINE = uuid.UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
 PARAMETERS = uuid.UUID("534c891e-810f-11ea-a9d0-822485860400")
@@ -18,36 +20,11 @@ AGGREGATIONS = ("average", "most_recent", "sum", "histogram")
 ENGINE_SETTINGS = ("screen", "quality_level", "time_scale", "target_frame_rate", "capture_frame_rate")
 
 
-class MessageReader:
-    """Reader of the numbers and strings of a message, in order."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
-
-    def _next(self, form: str) -> Any:  # noqa: ANN401 - by the form
-        (value,) = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
-        return value
-
-    def integer(self) -> int:
-        """Return the next number, of 32 bits."""
-        return int(self._next("<i"))
-
-    def number(self) -> float:
-        """Return the next number, a float32."""
-        return float(self._next("<f"))
-
-    def string(self) -> str:
-        """Return the next text, whose length is before it."""
-        length = self.integer()
-        self._at += length
-        return self._data[self._at - length : self._at].decode("ascii")
-
-
 def packed_string(text: str) -> bytes:
     """Return a text as bytes, with its length before it."""
-    encoded = text.encode("ascii")
-    return struct.pack("<i", len(encoded)) + encoded
+    message = OutgoingMessage()
+    message.write_string(text)
+    return bytes(message.buffer)
 
 
 def split(data: bytes) -> Iterator[tuple[uuid.UUID, bytes]]:
@@ -70,33 +47,33 @@ class Channels:
     def receive(self, data: bytes) -> None:
         """Read the packed messages of the trainer."""
         for channel, message in split(data):
-            reader = MessageReader(message)
+            reader = IncomingMessage(message)
             if channel == ENGINE:
                 self.on_message(self._engine(reader))
             elif channel == PARAMETERS:
                 self.on_message(self._parameter(reader))
             elif channel == ECHO:
-                text = reader.string()
+                text = reader.read_string()
                 self.on_message({"kind": "echo", "text": text})
                 self.send(ECHO, packed_string(f"echo of {text}"))
             elif channel != ANALYTICS:
                 self.on_message({"kind": "unknown channel", "channel": str(channel), "bytes": len(message)})
 
-    def _engine(self, reader: MessageReader) -> dict[str, Any]:
-        setting = ENGINE_SETTINGS[reader.integer()]
+    def _engine(self, reader: IncomingMessage) -> dict[str, Any]:
+        setting = ENGINE_SETTINGS[reader.read_int32()]
         if setting == "screen":
-            value: Any = [reader.integer(), reader.integer()]
+            value: Any = [reader.read_int32(), reader.read_int32()]
         else:
-            value = reader.number() if setting == "time_scale" else reader.integer()
+            value = reader.read_float32() if setting == "time_scale" else reader.read_int32()
         return {"kind": "engine", "setting": setting, "value": value}
 
-    def _parameter(self, reader: MessageReader) -> dict[str, Any]:
-        name, is_sampler = reader.string(), reader.integer()
+    def _parameter(self, reader: IncomingMessage) -> dict[str, Any]:
+        name, is_sampler = reader.read_string(), reader.read_int32()
         sampler, seed, count = "number", None, 1
         if is_sampler:
-            seed, sampler = reader.integer(), ("uniform", "gaussian", "multirange")[reader.integer()]
-            count = reader.integer() if sampler == "multirange" else 2
-        numbers = [reader.number() for _ in range(count)]
+            seed, sampler = reader.read_int32(), ("uniform", "gaussian", "multirange")[reader.read_int32()]
+            count = reader.read_int32() if sampler == "multirange" else 2
+        numbers = [reader.read_float32() for _ in range(count)]
         return {"kind": "parameter", "name": name, "sampler": sampler, "numbers": numbers, "seed": seed}
 
     def statistic(self, name: str, value: float, aggregation: str = "average") -> None:

@@ -16,6 +16,7 @@ from mlagents_envs.communicator_objects.unity_output_pb2 import UnityOutputProto
 from mlagents_envs.communicator_objects.unity_rl_initialization_input_pb2 import (  # noqa: E402
     UnityRLInitializationInputProto,
 )
+from mlagents_envs.side_channel import IncomingMessage, OutgoingMessage  # noqa: E402
 
 RESET, QUIT = 1, 2  # commands of the trainer; 0 is a step
 
@@ -24,7 +25,9 @@ __all__ = [
     "RESET",
     "AgentInfoProto",
     "BrainParametersProto",
+    "IncomingMessage",
     "ObservationProto",
+    "OutgoingMessage",
     "UnityInputProto",
     "UnityMessageProto",
     "UnityOutputProto",
