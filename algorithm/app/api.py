@@ -140,7 +140,7 @@ def check(task: EnvLike, *, config: str | None = None, quiet: bool = False) -> b
     >>> if not asac.check("walk.py:Walk"):
     ...     print("fix the errors first")
 
-    The check runs in a new process, takes up to a minute, and prints what it finds.
+    The check takes up to a minute, and prints what it finds; a name is checked in a new process.
     """
     if not is_name(task):
         plan = TrainingPlan(

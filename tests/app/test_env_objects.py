@@ -214,8 +214,8 @@ def test_what_an_object_cannot_do_is_refused_before_a_run_is_made(given, keys):
     assert not list(Path("models").glob("object/*/*"))
 
 
-def test_objects_are_checked_in_a_process_of_their_own(monkeypatch):
-    few = partial(CheckLimits, steps=30, compared=5, episodes=2, seconds=0.2)
+def test_objects_are_checked(monkeypatch):
+    few = partial(CheckLimits, steps=30, compared=5, seconds=0.2)
     monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", few)
     assert asac.check(Walk(), quiet=True)
     assert not asac.check(Plane(), quiet=True), "its step returns one number"

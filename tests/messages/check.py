@@ -12,17 +12,16 @@ from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
 from algorithm.extras.check.checker import CHECKS, Check, run_checks
 from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimits
-from algorithm.extras.check.determinism import check_new_process
 from algorithm.extras.check.finding import CheckResult, Level, error, note, ok, warning
 from algorithm.extras.check.printer import CheckPrinter
 from tests.extras.check import toys
 
-LIMITS = CheckLimits(steps=240, compared=60, episodes=12, seconds=60.0, total=300.0)
+LIMITS = CheckLimits(steps=240, compared=60, seconds=60.0, total=300.0)
 """Counts end the checks, never the clock."""
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d(?:[\d,.]*\d(?:e[+-]?\d+)?|e[+-]?\d+)(?!\w)")  # of two digits or more
 _SOUND = (toys.Sound, toys.Picture, toys.Choosy, toys.Strict)
-_APART = (*_SOUND, toys.Elsewhere, toys.Hanging, toys.Crashing)
+_APART = (*_SOUND, toys.Hanging, toys.Crashing)
 
 
 def messages() -> Iterator[tuple[str, str]]:
@@ -45,11 +44,7 @@ def _all() -> Iterator[tuple[str, str]]:
     }
     for name, make in wrapped.items():
         yield f"the wrapper {name}", _text(checked(make))
-    vector = checked(toys.Sound, vector_class=True, n_envs=3)
-    yield "an environment with a vector class", _text(vector)
     yield "rewards that are scaled", _text(checked(toys.Sound, reward_scale=1e6))
-    elsewhere = [Check("seeds", "processes", check_new_process)]
-    yield "numbers of the process", _text(checked(toys.Elsewhere, checks=elsewhere))
     for width in (None, 60):
         yield f"printed, {'in lines' if width is None else f'{width} wide'}", printed(width)
     yield "printed, quiet", printed(None, quiet=True)

@@ -200,11 +200,6 @@ def usable_cores() -> int:
     return len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else os.cpu_count() or 1
 
 
-def count_handles(process: psutil.Process) -> int:
-    """Return the number of files, sockets and pipes that a process has open; on Windows of all handles."""
-    return int(process.num_handles() if hasattr(process, "num_handles") else process.num_fds())
-
-
 _BEFORE_EXIT: list[Callable[[int], object]] = []
 
 

@@ -6,7 +6,7 @@ A check is a function from a :class:`~algorithm.extras.check.context.CheckContex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from algorithm.extras.check import determinism, episodes, interface, spaces
@@ -41,7 +41,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check("environment", "keeps going", interface.check_random_steps),
     Check("environment", "wrappers", interface.check_wrappers, "none keeps its own statistics"),
-    Check("environment", "rendering", interface.check_render_modes),
     Check("observations", "shape", spaces.check_shapes),
     Check("observations", "finite", spaces.check_obs_finite, "no NaN, no infinity"),
     Check("observations", "bounds", spaces.check_obs_bounds),
@@ -59,25 +58,15 @@ CHECKS: tuple[Check, ...] = (
     Check("seeds", "repeat", determinism.check_repeatable),
     Check("seeds", "copies", determinism.check_copies),
     Check("seeds", "differ", determinism.check_seeds_differ),
-    Check("cost", "speed", interface.check_speed),
-    Check("cost", "growth", interface.check_growth),
 )
 """All checks in order."""
 
 
-def run_checks(
-    context: CheckContext,
-    checks: Sequence[Check] = CHECKS,
-    *,
-    on_start: Callable[[Check], None] = lambda check: None,
-) -> Iterator[CheckResult]:
-    """Yield the result of each check as soon as it is known.
-
-    on_start: called with each check before it runs, so that the parent can name where a process died
-    """
+def run_checks(context: CheckContext, checks: Sequence[Check] = CHECKS) -> Generator[CheckResult, None, None]:
+    """Yield each check as it begins, without findings, and again with its findings."""
     failures: set[tuple[str, str]] = set()
     for check in checks:
-        on_start(check)
+        yield CheckResult(group=check.group, title=check.title)
         findings: list[Finding] = []
         try:
             for finding in check.run(context):

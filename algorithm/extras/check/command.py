@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+import sys
 import time
 from collections.abc import Generator
 from contextlib import closing, suppress
@@ -21,10 +23,10 @@ from algorithm.core.wording import Rows, counted
 from algorithm.env.objects import EnvSource
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registry import find_recipe
-from algorithm.extras.check.context import CheckConfig, CheckLimits, LearningKeys
+from algorithm.extras.check.checker import run_checks
+from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimits, LearningKeys
 from algorithm.extras.check.finding import CheckResult, Finding, Level
 from algorithm.extras.check.printer import CheckPrinter
-from algorithm.extras.check.process import CheckRequest, check_in_process
 from algorithm.extras.check.vec_env import check_vec_env
 from algorithm.run.experience.requests import env_request
 from algorithm.run.user_code import own_classes
@@ -42,7 +44,8 @@ def check_task(options: TrainOptions, loaded: LoadedConfig) -> int:
 
 def check_object(loaded: LoadedConfig, source: EnvSource, *, quiet: bool) -> int:
     """Show the findings about an environment that was handed in as an object; return the exit code."""
-    return _show(check_single(loaded, CheckLimits(), source.copies()), loaded, [], quiet=quiet)
+    context = _context(loaded, CheckLimits(), source.copies())
+    return _show(run_checks(context), loaded, [], quiet=quiet)
 
 
 def _show(
@@ -70,13 +73,30 @@ def _show(
     return codes[0] if codes else 0
 
 
-def check_single(
-    loaded: LoadedConfig, limits: CheckLimits, source: EnvSource | None = None
-) -> Generator[CheckResult, None, None]:
+def check_single(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckResult, None, None]:
     """Yield the findings about an environment with one agent, made as for a training.
 
-    source: makes the environment, instead of its name
+    A call that hangs ends the process after ``base_config.env_timeout`` seconds, and prints its stack.
     """
+    timeout = loaded.config.base_config.env_timeout
+
+    def restart_alarm() -> None:
+        if timeout > 0:
+            faulthandler.dump_traceback_later(timeout + limits.seconds, exit=True, file=sys.__stderr__)
+
+    try:
+        yield from run_checks(_context(loaded, limits, on_call=restart_alarm))
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _context(
+    loaded: LoadedConfig,
+    limits: CheckLimits,
+    source: EnvSource | None = None,
+    on_call: Callable[[], None] = lambda: None,
+) -> CheckContext:
+    """Return the context of an environment, made from its name or by ``source``."""
     base = loaded.config.base_config
     recipe = find_recipe(replace(env_request(loaded, "train", source=source), parameters=ParameterSource()))
     config = CheckConfig(
@@ -84,15 +104,11 @@ def check_single(
         options=recipe.options,
         interventions=recipe.interventions,
         parameters=ParameterSource(loaded.config.parameters),
-        n_envs=base.n_envs,
-        workers=base.workers,
         length_limit=base.max_step_each_iter,
         learning=partial(_learning_keys, loaded),
         reward_scale=base.reward_scale,
-        timeout=base.env_timeout,
     )
-    gym = base.kind.registered and not config.parameters.names
-    return check_in_process(CheckRequest(recipe=recipe, config=config, limits=limits, has_vector_classes=gym))
+    return CheckContext(recipe.make_gym_env, config, limits, on_call=on_call)
 
 
 def _learning_keys(loaded: LoadedConfig, spec: AgentSpec) -> LearningKeys:

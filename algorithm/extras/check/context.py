@@ -43,14 +43,12 @@ class CheckLimits:
 
     steps:   of the random episodes for statistics
     compared: steps of episodes that are played twice
-    episodes: for the memory check
     seconds: of the random episodes; each other experiment gets a quarter
     total:   seconds after which no further instance is built, for slow environments
     """
 
     steps: int = 2000
     compared: int = 200
-    episodes: int = 60
     seconds: float = 4.0
     total: float = 30.0
 
@@ -62,11 +60,6 @@ class LearningKeys(NamedTuple):
     reward_scaling: bool | Literal["auto"] = False
 
 
-def default_keys(spec: AgentSpec) -> LearningKeys:
-    """Return keys that scale nothing, for any spaces. A function, so that it can be pickled."""
-    return LearningKeys()
-
-
 @dataclass(frozen=True, kw_only=True)
 class CheckConfig:
     """The part of the configuration that checks need.
@@ -75,24 +68,18 @@ class CheckConfig:
     options:      passed to every reset
     interventions: ``base_config.interventions``
     parameters:   of each episode
-    n_envs, workers, length_limit: ``base_config.n_envs``, ``workers`` and ``max_step_each_iter``
+    length_limit: ``base_config.max_step_each_iter``
     learning:     (spaces) -> keys of the learner; presets may depend on the spaces
     reward_scale: ``base_config.reward_scale``
-    timeout:      seconds after which a call counts as hanging, -1 never
-    vector_class: a training uses the environment's own vector class
     """
 
     seed: int = 0
     options: Mapping[str, Any] | None = None
     interventions: InterventionKeys = INTERVENTION_KEYS
     parameters: ParameterSource = field(default_factory=ParameterSource)
-    n_envs: int = 1
-    workers: int = 0
     length_limit: int = -1
-    learning: Callable[[AgentSpec], LearningKeys] = default_keys
+    learning: Callable[[AgentSpec], LearningKeys] = lambda spec: LearningKeys()
     reward_scale: float = 1.0
-    timeout: float = -1
-    vector_class: bool = False
 
     def seed_of(self, episode: int) -> int:
         """Return the seed of an episode's reset, as in a training."""
@@ -120,15 +107,12 @@ class EnvInstance:
     """One instance of the environment. A call that fails raises FindingError with all details.
 
     bare: the environment in its wrappers, without our adapter
-    seconds, calls: time and number of calls of "reset" and "step"
     """
 
     def __init__(self, env: gym.Env[Any, Any], config: CheckConfig) -> None:
         self.bare = env
         self.env = GymEnv(env, options=config.options, interventions=config.interventions)
         self.spec = self.env.spec
-        self.seconds = {"reset": 0.0, "step": 0.0}
-        self.calls = {"reset": 0, "step": 0}
         self._seed, self._step = 0, 0
 
     def reset(self, seed: int) -> CheckStep:
@@ -154,20 +138,16 @@ class EnvInstance:
         return CheckStep(self._step, seen.obs, mask, seen.remarks, *outcome)
 
     def _call(self, call: str, run: Callable[[], CheckStep], action: Float | None = None) -> CheckStep:
-        """Call the environment and measure the time. Raises FindingError for any failure."""
-        began = time.perf_counter()
+        """Call the environment. Raises FindingError for any failure."""
         where = self.place + ("" if action is None else f", action {format_values(action)}")
         try:
-            result = run()
+            return run()
         except SpaceMismatchError as failure:
             raise FindingError(spaces_mismatch(where, failure)) from failure
         except UsageError as refused:  # of parameters that it does not have
             raise FindingError(refusal(refused)) from refused
         except Exception as failure:
             raise FindingError(call_failed(call, where, failure)) from failure
-        self.seconds[call] += time.perf_counter() - began
-        self.calls[call] += 1
-        return result
 
 
 Choose = Callable[[ActionSpec, np.random.Generator, Bool], Float]

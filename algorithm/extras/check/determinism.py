@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
-from algorithm.env.pool.worker import ignore_stop_signals
-from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimits, CheckStep, play
+from algorithm.extras.check.context import CheckContext, CheckStep, play
 from algorithm.extras.check.episode_stats import collect_stats
-from algorithm.extras.check.finding import Finding, FindingError, call_failed, error, note, ok, warning
+from algorithm.extras.check.finding import Finding, error, note, ok, warning
 
 _STARTS = 5
 _OTHER = 7  # number of the episode that is played in between, or in another instance
@@ -108,34 +101,6 @@ def check_copies(context: CheckContext) -> Iterator[Finding]:
     yield ok(f"two instances do not affect each other, over {len(beside)} steps and resets")
 
 
-def check_new_process(context: CheckContext) -> Iterator[Finding]:
-    """Check that an episode is the same in another process, such as a worker's or a resumed run's.
-
-    The context's ``make`` is pickled.
-    """
-    alone = context.cached(measure_repeatability)
-    if alone.places:
-        yield ok("not compared: episodes do not repeat")
-        return
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn, initializer=ignore_stop_signals) as pool:
-        arguments = (context.make, context.config, context.limits, len(alone.first))
-        try:
-            there = pool.submit(_play_here, *arguments).result()
-        except BrokenProcessPool as failure:
-            raise FindingError(call_failed("another process", "", failure)) from failure
-    at = first_difference(alone.first, there)
-    if at is not None:
-        yield warning(
-            "another process gives a different episode: a resumed run is not exact",
-            where=f"at {_step_name(at)}",
-            why="the same seed and actions give the same episode only within one process",
-            fix="look for what differs between processes: the order of a set of strings, hash(), time, the "
-            "process id",
-        )
-    yield ok(f"the same in another process, over {len(there)} steps and resets")
-
-
 def check_seeds_differ(context: CheckContext) -> Iterator[Finding]:
     """Check that different seeds give different first observations."""
     seeds = [context.config.seed_of(episode) for episode in range(_STARTS)]
@@ -148,14 +113,6 @@ def check_seeds_differ(context: CheckContext) -> Iterator[Finding]:
             fix="super().reset(seed=seed), then draw from self.np_random",
         )
     yield ok(f"{len(starts)} different starts from {_STARTS} seeds")
-
-
-def _play_here(
-    make: Callable[[], gym.Env[Any, Any]], config: CheckConfig, limits: CheckLimits, count: int
-) -> Digests:
-    """Return the digests of the first ``count`` steps; called in another process."""
-    with CheckContext(make, config, limits).instance() as instance:
-        return digests(islice(play(instance, config), count))
 
 
 def _step_name(at: int) -> str:

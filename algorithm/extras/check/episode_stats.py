@@ -50,14 +50,13 @@ class ObsStats:
     """Statistics of one leaf of the observation space.
 
     dtype:      of the observation in the replay
-    span:       range of an image, which networks see as 0 to 1
     moments:    of the observations that are finite
     not_finite: the first NaN or infinity, and where
     """
 
     def __init__(self, name: str, leaf: Leaf, spec: ObsSpec) -> None:
         at = spec.names.index(name)
-        self.name, self.dtype, self.span = name, spec.dtypes[at], spec.ranges[at]
+        self.name, self.dtype = name, spec.dtypes[at]
         self.space = leaf.space
         self.is_box = isinstance(leaf.space, gym.spaces.Box)
         self.is_image = self.is_box and name in spec.images

@@ -70,7 +70,7 @@ class FindingError(Exception):
     """Error of an environment that cannot continue; carries the finding."""
 
     def __init__(self, finding: Finding) -> None:
-        super().__init__(finding)  # so that it can be pickled
+        super().__init__(finding.what)
         self.finding = finding
 
 

@@ -20,12 +20,6 @@ LARGE = 100.0
 HUGE = 1e4
 """Bound of an action beyond which a float32 resolves it coarsely."""
 
-COARSE = 0.1
-"""Share of the deviation: if neighbouring numbers of the type are further apart, changes are lost."""
-
-DARK = 1 / 8
-"""Share of an image's range: if nothing is above it, the bounds are those of the type, not the image's."""
-
 _ENOUGH = 20  # observations, or steps, that a conclusion needs
 
 
@@ -83,7 +77,7 @@ def check_change(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_obs_scale(context: CheckContext) -> Iterator[Finding]:
-    """Check for observations far from 1, and for changes lost to rounding."""
+    """Check for observations far from 1."""
     seen = [record for record in context.cached(collect_stats).records.values() if record.moments.count]
     vectors = [record for record in seen if record.is_box and not record.is_image]
     for record in vectors:
@@ -98,31 +92,12 @@ def check_obs_scale(context: CheckContext) -> Iterator[Finding]:
                 why="networks learn slowly, or not at all, from numbers far from 1",
                 fix="set sac_config.use_normalization: true",
             )
-        yield from _check_resolution(record, normalised=context.learning.use_normalization)
     normalised = context.learning.use_normalization
     yield ok("normalised by sac_config.use_normalization" if normalised else "around 1")
 
 
-def _check_resolution(record: ObsStats, *, normalised: bool) -> Iterator[Finding]:
-    """Check that the type in which an observation is stored, or computed with, resolves its changes."""
-    stored = record.dtype == "float32"
-    kind = "float32" if stored or not normalised else "float64"
-    mean, std = record.moments.mean, record.moments.std
-    distance = np.spacing(np.abs(mean).astype(kind)).astype(np.float64)
-    coarse = (std > 0.0) & (distance > COARSE * std)
-    if coarse.any():
-        at = np.unravel_index(int(coarse.argmax()), coarse.shape)
-        name = record.name + (str([int(i) for i in at]) if at else "")
-        yield warning(
-            f"{name} changes by {std[at]:.4g} around {mean[at]:.4g}",
-            where=f"{kind} has a resolution of only {distance[at]:.3g} there",
-            why=f"{'it is stored so' if stored else 'networks compute so'}: the changes are rounded away",
-            fix="give its Box the dtype float64" if stored else "set sac_config.use_normalization: true",
-        )
-
-
 def check_images(context: CheckContext) -> Iterator[Finding]:
-    """Check for float images, which take four times the memory, and for bounds far from the content."""
+    """Check for float images, which take four times the memory."""
     for record in context.cached(collect_stats).records.values():
         box = record.space
         if not (record.is_image and isinstance(box, gym.spaces.Box)):
@@ -133,14 +108,6 @@ def check_images(context: CheckContext) -> Iterator[Finding]:
                 where=f"{box}",
                 why="the replay holds it as float32, four times as large as bytes",
                 fix="return uint8 from 0 to 255; the networks scale it to [0, 1] themselves",
-            )
-        high, bound = float(record.moments.high.max()), float(box.high.max())
-        if record.moments.count and record.span and high < DARK * bound:
-            yield warning(
-                f"no number in the image {record.name} is above {high:g}",
-                where=f"{box}",
-                why="its bounds are scaled to 0 and 1, so the networks see little contrast",
-                fix=f"if it never is, give its Box the real bounds: 0 to {max(1.0, high):g}",
             )
 
 

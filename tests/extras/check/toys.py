@@ -1,17 +1,14 @@
 """A sound environment, and one for each fault that ``--check`` finds; each breaks exactly one thing.
 
-Use them by id: ``tests.extras.check.toys:Leaky-v0``.
+Use them by id: ``tests.extras.check.toys:Blind-v0``.
 """
 
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import random
-import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -64,17 +61,6 @@ class Sound(gym.Env):
         return -float(abs(self._state[1]))
 
 
-def replaced(values: Any, at: int, value: float, now: bool = True) -> Any:
-    """Return the values with another one, if it is time for it."""
-    values[at] = value if now else values[at]
-    return values
-
-
-def toy(name: str, base: Any = Sound, **parts: Any) -> Any:
-    """Return a subclass with other parts."""
-    return type(name, (base,), parts)
-
-
 class Picture(Sound):
     """Shows where it is as an image."""
 
@@ -84,19 +70,6 @@ class Picture(Sound):
         image = np.zeros((12, 12, 1), np.uint8)
         image[int(np.clip(self._state[0] * 3 + 6, 0, 11)), int(np.clip(self._state[1] * 3 + 6, 0, 11))] = 255
         return image
-
-
-Dark = toy(  # 0 and 1 in bytes whose bounds say 255
-    "Dark",
-    Picture,
-    observation_space=gym.spaces.Box(0, 255, (16, 16, 1), np.uint8),
-    _seen=lambda self: np.pad(Picture._seen(self) // 255, ((2, 2), (2, 2), (0, 0))),
-)
-Clock = toy(  # counts from so far away that float32, which its space says, has one number for all
-    "Clock",
-    observation_space=gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
-    _seen=lambda self: 1.7e9 + self._state.astype(np.float64),
-)
 
 
 class Choosy(Sound):
@@ -118,8 +91,13 @@ class Choosy(Sound):
 
 # --- the environment
 
-Unbounded = toy("Unbounded", action_space=gym.spaces.Box(-np.inf, np.inf, (1,), np.float32))
-Unserved = toy("Unserved", observation_space=gym.spaces.Text(5))
+
+class Unbounded(Sound):
+    action_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+
+class Unserved(Sound):
+    observation_space = gym.spaces.Text(5)
 
 
 class Unmakeable(Sound):
@@ -127,7 +105,9 @@ class Unmakeable(Sound):
         raise FileNotFoundError("no such map")
 
 
-OldReset = toy("OldReset", reset=lambda self, **kwargs: Sound.reset(self, **kwargs)[0])
+class OldReset(Sound):
+    def reset(self, **kwargs: Any) -> Any:
+        return super().reset(**kwargs)[0]
 
 
 class OldStep(Sound):
@@ -141,7 +121,9 @@ class Seedless(Sound):
         return super().reset()
 
 
-Uninformed = toy("Uninformed", step=lambda self, action: (*Sound.step(self, action)[:4], []))
+class Uninformed(Sound):
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], []
 
 
 class Numbered(Sound):
@@ -162,9 +144,6 @@ class Unclosable(Sound):
         raise RuntimeError("the door is stuck")
 
 
-Invisible = toy("Invisible", metadata={"render_modes": []})
-
-
 class Strict(Sound):
     _over = False
 
@@ -180,11 +159,17 @@ class Strict(Sound):
         return taken
 
 
-Closed = toy("Closed", Choosy, _mask=lambda self: Choosy._mask(self) * (self._steps != 9))
+class Closed(Choosy):
+    def _mask(self) -> Any:
+        return np.zeros(3, np.int8) if self._steps == 9 else super()._mask()
+
 
 # --- observations
 
-Misshapen = toy("Misshapen", _seen=lambda self: Sound._seen(self)[None if self._steps == 9 else slice(None)])
+
+class Misshapen(Sound):
+    def _seen(self) -> Any:
+        return super()._seen()[None] if self._steps == 9 else super()._seen()
 
 
 class Partial(Sound):
@@ -195,68 +180,165 @@ class Partial(Sound):
         return {"near": seen["near"]} if self._steps == 9 else seen
 
 
-Overchosen = toy(
-    "Overchosen",
-    observation_space=gym.spaces.Discrete(3),
-    _seen=lambda self: 3 if self._steps == 9 else int(self._state[0] * 10) % 3,
-)
-Doubled = toy("Doubled", _seen=lambda self: Sound._seen(self).astype(np.float64))
-Undefined = toy("Undefined", _seen=lambda self: replaced(Sound._seen(self), 2, np.nan, self._steps == 9))
-Outside = toy("Outside", _seen=lambda self: replaced(Sound._seen(self), 1, 7.0, self._steps == 9))
-Stuck = toy("Stuck", _seen=lambda self: replaced(Sound._seen(self), 2, 0.5))
-Blind = toy("Blind", _seen=lambda self: np.zeros(3, np.float32))
-Vast = toy(
-    "Vast",
-    observation_space=gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
-    _seen=lambda self: Sound._seen(self) * np.float32([1, 1, 1000]),
-)
-RealPicture = toy(
-    "RealPicture",
-    Picture,
-    observation_space=gym.spaces.Box(0.0, 1.0, (12, 12, 1), np.float32),
-    _seen=lambda self: (Picture._seen(self) / 255).astype(np.float32),
-)
+class Overchosen(Sound):
+    observation_space = gym.spaces.Discrete(3)
+
+    def _seen(self) -> Any:
+        return 3 if self._steps == 9 else int(self._state[0] * 10) % 3
+
+
+class Doubled(Sound):
+    def _seen(self) -> Any:
+        return super()._seen().astype(np.float64)
+
+
+class Undefined(Sound):
+    def _seen(self) -> Any:
+        seen = super()._seen()
+        if self._steps == 9:
+            seen[2] = np.nan
+        return seen
+
+
+class Outside(Sound):
+    def _seen(self) -> Any:
+        seen = super()._seen()
+        if self._steps == 9:
+            seen[1] = 7.0
+        return seen
+
+
+class Stuck(Sound):
+    def _seen(self) -> Any:
+        seen = super()._seen()
+        seen[2] = 0.5
+        return seen
+
+
+class Blind(Sound):
+    def _seen(self) -> Any:
+        return np.zeros(3, np.float32)
+
+
+class Vast(Sound):
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+    def _seen(self) -> Any:
+        return super()._seen() * np.float32([1, 1, 1000])
+
+
+class RealPicture(Picture):
+    observation_space = gym.spaces.Box(0.0, 1.0, (12, 12, 1), np.float32)
+
+    def _seen(self) -> Any:
+        return (super()._seen() / 255).astype(np.float32)
+
 
 # --- actions
 
-Mighty = toy(
-    "Mighty",
-    action_space=gym.spaces.Box(-1e6, 1e6, (1,), np.float32),
-    _pushed=lambda self, action: float(action[0]) / 1e6,
-)
-Lopsided = toy(
-    "Lopsided",
-    action_space=gym.spaces.Box(-1.0, 3.0, (1,), np.float32),
-    _pushed=lambda self, action: float(action[0]) / 2 - 0.5,
-)
-Choiceless = toy("Choiceless", action_space=gym.spaces.Box(np.float32([-1, 2]), np.float32([1, 2])))
-Deaf = toy("Deaf", _pushed=lambda self, action: 0.0)
+
+class Mighty(Sound):
+    action_space = gym.spaces.Box(-1e6, 1e6, (1,), np.float32)
+
+    def _pushed(self, action: Any) -> float:
+        return float(action[0]) / 1e6
+
+
+class Lopsided(Sound):
+    action_space = gym.spaces.Box(-1.0, 3.0, (1,), np.float32)
+
+    def _pushed(self, action: Any) -> float:
+        return float(action[0]) / 2 - 0.5
+
+
+class Choiceless(Sound):
+    action_space = gym.spaces.Box(np.float32([-1, 2]), np.float32([1, 2]))
+
+
+class Deaf(Sound):
+    def _pushed(self, action: Any) -> float:
+        return 0.0
+
 
 # --- rewards
 
-Worthless = toy("Worthless", _reward=lambda self: np.nan if self._steps == 9 else Sound._reward(self))
-Rewardless = toy("Rewardless", _reward=lambda self: None if self._steps == 9 else Sound._reward(self))
-Boxed = toy("Boxed", _reward=lambda self: np.array([Sound._reward(self)]))
-Barren = toy("Barren", _reward=lambda self: 0.0)
-Monotonous = toy(  # always 1 for as many steps
-    "Monotonous", _reward=lambda self: 1.0, _is_over=lambda self: False
-)
-Rich = toy("Rich", _reward=lambda self: 1e5 * Sound._reward(self))
-Poor = toy("Poor", _reward=lambda self: 1e-6 * Sound._reward(self))
+
+class Worthless(Sound):
+    def _reward(self) -> Any:
+        return float("nan") if self._steps == 9 else super()._reward()
+
+
+class Rewardless(Sound):
+    def _reward(self) -> Any:
+        return None if self._steps == 9 else super()._reward()
+
+
+class Boxed(Sound):
+    def _reward(self) -> Any:
+        return np.array([super()._reward()])
+
+
+class Barren(Sound):
+    def _reward(self) -> Any:
+        return 0.0
+
+
+class Monotonous(Sound):
+    """Always 1 for as many steps."""
+
+    def _reward(self) -> Any:
+        return 1.0
+
+    def _is_over(self) -> bool:
+        return False
+
+
+class Rich(Sound):
+    def _reward(self) -> Any:
+        return 1e5 * super()._reward()
+
+
+class Poor(Sound):
+    def _reward(self) -> Any:
+        return 1e-6 * super()._reward()
+
 
 # --- episodes
 
-Ceaseless = toy("Ceaseless", _ends=lambda self, over: (False, False))
-Unending = toy("Unending", _is_over=lambda self: False)
-Both = toy("Both", _ends=lambda self, over: (self._steps >= LIMIT, self._steps >= LIMIT))
-Punctual = toy("Punctual", _ends=lambda self, over: (self._steps >= LIMIT, False))
-Brief = toy("Brief", _ends=lambda self, over: (self._steps >= 2, False))
+
+class Ceaseless(Sound):
+    def _ends(self, over: bool) -> tuple[Any, Any]:
+        return False, False
+
+
+class Unending(Sound):
+    def _is_over(self) -> bool:
+        return False
+
+
+class Both(Sound):
+    def _ends(self, over: bool) -> tuple[Any, Any]:
+        return self._steps >= LIMIT, self._steps >= LIMIT
+
+
+class Punctual(Sound):
+    def _ends(self, over: bool) -> tuple[Any, Any]:
+        return self._steps >= LIMIT, False
+
+
+class Brief(Sound):
+    def _ends(self, over: bool) -> tuple[Any, Any]:
+        return self._steps >= 2, False
+
 
 # --- seeds
 
-Unseeded = toy(  # never begins quite where it began before
-    "Unseeded", _moved=lambda self: np.float32(1e-3 * int.from_bytes(os.urandom(4), "little") / 2**32)
-)
+
+class Unseeded(Sound):
+    """Never begins quite where it began before."""
+
+    def _moved(self) -> Any:
+        return np.float32(1e-3 * int.from_bytes(os.urandom(4), "little") / 2**32)
 
 
 class Remembering(Sound):
@@ -316,52 +398,7 @@ class Borrowing(Sound):
         return super().step(action)
 
 
-Elsewhere = toy(  # begins where the number of the process says
-    "Elsewhere", _moved=lambda self: np.float32(os.getpid() / 1e7)
-)
-
-
-# --- what is left behind
-
-
-class Leaky(Sound):
-    def __init__(self) -> None:
-        self._kept: list[Any] = []
-
-    def reset(self, **kwargs: Any) -> Any:
-        memory = mmap.mmap(-1, 2**20)  # the system's own: the heap may still have room from before
-        memory.write(bytes(2**20))
-        self._kept.append(memory)
-        return super().reset(**kwargs)
-
-
-class Opening(Sound):
-    def __init__(self) -> None:
-        self._files: list[Any] = []
-
-    def reset(self, **kwargs: Any) -> Any:
-        self._files.append(Path(os.devnull).open())  # noqa: SIM115
-        return super().reset(**kwargs)
-
-
-class Spinning(Sound):
-    """A thread more with each reset; all end with close."""
-
-    def __init__(self) -> None:
-        self._end, self._threads = threading.Event(), list[threading.Thread]()
-
-    def reset(self, **kwargs: Any) -> Any:
-        self._threads.append(threading.Thread(target=self._end.wait, daemon=True))
-        self._threads[-1].start()
-        return super().reset(**kwargs)
-
-    def close(self) -> None:
-        self._end.set()
-        for thread in self._threads:
-            thread.join()
-
-
-# --- copies, processes
+# --- copies, ends of the process
 
 
 class Shared(Sound):
