@@ -31,7 +31,7 @@ CORE_ALONE = """
 import os, sys
 from importlib.machinery import PathFinder
 
-EXTRAS = "argcomplete cryptography google grpc imageio imageio_ffmpeg msgspec tensorboard"
+EXTRAS = "cryptography google grpc imageio imageio_ffmpeg msgspec tensorboard"
 ABSENT = f"{EXTRAS} {os.environ['ABSENT']}".split()
 
 class Installed(PathFinder):

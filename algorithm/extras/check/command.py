@@ -5,7 +5,7 @@ from __future__ import annotations
 import faulthandler
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
