@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from algorithm.actions.choice import ActionChoice
-from algorithm.actions.continuous import logits_of
+from algorithm.actions.choice import MODE, ActionChoice
 from algorithm.core.data import Array, Bool, Double, Float
 from algorithm.core.spec import AgentSpec
 from algorithm.extras.onnx.names import MASKS, MEMORY_IN, Ports, from_unit
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.normalise import TOLD_APART, Normaliser
 
@@ -38,26 +35,11 @@ class Situation:
         return len(self.mask)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Actions of the policy in a situation, and its memory after them.
-
-    u:      [N, A_c], of the mode
-    scores: [N, ΣN]; the mode of a branch is the allowed choice with the largest score
-    carry:  [N, *C]
-    """
-
-    u: Float
-    scores: Float
-    carry: Float
-
-
 class Reference:
     """A policy without exploration, computed by the trained modules."""
 
     def __init__(self, choice: ActionChoice, spec: AgentSpec) -> None:
         self._choice, self.spec = choice, spec
-        self.greedy = choice.parts.discrete.asks_critics
         self._layouts = image_layouts(spec.obs)
 
     def situation(self, n: int, rng: np.random.Generator) -> Situation:
@@ -116,36 +98,14 @@ class Reference:
         return self._choice.model.rep.initial_carry(n).numpy()
 
     @torch.inference_mode()
-    def answer(
-        self, situation: Situation, prev_action: Float, carry: Float, taken: Float | None = None
-    ) -> Answer:
-        """Return the policy's mode, the scores of all choices, and the carry after the step.
+    def act(self, situation: Situation, prev_action: Float, carry: Float) -> tuple[Float, Float]:
+        """Return the mode of the policy, flat actions [N, A], and the carry after the step, [N, *C].
 
         prev_action: [N, A]
         carry:       [N, *C]
-        taken:       u [N, A_c] for which critics score the discrete choices; by default the mode
         """
-        policy, state, after = self._policy(situation, prev_action, carry)
-        parts, mask = self._choice.parts, torch.from_numpy(situation.mask)
-        z = parts.continuous.act(policy, None, self._choice.noise)[0]
-        u: Float = self.spec.action.squashed(z.numpy())
-        scores = self._scores(policy, state, torch.from_numpy(u if taken is None else taken), mask)
-        return Answer(u, scores, after[0].numpy() if after else carry)
-
-    def _policy(
-        self, situation: Situation, prev_action: Float, carry: Float
-    ) -> tuple[HybridAction, Tensor, list[Tensor]]:
-        """Return the policy's output, the state and the new carry in a situation."""
         obs = {name: torch.from_numpy(value) for name, value in situation.obs.items()}
-        seen, state, after = self._choice.encode(obs, torch.from_numpy(prev_action), torch.from_numpy(carry))
-        policy: HybridAction = self._choice.model.policy(state, seen)
-        return policy, state, after
-
-    def _scores(self, policy: HybridAction, state: Tensor, u: Tensor, mask: Tensor) -> Float:
-        """Return logits, or with greedy branches the critics' values at u."""
-        if not mask.shape[1]:
-            return np.zeros(mask.shape, np.float32)
-        if not self.greedy:
-            return logits_of(policy).numpy()
-        values = [self._choice.value_of(q.frozen(state, u)).mean(0) for q in self._choice.model.critics]
-        return torch.stack(values).sum(0).numpy()
+        before = torch.from_numpy(prev_action), torch.from_numpy(carry), torch.from_numpy(situation.mask)
+        drawn, after = self._choice(obs, *before, [MODE])
+        u = self.spec.action.squashed(drawn.z.numpy())
+        return np.concatenate([drawn.onehot.numpy(), u], 1), after[0].numpy() if after else carry

@@ -25,7 +25,7 @@ def wrong_draws(agent: Agent, data: bytes, seed: int = 0) -> list[str]:
 def _unlikely(agent: Agent, data: bytes, situation: Situation) -> list[str]:
     drawn, times, wrong = _drawn(agent, data, situation), DRAWS // ROWS, list[str]()
     probs, grid = _distribution(agent, situation)
-    if agent.spec.action.branches and not reference(agent).greedy:
+    if agent.spec.action.branches and not actor(agent).choice.parts.discrete.asks_critics:
         indices = drawn["discrete_actions"].reshape(times, ROWS, -1)
         for branch, part in enumerate(agent.spec.action.branch_slices):
             for choice, p in enumerate(probs[:, part].T.astype(np.float64)):
@@ -34,6 +34,8 @@ def _unlikely(agent: Agent, data: bytes, situation: Situation) -> list[str]:
                 limit = SIGMAS * np.sqrt(times * p * (1.0 - p)) + SIGMAS
                 if (np.abs(count - times * p) > limit)[p > 0].any() or count[p == 0].any():
                     wrong.append(f"discrete_actions, branch {branch}, choice {choice}")
+    if actor(agent).choice.parts.discrete.asks_critics and _other_choices(agent, situation, drawn):
+        wrong.append("discrete_actions")
     if agent.spec.action.continuous:
         u = drawn["continuous_actions"].reshape(times, ROWS, -1).astype(np.float64)
         for name, power in (("mean", 1), ("square", 2)):
@@ -66,10 +68,25 @@ def _distribution(agent: Agent, situation: Situation) -> tuple[Float, Float]:
     seen, state, _ = choice.encode(obs, before, carry)
     policy, mask = choice.model.policy(state, seen), torch.from_numpy(situation.mask)
     probs = np.zeros((n, 0), np.float32)
-    if action.branches and not reference(agent).greedy:
+    if action.branches and not actor(agent).choice.parts.discrete.asks_critics:
         probs = choice.parts.discrete.distribution(policy, mask, mask).probs.numpy()
     points = torch.special.ndtri((torch.arange(GRID, dtype=torch.float64) + 0.5) / GRID).float()
     normal = points.repeat(n).unsqueeze(1).expand(-1, action.continuous)
     wide = policy.map(lambda x: x.repeat_interleave(GRID, 0))
     z = choice.parts.continuous.act(wide, normal, choice.noise)[0]
     return probs, action.squashed(z.numpy()).reshape(n, GRID, -1)
+
+
+@torch.inference_mode()
+def _other_choices(agent: Agent, situation: Situation, drawn: dict[str, Array]) -> bool:
+    """Return whether choices are not those that the critics value most at the sampled u."""
+    choice, n, action = actor(agent).choice, situation.size, agent.spec.action
+    obs = {name: torch.from_numpy(value) for name, value in situation.obs.items()}
+    _, state, _ = choice.encode(obs, torch.from_numpy(action.padding(n)), choice.model.rep.initial_carry(n))
+    times = len(drawn["discrete_actions"]) // n
+    u = drawn.get("continuous_actions", np.zeros((times * n, 0), np.float32))
+    states = state.repeat(times, *[1] * (state.dim() - 1))
+    values = [choice.value_of(q.frozen(states, torch.from_numpy(u))).mean(0) for q in choice.model.critics]
+    scores = np.where(np.tile(situation.mask, (times, 1)), torch.stack(values).sum(0).numpy(), -np.inf)
+    best = np.stack([scores[:, where].argmax(1) for where in action.branch_slices], 1)
+    return bool((best != drawn["discrete_actions"]).any(1).mean() > 1e-3)

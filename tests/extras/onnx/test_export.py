@@ -18,7 +18,6 @@ import torch
 from torch import nn
 
 from algorithm.agents.base import Agent
-from algorithm.core.data import Float
 from algorithm.core.errors import UserError
 from algorithm.core.spec import AgentSpec, ObsSpec
 from algorithm.env.pool.repetition import spec_from_json, specs_as_json
@@ -138,8 +137,8 @@ def test_what_float32_does_not_hold_goes_in_as_it_is(monkeypatch: pytest.MonkeyP
         moved = {name: rows[name][:1] + np.array(step, rows[name].dtype) for name in names}
         _, u = policy.act(moved)
         torch_side, now = reference(agent), Situation(moved, agent.spec.action.all_allowed(1))
-        there = torch_side.answer(now, agent.spec.action.padding(1), torch_side.initial_carry(1))
-        np.testing.assert_allclose(u, there.u, atol=1e-5)
+        mode, _ = torch_side.act(now, agent.spec.action.padding(1), torch_side.initial_carry(1))
+        np.testing.assert_allclose(u, mode, atol=1e-5)
 
 
 @pytest.mark.parametrize("rnn", ["gru", "lstm"])
@@ -216,11 +215,6 @@ def _another_action_is_remembered(graph: PolicyGraph) -> None:
     )
 
 
-def _critics_are_asked_about_the_mode(graph: PolicyGraph) -> None:
-    outputs = graph._outputs
-    graph._outputs = lambda first, mode, carries: outputs((mode[0], first[1]), mode, carries)
-
-
 def _batch_is_fixed(graph: PolicyGraph) -> None:
     graph._indices = lambda onehot: torch.ones(len(onehot), 1, dtype=torch.int64) + onehot[:, :1].long()
 
@@ -234,7 +228,6 @@ def _batch_is_fixed(graph: PolicyGraph) -> None:
         ({"action": "discrete"}, _mask_is_inverted, "discrete_actions violate the mask"),
         ({"action": "discrete"}, _gumbel_is_nan, "discrete_actions"),
         ({"action": "discrete"}, _batch_is_fixed, "does not run for a batch of 3"),
-        ({"action": "greedy"}, _critics_are_asked_about_the_mode, "output discrete_actions"),
         ({"memory": "GRU"}, _memory_is_not_fed, "deterministic_continuous_actions"),
         ({"memory": "GRU"}, _another_action_is_remembered, "output recurrent_out"),
     ],
@@ -449,11 +442,9 @@ def test_the_runner_acts_as_the_policy_does_without_torch(tmp_path: Path) -> Non
     rng, carry, before = np.random.default_rng(4), own.initial_carry(2), agent.spec.action.padding(2)
     steps, expected = [own.situation(2, rng) for _ in range(5)], []
     for step in steps:
-        answer = own.answer(step, before, carry)
-        scores = np.where(step.mask, answer.scores, -np.inf)
-        choices = [scores[:, where].argmax(1) for where in agent.spec.action.branch_slices]
-        carry, before = answer.carry, _flat(agent, np.stack(choices, 1), answer.u)
-        expected += [np.stack(choices, 1), answer.u]
+        before, carry = own.act(step, before, carry)
+        choices = [before[:, where].argmax(1) for where in agent.spec.action.branch_slices]
+        expected += [np.stack(choices, 1), before[:, agent.spec.action.discrete :]]
     np.savez(
         tmp_path / "steps.npz",
         **{f"{i}/{k}": v for i, step in enumerate(steps) for k, v in {**step.obs, "mask": step.mask}.items()},
@@ -519,8 +510,8 @@ def test_the_runner_scales_actions_as_the_program_does(
     play.main(written(agent, tmp_path), "x")
     obs = {"v": np.repeat(np.arange(3, dtype=np.float32)[:, None], 3, 1)}
     none = np.zeros((3, 0), np.bool_)
-    u = reference(agent).answer(Situation(obs, none), np.zeros((3, 2), np.float32), np.zeros((3, 0)))
-    total = float((np.array([1, 1]) + np.array([2, 1]) * u.u).sum())
+    u, _ = reference(agent).act(Situation(obs, none), np.zeros((3, 2), np.float32), np.zeros((3, 0)))
+    total = float((np.array([1, 1]) + np.array([2, 1]) * u).sum())
     assert float(capsys.readouterr().out.removeprefix("episode 1: return ")) == pytest.approx(total, rel=1e-4)
 
 
@@ -530,11 +521,3 @@ def written(agent: Agent, folder: Path) -> str:
     (folder / "p.onnx").write_bytes(found.data)
     (folder / "p.json").write_text(json.dumps(found.card))
     return str(folder / "p.onnx")
-
-
-def _flat(agent: Agent, choices: np.ndarray, u: Float) -> Float:
-    flat = agent.spec.action.padding(len(u))
-    for branch, where in enumerate(agent.spec.action.branch_slices):
-        flat[np.arange(len(u)), where.start + choices[:, branch]] = 1.0
-    flat[:, agent.spec.action.discrete :] = u
-    return flat
