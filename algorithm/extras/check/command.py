@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
@@ -82,7 +81,7 @@ def check_single(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckRe
 
     def restart_alarm() -> None:
         if timeout > 0:
-            faulthandler.dump_traceback_later(timeout + limits.seconds, exit=True, file=sys.__stderr__)
+            faulthandler.dump_traceback_later(timeout + limits.seconds, exit=True, file=2)
 
     try:
         yield from run_checks(_context(loaded, limits, on_call=restart_alarm))

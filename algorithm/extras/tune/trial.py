@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from algorithm.config.extras_config import TuneConfig
 from algorithm.config.yaml_io import inline
@@ -135,11 +135,11 @@ class StudyRun:
         """Return whether the run is complete; one that a signal stopped before its end is not."""
         if not self.run.result.is_file():
             return False
-        result = self.run.read_result()
+        result: Any = self.run.read_result()
         # A signal may come after the last evaluation, while the run saves.
         evaluated = (result.get("last_eval") or {}).get("step", 0)
         at_end = 0 < self._plan.length <= evaluated == result["steps"]
-        return at_end or result["ended"]["by"] != "signal"
+        return bool(at_end or result["ended"]["by"] != "signal")
 
     def _is_locked(self) -> bool:
         """Return whether a process of this machine holds the run's lock: it outlived a killed study."""
