@@ -16,17 +16,6 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
 
 
-def test_values_and_gradients_are_views_of_two_tensors():
-    module = network()
-    before = nn.utils.parameters_to_vector(module.parameters()).detach().clone()
-    flat = FlatParameters([module])
-    assert torch.equal(flat.data, before) and len(flat) == 3 * 4 + 4 + 4 * 2 + 2
-    flat.data.mul_(2.0)
-    assert torch.equal(nn.utils.parameters_to_vector(module.parameters()), 2.0 * before)
-    module(torch.ones(1, 3)).sum().backward()
-    assert torch.equal(torch.cat([p.grad.flatten() for p in module.parameters()]), flat.grad)
-
-
 @pytest.mark.parametrize(("beta", "decay"), [(BETA_1, 0.0), (0.5, 0.1)])
 def test_flat_adam_walks_where_adamw_walks_also_from_saved_state(beta, decay):
     """Matrices decay, biases do not."""

@@ -36,14 +36,6 @@ def test_none_until_a_batch_of_transitions_is_there(sampler):
     assert batch.reward.shape == (8, 1) and batch.weight.tolist() == [1.0] * 8
 
 
-def test_adding_returns_the_ids_of_the_new_transitions():
-    buffer = filled(UniformSampler(), capacity=7, lengths=(), batch_size=1)
-    script, found = Script(VECTOR, (0,)), []
-    for stream, length in ((0, 2), (1, 1), (0, 2), (1, 3)):  # heads 2, 4, 6, 9; the ring has wrapped
-        found += [ids.tolist() for ids in script.do((stream, length, "open", "go on"), buffer)]
-    assert found == [[0, 1], [3], [2, 5], [4, 7, 8]]
-
-
 @pytest.mark.parametrize("spec", [VECTOR, MIXED])
 def test_transitions_of_another_episode_continue_nothing_even_where_their_step_fits(spec):
     buffer = filled(UniformSampler(), spec=spec, capacity=50, lengths=(), batch_size=1)

@@ -87,6 +87,19 @@ def test_extreme_observations_skip_all_and_the_targets_stay_finite():
 
 
 @pytest.mark.fault("F11")
+def test_an_extensions_loss_that_is_not_finite_costs_its_own_step_alone():
+    sac = small_sac(use_rnd=True)
+    sac.update(random_batch())
+    with torch.no_grad():
+        for value in sac.extensions[0].fixed.parameters():
+            value.fill_(float("nan"))
+    before = groups(sac)
+    sac.update(random_batch(seed=1))
+    after = groups(sac)
+    assert sac.skipped == 1 and {name for name in before if same(before[name], after[name])} == {"own"}
+
+
+@pytest.mark.fault("F11")
 def test_rolling_back_takes_networks_and_optimisers_but_no_counters():
     sac = small_sac()
     sac.update(random_batch())
