@@ -36,6 +36,8 @@ VALUES = (
     "[" * 100_000,
 )  # fmt: skip
 """What a value of JSON is replaced by."""
+_VALUE = re.compile(r'[:,\[]\s*("[^"]*"|[^\s:,\[\]{}]+)')
+"""A value of JSON, YAML or CSV, behind what stands in front of it."""
 
 
 def targets(run: Path) -> list[Path]:
@@ -108,49 +110,12 @@ def _other_kind(file: Path, rng: random.Random) -> str:
 
 
 def _swap(file: Path, rng: random.Random) -> str:
-    """Another value in the place of one: in JSON one of its values, elsewhere a word."""
-    text = file.read_bytes().decode("utf-8", "replace")
-    value = rng.choice(VALUES)
-    try:
-        parsed = json.loads(text)
-    except ValueError:
-        lines = text.split("\n")
-        at = rng.randrange(len(lines))
-        for sign_ in (":", ","):
-            if sign_ in lines[at]:
-                parts = lines[at].split(sign_)
-                which = rng.randrange(1, len(parts))
-                parts[which] = f" {value}"
-                lines[at] = sign_.join(parts)
-                break
-        else:
-            lines[at] = value
-        file.write_text("\n".join(lines))
-        return f"line {at} with {value[:20]}"
-    holders: list[tuple[list[object] | dict[str, object], int | str]] = []
-    _places(parsed, holders)
-    if not holders:
-        file.write_text(value)
-        return f"all of it {value[:20]}"
-    holder, key = rng.choice(holders)
-    if isinstance(holder, dict) and rng.random() < 0.2:
-        del holder[str(key)]
-        file.write_text(json.dumps(parsed))
-        return f"without {key!r}"
-    holder[key] = "@@here@@"  # type: ignore[index,call-overload]
-    file.write_text(json.dumps(parsed).replace('"@@here@@"', value))
-    return f"{key!r} is {value[:20]}"
-
-
-def _places(value: object, found: list[tuple[list[object] | dict[str, object], int | str]]) -> None:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            found.append((value, key))
-            _places(item, found)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            found.append((value, index))
-            _places(item, found)
+    """Another value in the place of one."""
+    text, value = file.read_bytes().decode("utf-8", "replace"), rng.choice(VALUES)
+    places = [found.span(1) for found in _VALUE.finditer(text)]
+    start, end = rng.choice(places or [(0, len(text))])
+    file.write_text(text[:start] + value + text[end:])
+    return f"{text[start:end][:20]!r} is {value[:20]}"
 
 
 def _list_anew(checkpoint: Path) -> None:

@@ -34,8 +34,9 @@ CARRIES = {name: (2, 3) if name == "memory" else (0,) for name in SPECS}
 
 
 def segment(
-    behaviour: str = "vector",
+    behaviour: str | AgentSpec = "vector",
     *,
+    carry: tuple[int, ...] = (0,),
     agent: int = 0,
     start: int = 0,
     length: int = 3,
@@ -43,8 +44,15 @@ def segment(
     truncated: bool = False,
     seed: int = 0,
 ) -> Segment:
-    """``length`` steps from step ``start`` on, with random numbers that follow from ``seed``."""
-    spec, rng, n = SPECS[behaviour], np.random.default_rng((seed, agent, start)), length + 1
+    """``length`` steps from step ``start`` on, with random numbers that follow from ``seed``.
+
+    carry: shape of those of a spec that is no behaviour's
+    """
+    if isinstance(behaviour, str):
+        spec, carry = SPECS[behaviour], CARRIES[behaviour]
+    else:
+        spec = behaviour
+    rng, n = np.random.default_rng((seed, agent, start)), length + 1
     obs: dict[str, np.ndarray] = {}
     for (name, shape, dtype), counts in zip(spec.obs.items(), spec.obs.categories, strict=True):
         if counts:
@@ -64,7 +72,7 @@ def segment(
         start_step=start,
         obs=obs,
         action_mask=mask,
-        carry=rng.normal(size=(n, *CARRIES[behaviour])).astype(np.float32),
+        carry=rng.normal(size=(n, *carry)).astype(np.float32),
         action=action,
         z=z,
         behaviour_logp=logp,

@@ -24,6 +24,7 @@ from ds.net.protocol import (
     Welcome,
 )
 from ds.net.wire import DTYPES
+from tests.ds.messages import segment, steps_of
 
 MESSAGES = (Hello, Welcome, Join, Refused, StepMessage, Beat, Receipt, WeightRequest, Bye)
 
@@ -119,30 +120,8 @@ def same(a: object, b: object) -> bool:
 
 
 def steps(spec: AgentSpec, length: int, carry: tuple[int, ...] = (0,)) -> StepBatch:
-    """``length`` transitions of one agent of ``spec`` without meaning."""
-    rng = np.random.default_rng(length)
-
-    def obs(rows: int) -> dict[str, np.ndarray]:
-        items = spec.obs.items()
-        return {name: rng.integers(0, 2, (rows, *shape)).astype(dtype) for name, shape, dtype in items}
-
-    action = spec.action
-    return StepBatch(
-        streams=np.zeros(length, np.int64),
-        start_steps=np.arange(length),
-        obs=obs(1),
-        action_mask=action.all_allowed(1),
-        carry=rng.normal(size=(1, *carry)).astype(np.float32),
-        next_obs=obs(length),
-        next_action_mask=action.all_allowed(length),
-        next_carry=rng.normal(size=(length, *carry)).astype(np.float32),
-        action=action.padding(length),
-        z=np.zeros((length, action.continuous), np.float32),
-        behaviour_logp=np.zeros((length, action.num_heads), np.float32),
-        reward=np.ones(length, np.float32),
-        terminated=np.zeros(length, np.bool_),
-        truncated=np.zeros(length, np.bool_),
-    )
+    """``length`` transitions of one agent of ``spec``."""
+    return steps_of(segment(spec, length=length, carry=carry))
 
 
 def step_message(number: int = 1, **steps: StepBatch) -> StepMessage:

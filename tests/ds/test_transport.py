@@ -9,8 +9,7 @@ import random
 import resource
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -36,6 +35,7 @@ from ds.net.protocol import (
 )
 from ds.net.wire import encode
 from ds.weights import CHUNK
+from tests.ds.learners import until
 from tests.ds.samples import HELLO, JOIN, TAKEN, WELCOME, same, step_message, steps
 from tests.ds.talking import HOST, MAX_MESSAGE, METHODS, Learner, actor, channel, learner, send
 
@@ -45,12 +45,6 @@ TOO_LARGE = step_message(default=steps(SPEC, MAX_MESSAGE // 100))
 BEAT = Beat(actor="a", version=1, steps=2, waiting=3, dropped=4)
 BYE = Bye(actor="a", reason="done")
 WANTED = WeightRequest(actor="a", newer_than=3)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that comes about; the test's own time limit ends it otherwise."""
-    while not condition():
-        time.sleep(0.01)
 
 
 def is_well(one: Learner) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from algorithm.agents.health import RETURNS, History, Summary
 from algorithm.agents.on_policy.metrics import WATCHED as OF_ON_POLICY
 from algorithm.agents.registry import family
 from algorithm.agents.sac.metrics import WATCHED
@@ -102,6 +103,13 @@ def test_two_troubles_are_two_lines_and_numbers_that_are_not_finite_are_missing(
     health = monitor(sac())
     assert watch(health, summaries(dict.fromkeys(WATCHED, math.inf), every=1)) == []
     json.dumps(health.state(), allow_nan=False)
+
+
+def test_extremes_are_those_of_the_whole_run():
+    history = History(random_until=100, reward_scale=2.0)
+    for step, *values in ((50, -2, -30, 1, 10), (150, 7, 7, 7, 7)):
+        history.add(Summary(step, dict(zip(RETURNS, values, strict=True))))
+    assert (history.largest_return, history.largest_reward, history.longest_episode) == (60, 6, 10)
 
 
 def test_what_is_watched_is_logged():

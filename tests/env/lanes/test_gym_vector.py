@@ -37,6 +37,16 @@ def rows(seen) -> list[list[float]]:
     return seen.obs["obs"].astype(int).tolist()
 
 
+def test_a_reset_from_outside_takes_the_place_of_the_pending_one():
+    env = adapt(lambda: DiaryVector(3, mode=NEXT))
+    begin(env)
+    assert step(env).truncated.tolist() == [True, False, True]
+    assert rows(begin(env, [0])) == [[0, 1, 0, 0]]
+    result = step(env)
+    assert result.skipped.tolist() == [False, False, True]
+    assert rows(result)[0] == [0, 1, 1, 1]
+
+
 @pytest.mark.parametrize("mode", [NEXT, SAME, OFF])
 def test_gymnasiums_own_classes_take_seed_and_options_of_each_reset(mode):
     options = {"mass": 2.0}

@@ -50,12 +50,6 @@ SHORT = {
 """Settings of a short training."""
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def translated(name: str, folder: Path, scene: str) -> list[str]:
     """Make a task of a file, by the command; return the words that have the scripted player be its build."""
     text = FILES[name].replace("{demos}", str(folder / "demos"))

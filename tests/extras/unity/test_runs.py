@@ -26,12 +26,6 @@ RUN = Path("models/own/task/run")
 WORDS = ["own/task", "-n", "run", "--device=cpu"]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_run_is_trained_resumed_evaluated_recorded_and_played(
     folder: Path, capsys: Any, monkeypatch: Any
 ) -> None:

@@ -86,12 +86,6 @@ def write_task(
     return ledger
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 RUN = ["own/task", "-n", "run", "--device=cpu"]
 BOTH = {"Echo": {}, "EchoChoice": {}}
 REMEMBER = {"nn": "nn", "seq_encoder": "RNN", "burn_in_step": 2, "learn_step": 4}
@@ -138,20 +132,6 @@ def test_every_stored_transition_is_the_ledger_s(
     replay._storage.acted[: len(replay), replay._storage.layout.reward] += 0.1
     wrong = compare(replay, ledger, "Echo", remembering=True).wrong
     assert len(wrong) == replay.num_transitions, "each change is noticed"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_hundred_thousand_steps_equal_the_ledgers(folder: Path, replays: dict[str, ReplayBuffer]) -> None:
-    base = {"max_step": 100_000, "n_envs": 2}
-    sac = {**REMEMBER, "replay_ratio": 0.001, "write_summary_per_step": 10_000}
-    more = {"base_config": base, "sac_config": sac, "ma_config": BOTH}
-    args = {"agents": 8, "period": 4, "offsets": True, "destroy": 0.002}
-    ledger = write_task(folder, "echoes", more=more, **args)
-    train_remembering(folder)
-    results = check_ledgers(replays, ledger, remembering=True)
-    assert sum(result.stored for result in results) >= 100_000
-    assert sum(len(result.missing) for result in results) <= 2 * 2 * 8, "those of the last message"
 
 
 def test_episodes_of_players_that_crash_are_all_accounted_for(
