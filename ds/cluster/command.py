@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -19,9 +20,9 @@ from algorithm.core.errors import UsageError, UserError
 from algorithm.core.extras import needs
 from algorithm.core.program import program
 from algorithm.run.signals import StopRequest
-from ds.cluster.cluster import BOARDS, NAMESPACE, Cluster, board_name
+from ds.cluster.cluster import NAMESPACE, Cluster, board_name
 from ds.cluster.plan import PROJECT, ClusterPlan, plan_from_args
-from ds.cluster.process import RestartRule
+from ds.cluster.process import Crew, RestartRule
 from ds.net.security import is_loopback
 
 _ANSWER_S = 5.0
@@ -62,7 +63,8 @@ def train_on_cluster(plan: ClusterPlan, address: str | None, *, rule: RestartRul
         words = [*program("main_ds.py"), plan.argument or plan.label, "cluster", "-n", plan.name]
         words += ["--scale", "M", "--ray", at]
         log(f"Ray is at {at}; to change to M actors:\n{shlex.join(words)}")
-        return Cluster(ray, plan, log=log, rule=rule or RestartRule()).run(stop)
+        crew = Crew(ray, log=log, rule=rule or RestartRule())
+        return asyncio.run(Cluster(crew, plan).run(stop))
 
 
 @contextmanager
@@ -82,32 +84,22 @@ def scale_cluster(label: str, name: str, actors: int, address: str | None) -> in
 
     Raises UserError where Ray or the cluster is not there.
     """
-    ray = join_ray(address or "auto")
+    address = address or "auto"
+    ray = join_ray(address)
     try:
-        try:
-            board = ray.get_actor(board_name(label, name), namespace=NAMESPACE)
-        except ValueError:
-            raise _no_such(ray, label, name, address) from None
-        before = ray.get(board.scale.remote(actors), timeout=30)
+        board = ray.get_actor(board_name(label, name), namespace=NAMESPACE)
+        ray.get(board.scale.remote(actors), timeout=30)
+    except ValueError:
+        raise UsageError(
+            f"no cluster trains {label} under the name {name!r}",
+            where=f"--ray {address}",
+            why="it may have ended, or run on another Ray",
+            fix="give its ENV and -n, and the --ray that it printed at its start",
+        ) from None
     finally:
         ray.shutdown()
-    print(f"{label}, {name}: {actors} actors from now on, {before} before")
+    print(f"{label}, {name}: {actors} actors from now on")
     return 0
-
-
-def _no_such(ray: object, label: str, name: str, address: str | None) -> UsageError:
-    list_named: Callable[..., Sequence[dict[str, str]]] = ray.util.list_named_actors  # type: ignore[attr-defined]
-    known = [
-        entry["name"].removeprefix(BOARDS)
-        for entry in list_named(all_namespaces=True)
-        if entry["namespace"] == NAMESPACE and entry["name"].startswith(BOARDS)
-    ]
-    return UsageError(
-        f"no cluster trains {label} under the name {name!r}",
-        where=f"--ray {address or 'auto'}",
-        why=f"running there: {', '.join(sorted(known)) or 'none'}",
-        fix="give its ENV and -n, and the --ray that it printed at its start",
-    )
 
 
 def log(text: str) -> None:

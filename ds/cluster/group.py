@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import signal
+import sys
 import time
 from collections.abc import Sequence
-from functools import partial
+
+from typing_extensions import override
 
 from algorithm.core.errors import StorageError, UsageError, explain
 from ds.cluster.member import Order, ProcessReport
 from ds.cluster.plan import ClusterPlan
-from ds.cluster.process import REFUSED, Crew, ManagedProcess
+from ds.cluster.process import POINTLESS, REFUSED, TICK_S, Crew, ManagedProcess
 from ds.net.security import AUTHORITY, TOKEN
 
-TICK_S = 0.1
 _LEAST = 0.0001  # of a CPU: Ray keeps no place for less
 
 Endpoint = tuple[str, int]
@@ -28,103 +31,156 @@ _GRAVE = ("warning:", "error:")
 _EXPECTED = "resumed, not bit-exact"  # a notice of every member of a new generation
 
 
-class LearnerGroup:
-    """A learner and its actors among the processes of a ``crew``, kept running according to ``plan``.
+class LearnerProcess(ManagedProcess):
+    """The learner of a plan.
 
     A run that has a checkpoint is resumed; one without is set aside and begun anew. A learner that is
     started again on the same node gets its former port if that is free, so that actors find it again.
     """
 
+    stop_signal = signal.SIGINT  # it saves
+
     def __init__(self, crew: Crew, plan: ClusterPlan) -> None:
-        self._crew = crew
         self._plan = plan
         self._again = plan.adopt
         self._saved = False
-        self._former: Endpoint | None = None  # of the learner; None if it could not have that again
+        self._former: Endpoint | None = None  # None if it could not have that again
         self._took_former_port = False
-        self._seen = -math.inf  # when the learner worked
-        self._actors: dict[int, ManagedProcess] = {}
-        self._dialled: dict[int, Endpoint] = {}
-        self.endpoint: Endpoint | None = None
-        self.error: StorageError | None = None  # the run is lost
+        self._seen = -math.inf  # when it worked
+        self._endpoint: Endpoint | None = None
         ray, cpus = crew.ray, plan.learner_cpus or _LEAST
         gpus = min(1.0, ray.cluster_resources().get("GPU", 0) / plan.learners)
         # Its place on a node is kept while it is started again, as long as there is that node.
         place = ray.util.placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}])
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(place)
         options = {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": strategy}
-        self.learner = crew.add(
-            f"{plan.prefix}learner",
-            options,
-            (str(plan.folder), plan.run),
-            self.learner_order,
-            self._relay,
+        super().__init__(crew, f"{plan.prefix}learner", options, (str(plan.folder), plan.run, sys.argv))
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The address where it listens; None while it does not."""
+        return self._endpoint if self.runs else None
+
+    @override
+    async def make_order(self, report: ProcessReport) -> Order:
+        """Return the order to begin or resume the run. Raises StorageError if the run is lost."""
+        plan, again, saved = self._plan, self._again, report.step >= 0
+        if again and self._saved and not saved:
+            raise _lost_run(plan, report.address)
+        unlock = again and report.locked
+        if unlock:  # the other one may still be alive behind a broken network, and writing
+            await asyncio.sleep(self._seen + plan.fence - time.monotonic())
+        former = self._former if self._former and self._former[0] == report.address else None
+        self._took_former_port = former is not None and former[1] != plan.port
+        port = former[1] if former else plan.port
+        self._former = self._endpoint = None
+        self._again = True
+        resume = saved if again else plan.resume
+        return Order(
+            module=plan.roles.module,
+            options=plan.roles.learner(report.address, port, resume=resume, step=report.step),
+            secrets=plan.secrets_at(report.address),
+            aside=again and report.exists and not saved,
+            unlock=unlock,
         )
+
+    @override
+    def is_final(self, code: int) -> bool:
+        """Return whether no start follows this exit code; its former port may be taken, the next is free."""
+        if code == UsageError.exit_code and self._took_former_port:
+            return False
+        return code == 0 or code in POINTLESS
+
+    @override
+    def on_report(self, report: ProcessReport) -> None:
+        """Follow its address, and relay what it prints; if there are several, only warnings and errors."""
+        self._seen = time.monotonic()
+        self._saved = self._saved or report.step >= 0
+        if report.endpoint is not None and report.endpoint != self._endpoint:
+            self._endpoint = self._former = report.endpoint
+            self._crew.log(f"{self.name}: listens on {self._endpoint[0]}:{self._endpoint[1]}")
+        for line in report.lines:
+            if self._plan.learners == 1 or (line.startswith(_GRAVE) and _EXPECTED not in line):
+                self._crew.log(f"{self.name} │ {line}")
+
+
+class ActorProcess(ManagedProcess):
+    """An actor of a learner; it is started anew where the learner has got another address."""
+
+    def __init__(self, crew: Crew, plan: ClusterPlan, learner: LearnerProcess, number: int) -> None:
+        self._plan = plan
+        self._learner = learner
+        self._dialled: Endpoint | None = None
+        options = {"num_cpus": plan.actor_cpus, "num_gpus": 0.0, "scheduling_strategy": "SPREAD"}
+        super().__init__(crew, f"{plan.prefix}actor {number}", options, (str(plan.folder), "", sys.argv))
+
+    @override
+    async def make_order(self, report: ProcessReport) -> Order:
+        """Return the order to act, once the learner has an address."""
+        self.state = "waiting for the learner"
+        while (endpoint := self._learner.endpoint) is None:
+            await asyncio.sleep(TICK_S)
+        self._dialled = endpoint
+        plan = self._plan
+        return Order(
+            module=plan.roles.module,
+            options=plan.roles.actor(*endpoint),
+            secrets=plan.secrets_at(endpoint[0], TOKEN, AUTHORITY),  # not the learner's key
+        )
+
+    @override
+    def is_final(self, code: int) -> bool:
+        """Return whether no start follows this exit code; a refusal counts only of the present learner."""
+        return code in POINTLESS and (code != REFUSED or self._dialled == self._learner.endpoint)
+
+    @override
+    def on_report(self, report: ProcessReport) -> None:
+        """Start it anew if it dials a former address."""
+        if self.state == "running" and self._learner.endpoint not in (None, self._dialled):
+            self.start()
+
+
+class LearnerGroup:
+    """A learner and its actors, kept running according to ``plan``."""
+
+    def __init__(self, crew: Crew, plan: ClusterPlan) -> None:
+        self._crew = crew
+        self._plan = plan
+        self.learner = LearnerProcess(crew, plan)
+        self._actors: dict[int, ActorProcess] = {}
+        self._farewells: set[asyncio.Task[None]] = set()
 
     @property
     def actors(self) -> Sequence[ManagedProcess]:
         """The actors, without those that were ordered to leave."""
-        return [actor for actor in self._actors.values() if not actor.left_at]
+        return [*self._actors.values()]
 
-    @property
-    def processes(self) -> Sequence[ManagedProcess]:
-        """The learner and all actors, also those that are leaving."""
-        return [self.learner, *self._actors.values()]
+    def start(self) -> None:
+        """Start all processes, or start them anew."""
+        for process in (self.learner, *self.actors):
+            process.start()
 
-    def step(self, target: int) -> None:
-        """Add actors or order some to leave, until there are ``target``; call it after the crew's step.
-
-        It does not wait. New actors get the lowest free numbers, and those with the highest ones leave.
-        """
-        self._follow_learner()
-        for number in range(target):
-            if number not in self._actors:
-                cpus = self._plan.actor_cpus
-                options = {"num_cpus": cpus, "num_gpus": 0.0, "scheduling_strategy": "SPREAD"}
-                self._actors[number] = self._crew.add(
-                    f"{self._plan.prefix}actor {number}",
-                    options,
-                    (str(self._plan.folder), ""),
-                    partial(self._actor_order, number),
-                    lambda line: None,
-                )
-        for number, actor in list(self._actors.items()):
-            if number >= target:
-                actor.leave()
-            if actor.left_at and (actor.over or time.monotonic() >= actor.left_at + _GOODBYE_S):
-                self._crew.drop(actor)
-                self._crew.log(f"{actor.name}: has left")
-                del self._actors[number]
+    def scale(self, target: int) -> None:
+        """Add actors or let those with the highest numbers leave, until there are ``target``."""
+        for number in range(len(self._actors), target):
+            self._actors[number] = ActorProcess(self._crew, self._plan, self.learner, number)
+            self._actors[number].start()
+        for number in range(target, len(self._actors)):
+            task = asyncio.create_task(self._dismiss(self._actors.pop(number)))
+            self._farewells.add(task)
+            task.add_done_callback(self._farewells.discard)
 
     def over(self) -> ManagedProcess | None:
         """Return the process whose end is that of the group; None while it goes on.
 
         It is the learner, an actor that a restart cannot help, or an actor once all have used up their
-        restarts. Processes that only ended with a former learner or its port are started again.
+        restarts.
         """
-        if self.learner.code == UsageError.exit_code and self._took_former_port:
-            self.learner.again()  # its former port may be taken; the next one takes another
-        if self.learner.over:
+        if self.learner.code is not None:
             return self.learner
-        for number, actor in self._actors.items():
-            heard = self.endpoint is not None and self._dialled.get(number) == self.endpoint
-            if actor.code == 0 or (actor.code == REFUSED and not heard):
-                actor.again()  # the learner that it ended with was another one, or is about to end
-        failed = [actor for actor in self.actors if actor.over]
+        failed = [actor for actor in self.actors if actor.code is not None]
         final = [actor for actor in failed if actor.code != 1]
         return next(iter(final or (failed if len(failed) == len(self.actors) else ())), None)
-
-    def start_anew(self, *, actors: bool) -> None:
-        """Start the learner again after its end, and actors that have ended.
-
-        actors: start the others again, too, since their command is another one
-        """
-        self.learner.start_anew()
-        for actor in self._actors.values():
-            if actor.over:
-                actor.start_anew()
-            elif actors:
-                actor.move()
 
     def explain_end(self, process: ManagedProcess) -> str:
         """Return the error for the end of a process that cannot go on."""
@@ -136,92 +192,14 @@ class LearnerGroup:
             fix="",
         )
 
-    def _relay(self, line: str) -> None:
-        """Log a line that the learner has printed; if there are several, only warnings and errors."""
-        if self._plan.learners == 1 or (line.startswith(_GRAVE) and _EXPECTED not in line):
-            self._crew.log(f"{self.learner.name} │ {line}")
+    async def end(self) -> None:
+        """Let the learner save and end, then end the actors."""
+        await self.learner.end(_SAVING_S)
+        await asyncio.gather(*(actor.end(_GOODBYE_S) for actor in self.actors))
 
-    def learner_order(self, report: ProcessReport) -> Order | None:
-        """Return the order for a learner that is ready; None: not yet, or never, which sets :attr:`error`."""
-        plan, again, saved = self._plan, self._again, report.step >= 0
-        if again and self._saved and not saved:
-            self.error = _lost_run(plan, report.address)
-            return None
-        unlock = again and report.locked
-        if unlock and time.monotonic() < self._seen + plan.fence:
-            return None  # it may still be alive behind a broken network, and writing
-        former = self._former if self._former and self._former[0] == report.address else None
-        self._took_former_port = former is not None and former[1] != plan.port
-        port = former[1] if former else plan.port
-        self._former, self._again = None, True
-        resume = saved if again else plan.resume
-        return Order(
-            life=report.life,
-            module=plan.roles.module,
-            options=plan.roles.learner(report.address, port, resume=resume, step=report.step),
-            secrets=plan.secrets_at(report.address),
-            aside=again and report.exists and not saved,
-            unlock=unlock,
-        )
-
-    def _actor_order(self, number: int, report: ProcessReport) -> Order | None:
-        """Return the order for an actor that is ready; None while the learner has no address."""
-        if self.endpoint is None:
-            return None
-        self._dialled[number] = self.endpoint
-        plan, host = self._plan, self.endpoint[0]
-        return Order(
-            life=report.life,
-            module=plan.roles.module,
-            options=plan.roles.actor(*self.endpoint),
-            secrets=plan.secrets_at(host, TOKEN, AUTHORITY),  # not the learner's key
-        )
-
-    def _follow_learner(self) -> None:
-        """Track the learner's address, and start actors again that dial another one."""
-        report = self.learner.report
-        endpoint = report.endpoint if report is not None else None
-        if report is not None:
-            self._seen = time.monotonic()
-            self._saved = self._saved or report.step >= 0
-            self._former = endpoint or self._former
-        if endpoint is not None and endpoint != self.endpoint:
-            self._crew.log(f"{self.learner.name}: listens on {endpoint[0]}:{endpoint[1]}")
-        self.endpoint = endpoint
-        for number, actor in self._actors.items():
-            if endpoint and actor.runs and not actor.left_at and self._dialled[number] != endpoint:
-                actor.move()
-
-
-def save_and_end(crew: Crew, groups: Sequence[LearnerGroup]) -> None:
-    """Let the learners save and end, then end the actors."""
-    _leave(crew, [group.learner for group in groups], _SAVING_S)
-    end(crew, groups)
-
-
-def end(crew: Crew, groups: Sequence[LearnerGroup], *, wait: bool = False) -> None:
-    """End all processes. wait: first give them time to end by themselves."""
-    processes = [process for group in groups for process in group.processes]
-    if wait:
-        _wait(crew, processes, _GOODBYE_S)
-    _leave(crew, processes, _GOODBYE_S)
-    for process in processes:
-        crew.drop(process)
-
-
-def _leave(crew: Crew, processes: Sequence[ManagedProcess], seconds: float) -> None:
-    """Order the processes to end, and wait until none of them runs, at most for so long."""
-    for process in processes:
-        process.leave()
-    _wait(crew, processes, seconds)
-
-
-def _wait(crew: Crew, processes: Sequence[ManagedProcess], seconds: float) -> None:
-    """Wait until none of the processes runs, at most for so long."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and any(process.runs for process in processes):
-        crew.step()
-        time.sleep(TICK_S)
+    async def _dismiss(self, actor: ManagedProcess) -> None:
+        await actor.end(_GOODBYE_S)
+        self._crew.log(f"{actor.name}: has left")
 
 
 def _lost_run(plan: ClusterPlan, address: str) -> StorageError:

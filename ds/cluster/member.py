@@ -1,4 +1,4 @@
-"""The Ray actor whose process is a learner or an actor, and the board where it meets the command."""
+"""Ray actors of a cluster: one for each process, on its node, and the board beside the command."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import faulthandler
 import importlib
 import itertools
 import os
-import secrets
 import shutil
 import sys
 import tempfile
-import threading
-import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,53 +19,52 @@ from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_json
 from algorithm.core.system.files import link_in_memory, rename
 from algorithm.core.system.output import make_output_safe
-from algorithm.core.system.processes import before_exit, send_signal, unblock_signals
+from algorithm.core.system.processes import (
+    end_with_parent,
+    kill_group,
+    send_signal,
+    spawn,
+    unblock_signals,
+)
+from algorithm.env.pool.process_exit import exit_process
 from algorithm.store.lock import holder_of, lock_files
 
-REPORT_S = 0.5
+_OUTPUT = "output.txt"
 _LINES, _LINE_LENGTH = 200, 2000
 """Maximum number of lines in a report, the last ones, and of bytes of a line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Work of one life of a process.
+    """Work of one process.
 
-    life:    its mark; others do not follow it.
     module:  its ``perform`` carries out ``options``, and returns an exit code.
     secrets: files by name, held in memory where only this user can read them; empty for none.
     aside:   give a run's folder without a checkpoint another name first, since its name is needed.
     unlock:  remove the run's lock first; its node is gone.
-    signal:  that the process is sent, once; 0 for none.
     """
 
-    life: str
     module: str
     options: Any
     secrets: Mapping[str, bytes] = field(default_factory=dict)
     aside: bool = False
     unlock: bool = False
-    signal: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessReport:
-    """State of a process as it sees itself, and of its run's folder.
+    """State of a node's process, and of its run's folder.
 
-    life:     differs for each start by Ray.
-    address:  of its node, as other nodes reach it.
-    code:     the exit code once it has ended.
-    lines:    printed since the report before; at the beginning of a life the last ones of another that was
-        killed here.
+    address:  of the node, as other nodes reach it.
+    code:     the exit code once the process has ended.
+    lines:    printed since the report before.
     endpoint: where a learner listens.
     exists:   the run's folder does.
     step:     of the run's newest checkpoint, -1 without one.
     locked:   a process on another machine has it, or had when that machine was lost.
     """
 
-    life: str
     address: str
-    pid: int = 0
     code: int | None = None
     lines: tuple[str, ...] = ()
     endpoint: tuple[str, int] | None = None
@@ -78,137 +74,90 @@ class ProcessReport:
 
 
 class Board:
-    """Ray actor beside the command: orders and reports by process, and how many actors there shall be."""
+    """Ray actor beside the command, by which other commands ask for a number of actors."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self) -> None:
         self._asked: int | None = None
-        self._orders: Mapping[str, Order] = {}
-        self._reports: list[tuple[str, ProcessReport]] = []
 
-    def scale(self, number: int) -> int:
-        """Set the number of actors that there shall be; return the one before."""
-        before = self._number if self._asked is None else self._asked
+    def scale(self, number: int) -> None:
+        """Ask for so many actors."""
         self._asked = number
-        return before
 
-    def report(self, key: str, report: ProcessReport) -> Order | None:
-        """Keep a report for the command; return the order of the process."""
-        self._reports.append((key, report))
-        return self._orders.get(key)
-
-    def exchange(
-        self, orders: Mapping[str, Order], number: int
-    ) -> tuple[int, list[tuple[str, ProcessReport]]]:
-        """Replace all orders; return the number of actors that there shall be, and new reports.
-
-        number: of actors that the command has now, which stays where no other one was set
-        """
-        self._orders = orders
-        self._number, self._asked = number if self._asked is None else self._asked, None
-        reports, self._reports = self._reports, []
-        return self._number, reports
+    def asked(self) -> int | None:
+        """Return the number that was asked for last; None if none was."""
+        return self._asked
 
 
 class ProcessActor:
-    """Ray actor in whose process a learner or an actor runs; Ray starts it again whenever it has ended."""
+    """Ray actor with a process, a new one for each order. Its processes end with it.
 
-    def live(self, *place: Any) -> None:  # noqa: ANN401 - see Life
-        """Carry out one order, and wait to be killed. Raises OSError."""
-        Life(*place).live()
-
-
-class Life:
-    """Life of a process, which carries out one order.
-
-    board:   a handle of Ray.
-    key:     its name there, and of its folder among a node's temporary files; nobody can guess it.
-    folder:  the working directory, an absolute path that every node has.
-    run:     the run's folder below it if it is a learner.
-    typed:   words of the command that the user typed, for messages.
+    folder: the working directory, an absolute path that every node has.
+    run:    the run's folder below it if it is a learner.
+    typed:  words of the command that the user typed, for messages.
     """
 
-    def __init__(self, board: Any, key: str, folder: str, run: str, typed: Sequence[str]) -> None:  # noqa: ANN401
+    def __init__(self, folder: str, run: str, typed: Sequence[str]) -> None:
         import ray
 
-        self._get = ray.get
-        self._board, self._key, self._folder, self._typed = board, key, folder, typed
+        vars(sys.modules["__main__"]).pop("__file__", None)  # Ray's, which a new process would import
+        self._address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        self._folder = folder
         self._run = Path(folder, run)
-        self._private = Path(tempfile.gettempdir(), key)
-        self._output = self._private / "output.txt"
-        self._read = 0  # bytes of it
-        self._report = ProcessReport(
-            life=secrets.token_hex(8),
-            address=str(ray.util.get_node_ip_address()),  # type: ignore[no-untyped-call]
-            lines=self._new_lines(),
-        )
-        self._lock = threading.Lock()
+        self._typed = typed
+        self._private = Path()
+        self._read = 0  # bytes of the output
+        self._process: SpawnProcess | None = None
 
-    def live(self) -> None:
-        """Await an order, carry it out, report its end, and wait to be killed. Raises OSError."""
-        while (order := self.report()) is None:
-            time.sleep(REPORT_S)
-        self.carry_out(order)
-        threading.Event().wait()
-
-    def report(self, **news: Any) -> Order | None:  # noqa: ANN401
-        """Report to the command, with ``news``; return the order for this life, if there is one."""
-        with self._lock:
-            holder = holder_of(self._run / "run.lock")
-            news |= {"exists": self._run.is_dir(), "step": _newest(self._run)}
-            news |= {"locked": holder is not None and holder.is_elsewhere}
-            if self._report.pid:
-                news |= {"lines": self._new_lines(), "endpoint": _endpoint(self._run / "endpoint.json")}
-            self._report = replace(self._report, **news)
-            if self._report.code is not None:  # the command kills this process when it hears of it
-                shutil.rmtree(self._private, ignore_errors=True)
-            order: Order | None = self._get(self._board.report.remote(self._key, self._report))
-            self._report = replace(self._report, lines=())
-        return order if order is not None and order.life == self._report.life else None
-
-    def carry_out(self, order: Order) -> None:
-        """Carry out an order to its end. Raises OSError, such as for a folder that is not there."""
+    def start(self, order: Order) -> int:
+        """Start a process in place of any former one; return its number. Raises OSError."""
+        self._end_former()
         os.chdir(self._folder)
         if order.aside and self._run.is_dir():
             rename(self._run, _free(self._run))
         for file in lock_files(self._run / "run.lock") if order.unlock else ():
             file.unlink(missing_ok=True)
-        shutil.rmtree(self._private, ignore_errors=True)  # of a life that was killed
-        self._private.mkdir(mode=0o700)
-        for name, data in order.secrets.items():
-            link_in_memory(self._private / name, data)
-        _become_program(self._output)
+        self._private = Path(tempfile.mkdtemp(prefix="sac-"))
         self._read = 0
-        self.report(pid=os.getpid())
-        threading.Thread(target=self._obey, daemon=True).start()
-        before_exit(lambda code: self.report(code=code))  # of an end from another thread, such as for a hang
-        sys.argv, options = [*self._typed], order.options
-        if order.secrets:
-            override = f"net_config.secrets={self._private}"
-            overrides = (*options.train.overrides, override)
-            options = replace(options, train=replace(options.train, overrides=overrides))
-        try:
-            code = importlib.import_module(order.module).perform(options)
-        except BaseException:
-            traceback.print_exc()
-            code = 1
-        sys.stdout.flush()
-        self.report(code=code)
+        self._process = spawn(_perform, (order, self._typed, self._private), name="member")
+        return int(self._process.pid or 0)
 
-    def _obey(self) -> None:
-        """Report twice a second, and send this process the signal that the command orders."""
-        sent = 0
-        while True:
-            time.sleep(REPORT_S)
-            order = self.report()
-            if order is not None and order.signal != sent:
-                sent = order.signal
-                send_signal(os.getpid(), sent)
+    def report(self) -> ProcessReport:
+        """Return the state of the process; its end is reported once."""
+        holder = holder_of(self._run / "run.lock")
+        report = ProcessReport(
+            address=self._address,
+            exists=self._run.is_dir(),
+            step=_newest(self._run),
+            locked=holder is not None and holder.is_elsewhere,
+        )
+        if self._process is None:
+            return report
+        endpoint = _endpoint(self._run / "endpoint.json", self._process.pid)
+        code = self._process.exitcode  # before its last lines
+        report = replace(report, code=code, lines=self._new_lines(), endpoint=endpoint)
+        if code is not None:
+            self._end_former()
+        return report
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal."""
+        if self._process is not None and self._process.is_alive():
+            send_signal(int(self._process.pid or 0), number)
+
+    def _end_former(self) -> None:
+        """Kill what is left of a former process, and remove its files."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.join()
+        kill_group(int(self._process.pid or 0))
+        shutil.rmtree(self._private, ignore_errors=True)
+        self._process = None
 
     def _new_lines(self) -> tuple[str, ...]:
         """Return the lines that were printed since the last time."""
         try:
-            with self._output.open("rb") as file:
+            with (self._private / _OUTPUT).open("rb") as file:
                 file.seek(self._read)
                 data = file.read()
         except OSError:
@@ -218,11 +167,27 @@ class Life:
         return tuple(line[:_LINE_LENGTH].decode(errors="replace") for line in lines)
 
 
-def _become_program(output: Path) -> None:
-    """Make this worker of Ray like a process that was started for one command, and prints into a file.
+def _perform(order: Order, typed: Sequence[str], private: Path) -> None:
+    """Carry out an order in a new process; end it with the exit code.
 
-    Ray blocks SIGINT in its workers, and its variables, a token among them, are no affair of simulators. A
-    process that is spawned imports the main script, which is Ray's here.
+    private: folder for its output and secrets
+    """
+    end_with_parent()
+    _become_program(private / _OUTPUT)
+    sys.argv = [*typed]
+    options = order.options
+    for name, data in order.secrets.items():
+        link_in_memory(private / name, data)
+    if order.secrets:
+        overrides = (*options.train.overrides, f"net_config.secrets={private}")
+        options = replace(options, train=replace(options.train, overrides=overrides))
+    exit_process(importlib.import_module(order.module).perform(options))
+
+
+def _become_program(output: Path) -> None:
+    """Make this process like one that was started for one command, and prints into a file.
+
+    Ray blocks SIGINT in its workers, and its variables, a token among them, are no affair of simulators.
     """
     with output.open("wb") as file:
         for descriptor in (1, 2):
@@ -233,21 +198,20 @@ def _become_program(output: Path) -> None:
     for name in list(os.environ):
         if name.startswith("RAY_") or name == "PYTHONBREAKPOINT":
             del os.environ[name]
-    vars(sys.modules["__main__"]).pop("__file__", None)
     unblock_signals()
 
 
 def _newest(run: Path) -> int:
-    """Return the step of the newest checkpoint, -1 without one."""
+    """Return the step of the newest checkpoint, -1 without one. Its own module would import torch."""
     names = (manifest.parent.name for manifest in run.glob("checkpoints/step_*/manifest.json"))
     return max((int(name.split("_")[1]) for name in names if name.split("_")[1].isdigit()), default=-1)
 
 
-def _endpoint(file: Path) -> tuple[str, int] | None:
-    """Return the address this process listens at; None before its file exists."""
+def _endpoint(file: Path, pid: int | None) -> tuple[str, int] | None:
+    """Return the address that a process listens at; None before its file exists."""
     try:
         value = read_json(file)
-        return (str(value["host"]), int(value["port"])) if value["pid"] == os.getpid() else None
+        return (str(value["host"]), int(value["port"])) if value["pid"] == pid else None
     except (StorageError, ValueError, TypeError, KeyError):
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from algorithm.config.locate import find_env
 from algorithm.config.schema import NetConfig
 from algorithm.config.yaml_io import write_yaml
 from algorithm.core.errors import COMMON_BLOCK
+from algorithm.run.signals import StopRequest
 from algorithm.store.follow_up_commands import PAST_SUCCESS
 from algorithm.store.lock import RunLock
 from ds.cluster.command import connected, log
@@ -44,8 +46,14 @@ def evolve(options: DistributedOptions) -> int:
             made.go_on(write_yaml(dict(plan.loaded.raw)), plan.generation.number)
         ray, stop = stack.enter_context(connected(cluster.ray))
         crew = Crew(ray, log=log, rule=RestartRule())
-        members = [_member(crew, plan, options, number) for number in plan.generation.starts]
-        return Evolver(crew, members, made, plan, LineageLog(plan.run, log)).run(stop)
+        return asyncio.run(_train(crew, made, plan, options, stop))
+
+
+async def _train(
+    crew: Crew, made: PopulationDir, plan: PopulationPlan, options: DistributedOptions, stop: StopRequest
+) -> int:
+    members = [_member(crew, plan, options, number) for number in plan.generation.starts]
+    return await Evolver(crew, members, made, plan, LineageLog(plan.run, log)).run(stop)
 
 
 def _check_memory(plan: PopulationPlan, device: str) -> None:
@@ -105,7 +113,7 @@ def _member(crew: Crew, plan: PopulationPlan, options: DistributedOptions, numbe
         learner_cpus=0.0 if local else cluster.learner_cpus,
         actor_cpus=0.0 if local else cluster.actor_cpus,
         adopt=True,
-        secrets=None if own_secrets else make_secrets,
+        secrets=None if own_secrets or not cluster.num_actors else make_secrets,
         prefix=f"{name} ",
         learners=len(plan.generation.starts),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Sequence
@@ -13,8 +14,7 @@ from algorithm.core.errors import NumericalError, StorageError
 from algorithm.core.seeding import stream
 from algorithm.run.signals import StopRequest
 from algorithm.store.checkpoints.manager import intact_checkpoints
-from ds.cluster.group import TICK_S, end, save_and_end
-from ds.cluster.process import Crew
+from ds.cluster.process import TICK_S, Crew
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.lineage import LineageLog, make_records
 from ds.evolver.members import MemberRun, newest_step
@@ -32,7 +32,6 @@ from ds.evolver.population import (
 class Evolver:
     """Population of ``members``, from the generation of ``plan`` on.
 
-    crew:    has their processes
     folder:  of the population
     lineage: of the generations that have ended
     """
@@ -55,13 +54,12 @@ class Evolver:
         self._log = crew.log
         self._begun = time.monotonic()
 
-    def run(self, stop: StopRequest) -> int:
+    async def run(self, stop: StopRequest) -> int:
         """Train until the members' runs have come to their limits, or ``stop`` is set; return the exit code.
 
         Raises StorageError if a generation cannot be written, NumericalError if networks cannot be averaged;
         the members have saved and ended then.
         """
-        groups = [member.group for member in self._members]
         self._lineage.update()
         self._announce()
         try:
@@ -69,20 +67,23 @@ class Evolver:
                 if self._tick():
                     code = self._next()
                     if code is not None:
-                        end(self._crew, groups)
+                        await self._end()
                         return code
-                time.sleep(TICK_S)
+                await asyncio.sleep(TICK_S)
         except (StorageError, NumericalError):
-            save_and_end(self._crew, groups)
+            await self._end()
             raise
         self._log(stop.text)
-        save_and_end(self._crew, groups)
+        await self._end()
         self._log("everything has stopped; --resume continues this generation")
         return stop.exit_code
 
+    async def _end(self) -> None:
+        """Let all members save and end."""
+        await asyncio.gather(*(member.group.end() for member in self._members))
+
     def _tick(self) -> bool:
         """Advance all members; return whether the generation has ended."""
-        self._crew.step()
         for member in self._members:
             member.step()
         if self._crew.show(self._rows):
@@ -115,7 +116,7 @@ class Evolver:
             return 0
         self._begun = time.monotonic()
         for member in self._members:
-            member.begin(self._plan.part(self._generation, member.number), actors=self._plan.genes.shared)
+            member.begin(self._plan.part(self._generation, member.number))
         self._announce()
         return None
 
@@ -192,7 +193,7 @@ class Evolver:
             of = f" of {', '.join(map(str, member.parents))}" if member.parents else ""
             self._log(f"  {self._members[member.number - 1].name}: {member.origin}{of}  {genes}".rstrip())
 
-    def _rows(self) -> list[str]:
+    def _rows(self) -> str:
         """Return node, state and evaluations of every member, a line each."""
         lines = []
         for member in self._members:
@@ -202,7 +203,7 @@ class Evolver:
                 f"  {learner.node or '-'}  {member.name}  {member.end or learner.state}  "
                 f"{len(done)} of {self._base.evolver_cem_length} evaluations  {last}".rstrip()
             )
-        return lines
+        return "\n".join(lines)
 
 
 def _shown(value: float) -> str:

@@ -59,14 +59,6 @@ class Genes:
             build(tree, problems)
         return not problems
 
-    @property
-    def shared(self) -> bool:
-        """Whether learner and actors must agree on one of them."""
-        places = map(_place, self.distributions)
-        return any(
-            facts_of(field).shared for place in places if (field := field_at((place.block, place.key)))
-        )
-
     def overrides(self, values: Mapping[str, Any]) -> list[str]:
         """Return overrides that set a member's genes, an ``-o`` each; with them it draws none itself."""
         drawing = {(place.behaviour, place.block) for place in map(_place, self.distributions)}

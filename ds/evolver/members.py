@@ -76,7 +76,6 @@ class MemberRun:
     """A run of the population, kept running for one generation after the other.
 
     roles: those of ``plan``, with the generation to begin with
-    Raises StorageError from :meth:`step` if its run is lost.
     """
 
     def __init__(
@@ -96,7 +95,9 @@ class MemberRun:
         self.why = ""  # it was given up
         self._unwritten: list[float] = []
         if self._is_saved():
-            self.end, self.group.learner.code = "complete", 0  # before the command was started again
+            self.end = "complete"  # before the command was started again
+        else:
+            self.group.start()
 
     @property
     def all_evaluations(self) -> list[float]:
@@ -109,10 +110,8 @@ class MemberRun:
         return self.all_evaluations[self.roles.part.start.evaluations :]
 
     def step(self) -> None:
-        """Advance without waiting, once the crew has."""
-        self.group.step(self._actors)
-        if self.group.error is not None:
-            raise self.group.error
+        """Advance without waiting."""
+        self.group.scale(self._actors)
         ended = None if self.end else self.group.over()
         if ended is None:
             return
@@ -130,11 +129,11 @@ class MemberRun:
         """Let it save and end."""
         self.group.learner.leave()
 
-    def begin(self, part: GenerationPart, *, actors: bool) -> None:
-        """Start it for another generation; ``actors``: and its actors, whose command is another one."""
+    def begin(self, part: GenerationPart) -> None:
+        """Start it for another generation."""
         self.roles.part, self.end, self.why = part, None, ""
         self._unwritten = []  # it is written by whoever resumes the run
-        self.group.start_anew(actors=actors)
+        self.group.start()
 
     def _is_saved(self) -> bool:
         """Return whether its newest checkpoint has all evaluations of the generation."""

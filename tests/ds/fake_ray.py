@@ -1,20 +1,19 @@
-"""As much of Ray as the cluster uses: each life of a member is a real process, and nodes can be lost."""
+"""As much of Ray as the cluster uses: its actors live in this process, and nodes can be lost."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import multiprocessing
 import os
-import shutil
 import sys
-import tempfile
-import threading
+from collections.abc import Callable, Generator
 from multiprocessing import forkserver
-from multiprocessing.connection import Connection
-from pathlib import Path
-from types import SimpleNamespace
+from multiprocessing.process import BaseProcess
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
+from ds.cluster import member
 from ds.cluster.member import Board, ProcessActor
 
 # A server that has imported everything makes a new process in a moment.
@@ -34,107 +33,100 @@ class ActorError(Exception):
     """The actor is gone."""
 
 
-class UnavailableError(ActorError):
-    """The actor does not answer now."""
+class Answer:
+    """The answer of a call that has been made."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._value: Any = None
+        self._error: Exception | None = None
+        try:
+            self._value = call()
+        except ActorError as error:
+            self._error = error
+        except Exception as error:
+            self._error = TaskError(error)
+
+    def get(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        yield from asyncio.sleep(0).__await__()
+        return self.get()
 
 
-class BoardHandle:
-    """The board, which is in this process; its calls are made at once, from several threads."""
+class Handle:
+    """An actor; ``options`` of a call make it wait until Ray has started the actor again."""
 
-    def __init__(self, board: Board) -> None:
-        self._board, self._lock, self.killed = board, threading.Lock(), False
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self.actor, self.killed, self.lost = make(), False, False
 
     def __getattr__(self, name: str) -> SimpleNamespace:
         def call(*arguments: Any) -> Any:
-            with self._lock:
-                return getattr(self._board, name)(*arguments)
+            if self.killed or self.lost:
+                raise ActorError("it has died")
+            return getattr(self.actor, name)(*arguments)
 
-        return SimpleNamespace(remote=call)
+        def again(*arguments: Any) -> Any:
+            if self.lost:
+                self.actor, self.lost = self._make(), False
+            return call(*arguments)
 
-    def kill(self, restart: bool) -> None:
-        """As if its process had died; a new one knows nothing."""
-        self.killed = not restart
-        if restart:
-            self._board = Board(1)
+        def remote(call: Callable[..., Any]) -> Callable[..., Answer]:
+            return lambda *arguments: Answer(lambda: call(*arguments))
 
+        return SimpleNamespace(
+            remote=remote(call), options=lambda max_task_retries: SimpleNamespace(remote=remote(again))
+        )
 
-class Call:
-    """A call of ``live``, and the process that it is made in."""
+    @property
+    def process(self) -> BaseProcess:
+        return self.actor._process
 
-    def __init__(self, address: str, board: BoardHandle, place: tuple[Any, ...]) -> None:
-        self.error: Exception | None = None
-        self._connection, theirs = _CONTEXT.Pipe()
-        self.process = _CONTEXT.Process(target=_live, args=(theirs, address, place))
-        self.process.start()
-        theirs.close()
-        threading.Thread(target=self._serve, args=(board,), daemon=True).start()
-
-    def _serve(self, board: BoardHandle) -> None:
-        with contextlib.suppress(EOFError, ConnectionError):
-            while True:
-                message = self._connection.recv()
-                if isinstance(message, Exception):
-                    self.error = message
-                else:
-                    self._connection.send(board.report.remote(*message))
+    def lose(self) -> None:
+        """As if its node had died."""
+        self.lost = True
+        if isinstance(self.actor, ProcessActor):
+            self.actor._end_former()
 
 
-def _live(connection: Connection, address: str, place: tuple[Any, ...]) -> None:
-    def report(*message: Any) -> Any:
-        connection.send(message)
-        return connection.recv()
+def _spawn(function: Callable[..., None], arguments: tuple[object, ...], *, name: str) -> BaseProcess:
+    process = _CONTEXT.Process(target=_fork, args=(function, arguments), name=name)
+    process.start()
+    return process
 
-    ray: Any = SimpleNamespace(get=lambda ref: ref, util=SimpleNamespace(get_node_ip_address=lambda: address))
-    sys.modules["ray"] = ray
+
+def _fork(function: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    """Its parent is the server, which it must outlive."""
+    patch.object(member, "end_with_parent", os.setpgrp).start()
     os.environ["RAY_AUTH_TOKEN"] = "secret"
-    board = SimpleNamespace(report=SimpleNamespace(remote=report))
-    try:
-        ProcessActor().live(board, *place)
-    except OSError as error:
-        connection.send(error)
-
-
-class MemberHandle:
-    """A member; a call of its ``live`` starts a process where the next one is to be placed."""
-
-    def __init__(self, ray: FakeRay) -> None:
-        self._ray = ray
-        self._place: tuple[Any, ...] = ()
-        self.calls: list[Call] = []
-        self.live = SimpleNamespace(remote=self._live)
-
-    def _live(self, board: BoardHandle, *place: Any) -> Call:
-        self._place = place
-        self.calls.append(Call(self._ray.address, board, place))
-        return self.calls[-1]
-
-    def kill(self, restart: bool) -> None:
-        """Kill its process; without a restart nobody else removes what it leaves."""
-        for call in self.calls[-1:]:
-            call.process.kill()
-            call.process.join()
-        if not restart and self._place:
-            shutil.rmtree(Path(tempfile.gettempdir(), self._place[0]), ignore_errors=True)
+    function(*arguments)
 
 
 class FakeRay:
     """The module. address: of the node where the next process is placed."""
 
-    exceptions = SimpleNamespace(
-        RayTaskError=TaskError, RayActorError=ActorError, ActorUnavailableError=UnavailableError
-    )
+    exceptions = SimpleNamespace(RayTaskError=TaskError, RayActorError=ActorError)
 
     def __init__(self, gpus: int = 0) -> None:
         forkserver.ensure_running()  # it imports what is here now, whatever the current folder is later
         self.address = "127.0.0.1"
-        self.boards: list[BoardHandle] = []
-        self.placed: list[tuple[MemberHandle, dict[str, Any]]] = []
+        self.boards: list[Handle] = []
+        self.placed: list[tuple[Handle, dict[str, Any]]] = []
         self._gpus = gpus
+        self._patch = patch.object(member, "spawn", _spawn)
+        self._patch.start()
         strategies = SimpleNamespace(
             NodeAffinitySchedulingStrategy=lambda node, soft: (node, soft),
             PlacementGroupSchedulingStrategy=lambda group: group,
         )
-        self.util = SimpleNamespace(scheduling_strategies=strategies, placement_group=lambda bundles: bundles)
+        self.util = SimpleNamespace(
+            scheduling_strategies=strategies,
+            placement_group=lambda bundles: bundles,
+            get_node_ip_address=lambda: self.address,
+        )
 
     def get_runtime_context(self) -> SimpleNamespace:
         return SimpleNamespace(get_node_id=lambda: "this node")
@@ -148,30 +140,25 @@ class FakeRay:
 
         return SimpleNamespace(options=options)
 
-    def _place(self, kind: type, options: dict[str, Any], arguments: tuple[Any, ...]) -> Any:
-        assert options["max_restarts"]
+    def _place(self, kind: type, options: dict[str, Any], arguments: tuple[Any, ...]) -> Handle:
+        assert options["max_restarts"] == -1
         if kind is Board:
-            self.boards.append(BoardHandle(Board(*arguments)))
+            self.boards.append(Handle(Board))
             return self.boards[-1]
-        assert not arguments
-        member = MemberHandle(self)
-        self.placed.append((member, options))
-        return member
+        self.placed.append((Handle(lambda: self.member(*arguments)), options))
+        return self.placed[-1][0]
 
-    def wait(self, calls: list[Call], num_returns: int, timeout: float) -> tuple[list[Call], list[Call]]:
-        return [call for call in calls if not call.process.is_alive()], []
+    def member(self, *arguments: Any) -> ProcessActor:
+        """A member on the present node."""
+        with patch.dict(sys.modules, {"ray": self, "__main__": ModuleType("__main__")}):  # type: ignore[dict-item]
+            return ProcessActor(*arguments)
 
-    def get(self, answer: Any) -> Any:
-        if not isinstance(answer, Call):
-            return answer
-        if answer.error is not None:
-            raise TaskError(answer.error)
-        raise UnavailableError("it has died")
-
-    def kill(self, handle: Any, no_restart: bool = True) -> None:
-        handle.kill(not no_restart)
+    def kill(self, handle: Handle) -> None:
+        handle.lose()
+        handle.killed = True
 
     def close(self) -> None:
         """End all processes."""
-        for member, _ in self.placed:
-            member.kill(restart=False)
+        for handle, _ in self.placed:
+            self.kill(handle)
+        self._patch.stop()

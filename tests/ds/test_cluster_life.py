@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
@@ -10,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import ds.cluster.cluster
+from ds.cluster import process
 from ds.cluster.cluster import Cluster
 from ds.cluster.plan import ClusterPlan
-from ds.cluster.process import RestartRule
+from ds.cluster.process import Crew, RestartRule
 from tests.ds.cluster_main import StandIns
 from tests.ds.fake_ray import FakeRay
 
@@ -43,16 +44,17 @@ class Life:
             label="task", name="one", folder=folder, roles=StandIns("one"), actors=actors, secrets=None
         )
         rule = RestartRule(first=0.01, longest=0.05, budget=3)
-        self._cluster = Cluster(self.ray, plan, log=self.said.append, rule=rule)  # type: ignore[arg-type]
+        crew = Crew(self.ray, log=self.said.append, rule=rule)  # type: ignore[arg-type]
+        self._cluster = Cluster(crew, plan)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
-        self.code = self._cluster.run(self.stop)  # type: ignore[arg-type]
+        self.code = asyncio.run(self._cluster.run(self.stop))  # type: ignore[arg-type]
 
     def kill(self, number: int) -> None:
         """Kill -9 a process; 0: the learner's, then those of actors."""
-        self.ray.placed[number][0].kill(restart=True)
+        self.ray.placed[number][0].process.kill()
 
     def events(self, word: str) -> list[str]:
         file = self.folder / "events.txt"
@@ -78,7 +80,8 @@ class Life:
 
 @pytest.fixture
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Life]]:
-    monkeypatch.setattr(ds.cluster.cluster, "TICK_S", 0.02)
+    monkeypatch.setattr(process, "REPORT_S", 0.02)
+    monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as stack:
 
         def make(**more: object) -> Life:
@@ -108,7 +111,7 @@ def test_how_the_learner_ends_is_how_the_training_does(
     assert life.end() == code
     assert any(said in line for line in life.said)
     assert len(life.events("learner")) == learners
-    assert len(life.events("finished" if code == 0 else "bye")) == 1
+    assert len(life.events("finished") + life.events("bye")) == 1
 
 
 def test_actors_come_back_and_are_scaled_until_a_stop(begin: Callable[..., Life]) -> None:
@@ -116,16 +119,15 @@ def test_actors_come_back_and_are_scaled_until_a_stop(begin: Callable[..., Life]
     life.wait(lambda: life.events("connected"))
     life.kill(1)
     life.wait(lambda: len(life.events("connected")) == 2)
-    assert "actor 0: 127.0.0.1: its process died; restarts in 0.01 s" in life.said
+    assert "actor 0: 127.0.0.1: killed by SIGKILL; restarts in 0.01 s" in life.said
     (board,) = life.ray.boards
-    assert board.scale.remote(3) == 1
+    board.scale.remote(3)
     life.wait(lambda: len(life.events("connected")) == 4)
     board.scale.remote(1)
     life.wait(lambda: len(life.events("bye")) == 2)
     life.wait(lambda: "actor 2: has left" in life.said)
     assert "1 actors from now on, 3 before" in life.said
 
-    life.ray.kill(board, no_restart=False)  # the number is known all the same
     life.stop.asked = True
     assert life.end() == 130
     assert [line.split()[-1] for line in life.events("")[-2:]] == ["saved", "bye"]
@@ -138,16 +140,17 @@ def test_all_follow_to_another_node_unless_the_run_is_lost_with_it(begin: Callab
     life.wait(lambda: len(life.events("connected")) == 2)
     life.wait(lambda: list(life.folder.glob("models/task/one/checkpoints/*/manifest.json")))
     life.ray.address = "127.0.0.2"
-    life.kill(0)
+    life.ray.placed[0][0].lose()
     life.wait(lambda: life.events("resumed"))
     port = life.events("resumed")[0].split()[2]
     life.wait(lambda: any(line.split()[2] == port for line in life.events("actor")))
     life.wait(lambda: len(life.events("connected")) >= 4)
     (life.folder / "models").rename(life.folder / "elsewhere")
     life.ray.address = "127.0.0.3"
-    life.kill(0)
+    life.ray.placed[0][0].lose()
     assert life.end() == 6
     assert "file system that all nodes share" in life.said[-1]
+    assert "learner: 127.0.0.2: the node, or Ray's worker on it, died; restarts in 0.02 s" in life.said
 
 
 def test_a_node_without_the_folder(tmp_path: Path) -> None:

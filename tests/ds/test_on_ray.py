@@ -105,7 +105,7 @@ def test_a_training_on_ray(start: Callable[..., Command], how: signal.Signals, c
     assert ray is not None
     os.kill(actors[0], signal.SIGKILL)
     first.wait_for(r"actor \d+ connected", 3)
-    assert "its process died; restarts" in first.said
+    assert "killed by SIGKILL; restarts" in first.said
 
     first.save()
     os.kill(first.wait_for("learner .* fresh")[0], signal.SIGKILL)

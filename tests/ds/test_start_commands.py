@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Sequence
@@ -17,18 +18,18 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.config import ConfigError
 from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, UsageError
-from ds.cluster.cluster import rows
+from ds.cluster.cluster import status
 from ds.cluster.command import ClusterAway, cluster, join_ray, start_ray
-from ds.cluster.group import LearnerGroup
+from ds.cluster.group import LearnerProcess
 from ds.cluster.member import Order, ProcessReport
 from ds.cluster.plan import ClusterPlan, CommandRoles, MakeSecrets, plan_from_args
-from ds.cluster.process import ManagedProcess, RestartRule
+from ds.cluster.process import Crew, ManagedProcess, RestartRule
 from ds.evolver.generations import MemberStart
 from ds.evolver.members import GenerationPart, MemberRoles
-from tests.ds.fake_ray import ActorError, FakeRay
+from tests.ds.fake_ray import FakeRay
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
-NOTHING = ProcessReport(life="a", address=HERE)
+NOTHING = ProcessReport(address=HERE)
 BEGUN = replace(NOTHING, exists=True)
 SAVED = replace(BEGUN, step=3)
 
@@ -41,32 +42,21 @@ def plan(*, resume: bool = False, secrets: MakeSecrets | None = None) -> Cluster
     )
 
 
-def group_of(*, resume: bool = False) -> LearnerGroup:
-    """A group whose learner has not been placed."""
-    learner = SimpleNamespace(report=None, name="learner", code=None)
-    crew: Any = SimpleNamespace(ray=FakeRay(), log=print, add=lambda *arguments: learner)
-    return LearnerGroup(crew, plan(resume=resume))
+def learner_of(*, resume: bool = False) -> LearnerProcess:
+    """A learner that has not been started."""
+    crew: Any = SimpleNamespace(ray=FakeRay(), log=print)
+    return LearnerProcess(crew, plan(resume=resume))
 
 
-def refused(group: LearnerGroup) -> object:
-    """Let the learner end with 2; whose end is that of the group."""
-    learner: Any = group.learner
-    learner.code, learner.over = 2, True
-    learner.again = lambda: setattr(learner, "over", False)
-    return group.over()
+def order(learner: LearnerProcess, report: ProcessReport) -> Order:
+    return asyncio.run(learner.make_order(report))
 
 
-def observe(group: LearnerGroup, report: ProcessReport) -> None:
-    group.learner.report = report
-    group.step(0)
-
-
-def port_of(order: Order | None) -> int:
-    assert order is not None
+def port_of(order: Order) -> int:
     return int(order.options.learner_port)
 
 
-LISTENS = replace(BEGUN, pid=1, endpoint=(HERE, 4000))
+LISTENS = replace(BEGUN, endpoint=(HERE, 4000))
 
 
 @pytest.mark.parametrize(
@@ -83,49 +73,48 @@ LISTENS = replace(BEGUN, pid=1, endpoint=(HERE, 4000))
 def test_a_learner_goes_on_with_what_there_is(
     restart: bool, asked: bool, status: ProcessReport, resume: bool, aside: bool
 ) -> None:
-    group = group_of(resume=asked)
+    learner = learner_of(resume=asked)
     if restart:
-        group.learner_order(NOTHING)
-    command = group.learner_order(status)
-    assert command is not None
+        order(learner, NOTHING)
+    command = order(learner, status)
     assert (command.options.train.resume, command.aside) == (resume, aside)
 
 
 def test_a_restart_asks_for_the_former_port_once_and_where_it_was() -> None:
-    group = group_of()
-    group.learner_order(NOTHING)
-    observe(group, LISTENS)
-    assert port_of(group.learner_order(SAVED)) == 4000
-    assert refused(group) is None, "that port may be taken"
-    assert port_of(group.learner_order(SAVED)) == 0
-    assert refused(group) is group.learner
-    observe(group, LISTENS)
-    assert port_of(group.learner_order(replace(SAVED, address=THERE))) == 0
+    learner = learner_of()
+    order(learner, NOTHING)
+    learner.on_report(LISTENS)
+    assert port_of(order(learner, SAVED)) == 4000
+    assert not learner.is_final(2), "that port may be taken"
+    assert port_of(order(learner, SAVED)) == 0
+    assert learner.is_final(2)
+    learner.on_report(LISTENS)
+    assert port_of(order(learner, replace(SAVED, address=THERE))) == 0
 
 
 def test_a_run_that_is_lost_with_its_node() -> None:
-    group = group_of()
-    group.learner_order(NOTHING)
-    observe(group, replace(LISTENS, step=3))
-    assert group.learner_order(replace(NOTHING, address=THERE)) is None
-    assert "/w/models/task/one on 10.0.0.2" in str(group.error)
-    assert "file system that all" in str(group.error)
+    learner = learner_of()
+    order(learner, NOTHING)
+    learner.on_report(replace(LISTENS, step=3))
+    with pytest.raises(StorageError, match=r"(?s)/w/models/task/one on 10.0.0.2.*file system that all"):
+        order(learner, replace(NOTHING, address=THERE))
 
 
 def test_the_lock_of_a_lost_node_is_taken_over_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a broken network its learner might still write."""
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    group = group_of()
-    group.learner_order(NOTHING)
-    observe(group, replace(LISTENS, step=3))
-    locked = replace(SAVED, locked=True)
-    now[0] = 189.9
-    assert group.learner_order(replace(locked, address=THERE)) is None
-    now[0] = 190.0
-    command = group.learner_order(replace(locked, address=THERE))
-    assert command is not None
-    assert command.unlock
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    learner = learner_of()
+    order(learner, NOTHING)
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    learner.on_report(replace(LISTENS, step=3))
+    monkeypatch.setattr(time, "monotonic", lambda: 130.0)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    assert order(learner, replace(SAVED, locked=True, address=THERE)).unlock
+    assert slept == [60.0]
 
 
 def test_secrets_are_made_anew_for_another_address_and_not_on_the_loopback() -> None:
@@ -144,81 +133,33 @@ def test_secrets_are_made_anew_for_another_address_and_not_on_the_loopback() -> 
     assert made == [[HERE], [THERE]]
 
 
-def order_for(report: ProcessReport) -> Order:
-    return Order(life=report.life, module="", options=None)
+class Failing(ManagedProcess):
+    """A process whose lives fail after so many seconds each."""
 
+    def __init__(self, crew: Crew, lives: list[float], now: list[float]) -> None:
+        super().__init__(crew, "a", {}, ("/w", "", []))
+        self._lives, self._now = lives, now
 
-class Crew:
-    """As much of a crew as one process needs."""
-
-    rule = RestartRule(first=1.0, longest=5.0, budget=5, healthy=100.0)
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.log = self.said.append
-        self.ray, self.board = FakeRay(), None
+    async def _live(self) -> tuple[int, str]:
+        self._now[0] += self._lives.pop(0)
+        return 1, "exit code 1"
 
 
 def test_restarts_wait_longer_and_longer_until_the_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
+    now, pauses, said = [1000.0], list[float](), list[str]()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    crew: Any = Crew()
-    actor: Any = SimpleNamespace(live=SimpleNamespace(remote=lambda *place: None), kill=lambda restart: None)
-    process = ManagedProcess(crew, "a", lambda: actor, ("key", "/w", ""), order_for, lambda line: None)
-
-    def live(seconds: float) -> str:
-        """Live so long; what comes of it."""
-        now[0] += 60.0  # any pause is over
-        process.hear(replace(NOTHING, life=str(now)))
-        assert process.runs
-        now[0] += seconds
-        process.hear(replace(NOTHING, life=process.order.life if process.order else "", pid=1, code=1))
-        return str(crew.said[-1]).rpartition("; ")[2]
-
-    pauses = [live(1.0) for _ in range(5)]
-    assert pauses == [f"restarts in {pause} s" for pause in (1, 2, 4, 5, 5)]
-    assert live(100.0) == "restarts in 1 s"
-    pauses = [live(1.0) for _ in range(5)]
-    assert pauses[-1] == "given up after 10 restarts"
-    assert (process.code, process.restarts) == (1, 10)
-
-
-def test_the_life_that_was_killed_to_be_moved_gets_no_order() -> None:
-    """It may report once more before it is gone."""
-    crew: Any = Crew()
-    actor: Any = SimpleNamespace(live=SimpleNamespace(remote=lambda *place: None), kill=lambda restart: None)
-    process = ManagedProcess(crew, "a", lambda: actor, ("key", "/w", ""), order_for, lambda line: None)
-    process.hear(NOTHING)
-    process.hear(replace(NOTHING, pid=1))
-    assert process.state == "running"
-    process.move()
-    process.hear(replace(NOTHING, pid=1))
-    assert process.order is None
-    process.hear(replace(NOTHING, life="b"))
-    assert process.state == "running" and not process.restarts
-
-
-def test_an_actor_that_ray_starts_no_more_is_placed_anew_unless_none_has_ever_reported() -> None:
-    crew: Any = Crew()
-    placed: list[object] = []
-
-    def place() -> object:
-        placed.append(0)
-        return SimpleNamespace(live=SimpleNamespace(remote=lambda *place: dead))
-
-    dead: Any = SimpleNamespace()
-    crew.ray.get = lambda ref: raise_(ActorError("died"))
-    process = ManagedProcess(crew, "a", place, ("key", "/w", ""), order_for, lambda line: None)
-    process.hear(NOTHING)
-    process.recall()
-    assert (len(placed), process.code) == (2, None)
-    process.recall()
-    assert (len(placed), process.code) == (2, 4)
-    assert "at the same path" in process.why
-
-
-def raise_(error: Exception) -> None:
-    raise error
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    rule = RestartRule(first=1.0, longest=5.0, budget=5, healthy=100.0)
+    crew = Crew(FakeRay(), log=said.append, rule=rule)  # type: ignore[arg-type]
+    process = Failing(crew, [*[1.0] * 5, 100.0, *[1.0] * 5], now)
+    assert asyncio.run(process._keep_running()) == 1
+    assert pauses == [1, 2, 4, 5, 5, 1, 2, 4, 5, 5]
+    assert said[-1] == "a: exit code 1; given up after 10 restarts"
+    assert (process.state, process.restarts) == ("given up", 10)
 
 
 def managed(name: str, node: str, state: str, restarts: int) -> ManagedProcess:
@@ -227,26 +168,12 @@ def managed(name: str, node: str, state: str, restarts: int) -> ManagedProcess:
     return cast(ManagedProcess, process)
 
 
-def test_the_table_has_a_line_for_each_of_few_and_for_each_node_of_many() -> None:
+def test_the_status_is_one_line_for_any_number_of_actors() -> None:
     learner = managed("learner", HERE, "running", 1)
-    actors = [
-        managed(f"actor {i}", THERE if i else "", "running" if i else "waiting for a free node", i)
-        for i in range(30)
-    ]
-    few = rows(learner, actors[:2], None, 3)
-    assert [" ".join(line.split()) for line in few] == [
-        "1 of 3 actors run",
-        "node role state restarts",
-        "10.0.0.1 learner running 1",
-        "- actor 0 waiting for a free node 0",
-        "10.0.0.2 actor 1 running 1",
-    ]
-    many = rows(learner, actors, (HERE, 1), 30)
-    assert [" ".join(line.split()) for line in many[2:]] == [
-        "10.0.0.1 learner listening 1",
-        "- 1 actors 1 waiting for a free node 0",
-        "10.0.0.2 29 actors 29 running 435",
-    ]
+    actors = [managed("actor", HERE, "running" if i else "back-off", i) for i in range(30)]
+    assert status(learner, actors, 31) == (
+        "29 of 31 actors run · 1 back-off · learner: running · 436 restarts"
+    )
 
 
 def planned(*flags: str) -> ClusterPlan:

@@ -200,23 +200,8 @@ def usable_cores() -> int:
     return len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else os.cpu_count() or 1
 
 
-_BEFORE_EXIT: list[Callable[[int], object]] = []
-
-
-def before_exit(call: Callable[[int], object]) -> None:
-    """Register a function that :func:`exit_now` calls with the exit code."""
-    _BEFORE_EXIT.append(call)
-
-
 def exit_now(code: int) -> NoReturn:
-    """End this process at once, without the interpreter's clean-up; the reason has been printed before.
-
-    Each function of :func:`before_exit` has two seconds, so that none can delay the end.
-    """
-    for call in _BEFORE_EXIT:
-        messenger = threading.Thread(target=call, args=(code,), daemon=True)
-        messenger.start()
-        messenger.join(2.0)
+    """End this process at once, without the interpreter's clean-up; the reason has been printed before."""
     os._exit(code)
 
 

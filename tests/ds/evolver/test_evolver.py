@@ -147,7 +147,7 @@ def test_a_population_that_is_killed_ends_as_one_that_was_not(
         if states:
             states.append(member.group.learner.state)
         elif member.run.joinpath("checkpoints", "step_000000060").exists():
-            cut.ray.placed[0][0].kill(restart=True)
+            cut.ray.placed[0][0].process.kill()
             states.append("killed")
         if states[-1:] == ["running"] and set(states) - {"killed", "running"}:
             raise Killed
@@ -257,7 +257,7 @@ def test_a_member_that_is_killed_behind_its_last_checkpoint_is_complete(
     """What goes on from there refuses, since nothing is left to do."""
     learner = SimpleNamespace(state="given up", code=2, leave=lambda: None)
     group = SimpleNamespace(
-        learner=learner, error=None, step=lambda _: None, over=lambda: learner, explain_end=str
+        learner=learner, start=lambda: None, scale=lambda _: None, over=lambda: learner, explain_end=str
     )
     monkeypatch.setattr(members, "LearnerGroup", lambda *_, **__: group)
     plan: Any = SimpleNamespace(name="pop_1", folder=tmp_path, run="pop_1", actors=0)
