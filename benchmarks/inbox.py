@@ -193,6 +193,7 @@ class Receiver:
             most=most,
             synchronous=False,
             room_timeout=2.0,
+            room={},
         )
         self._server = Server(
             Service(actors, self._queue, self.weights, rules),

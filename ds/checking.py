@@ -7,7 +7,7 @@ that neither a broken actor nor a forged message reaches the learner's loop.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import prod
@@ -111,14 +111,13 @@ class AcceptanceRules:
     most: Mapping[str, int]
     synchronous: bool
     room_timeout: float
-    room: Mapping[str, int] = field(default_factory=dict)
+    room: Mapping[str, int]
 
     @property
     def max_message(self) -> int:
         """Bytes of the largest message that a learner reads."""
-        carries, most = self.carry_shapes, self.most
         return STRUCTURE + sum(
-            most[name] * _row_bytes(spec, carries[name]) for name, spec in self.specs.items()
+            self.most[name] * _row_bytes(columns) for name, columns in self.columns.items()
         )
 
     @cached_property
@@ -291,9 +290,11 @@ def most_rows(spec: AgentSpec, carry: Shape, max_length: int, limit: int | None)
 
     max_length: ``base_config.max_episode_length``; limit: of the family, None without any
     """
-    return max_length + LEAST // _row_bytes(spec, carry) if limit is None else min(max_length, limit)
+    return (
+        max_length + LEAST // _row_bytes(_columns(spec, carry)) if limit is None else min(max_length, limit)
+    )
 
 
-def _row_bytes(spec: AgentSpec, carry: Shape) -> int:
+def _row_bytes(columns: Sequence[MessageColumn]) -> int:
     """Return the size of a transition in bytes, with both of its observations."""
-    return sum(prod(column.tail) * column.dtype.itemsize for column in _columns(spec, carry))
+    return sum(prod(column.tail) * column.dtype.itemsize for column in columns)

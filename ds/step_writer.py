@@ -37,7 +37,7 @@ class StepWriter:
             name: BehaviourRecorder(self, min(max_length, rows), rows) for name, rows in most.items()
         }
         self._oldest: int | None = None  # version of the first step in the message
-        self._due = self._long = False  # an episode has ended in the message; it has as many rows as it may
+        self._due = False  # an episode has ended in the message
         self._agents: Mapping[str, Int] = {}
         self._episodes: list[Episode] = []
         self._complete: list[StepMessage] = []
@@ -64,7 +64,8 @@ class StepWriter:
         self._agents = agents
         self._episodes += episodes
         hold = hold and len(self._episodes) < MAX_HELD
-        if whole or self._long or ((self._due or self._episodes) and not hold):
+        is_long = any(recorder.is_long for recorder in self._recorders.values())
+        if whole or is_long or ((self._due or self._episodes) and not hold):
             self._end_message(agents)
         complete, self._complete = self._complete, []
         return complete
@@ -80,9 +81,9 @@ class StepWriter:
         if self._oldest is None:
             self._oldest = self.version
 
-    def note_due(self, *, is_long: bool = False) -> None:
-        """Complete the message with the next flush; a long one also where others are held back."""
-        self._due, self._long = True, self._long or is_long
+    def note_due(self) -> None:
+        """Complete the message with the next flush, unless it is held back."""
+        self._due = True
 
     def make_room(self) -> None:
         """Complete the message before a step that has no room; agents that act for the first time count."""
@@ -106,8 +107,9 @@ class StepWriter:
             agents=dict(agents),
         )
         self._complete.append(message)
-        self._oldest, self._episodes = None, []
-        self._due = self._long = False
+        self._oldest = None
+        self._episodes = []
+        self._due = False
 
 
 def _by_behaviour(episodes: Iterable[Episode]) -> dict[str, Episodes]:
@@ -145,6 +147,11 @@ class BehaviourRecorder:
         """Agents of the rows [n], in the order of the rows."""
         return self._columns["streams"][: self.rows].astype(np.int64) if self.rows else np.zeros(0, np.int64)
 
+    @property
+    def is_long(self) -> bool:
+        """Whether the message is due, also where others are held back."""
+        return self.rows >= self._due
+
     def add_steps(self, steps: StepBatch) -> None:
         """Write a step of several agents; environments may write into its arrays afterwards.
 
@@ -166,8 +173,8 @@ class BehaviourRecorder:
         rows = self._before + np.arange(self.rows, self.rows + n)
         self._open.renew(steps.streams, steps.start_steps + 1, rows, steps.ended)
         self.rows += n
-        if self.rows >= self._due or steps.ended.any():
-            self._writer.note_due(is_long=self.rows >= self._due)
+        if steps.ended.any():
+            self._writer.note_due()
 
     def close(self, stream: int) -> None:
         """End the agent's open episode as truncated; does nothing if there is none."""

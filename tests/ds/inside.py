@@ -24,7 +24,7 @@ OF_ONE = 2**32
 def rules(**changes) -> AcceptanceRules:
     plain = {
         "agreed": AGREED, "specs": SPECS, "carry_shapes": CARRIES, "most": dict.fromkeys(SPECS, 10),
-        "synchronous": False, "room_timeout": 0.0,
+        "synchronous": False, "room_timeout": 0.0, "room": {},
     }  # fmt: skip
     return AcceptanceRules(**plain | changes)
 

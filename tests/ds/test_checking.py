@@ -113,12 +113,13 @@ def test_families_with_rollouts_take_the_policy_s_own_actions_only():
     steps = message.steps["vector"]
     steps.behaviour_logp[:] = UNKNOWN_LOGP
     check(message)
-    clipped = {
-        **SPECS,
-        "vector": replace(SPECS["vector"], action=replace(SPECS["vector"].action, squash="clip")),
-    }
-    with pytest.raises(BadMessage, match="the policy has to choose the actions"):
-        check_steps(message, rules(most=dict.fromkeys(SPECS, MAX_LENGTH), specs=clipped), version=7)
+    action = SPECS["vector"].action
+    for rollouts in (replace(action, squash="clip"), replace(action, records="distribution")):
+        specs = {**SPECS, "vector": replace(SPECS["vector"], action=rollouts)}
+        unknown = np.full((len(steps), rollouts.record_size), UNKNOWN_LOGP, np.float32)
+        message.steps["vector"] = replace(steps, behaviour_logp=unknown)
+        with pytest.raises(BadMessage, match="the policy has to choose the actions"):
+            check_steps(message, rules(most=dict.fromkeys(SPECS, MAX_LENGTH), specs=specs), version=7)
 
 
 def at(value, index, new):
