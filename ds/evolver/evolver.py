@@ -22,7 +22,7 @@ from ds.evolver.networks import REPLAY, write_start
 from ds.evolver.plan import PopulationPlan
 from ds.evolver.population import (
     Population,
-    generation_end,
+    may_end_early,
     next_generation,
     ranking,
     scores,
@@ -88,15 +88,11 @@ class Evolver:
             member.step()
         if self._crew.show(self._rows):
             base, alive = self._base, [member for member in self._members if member.end != "given up"]
-            rule = generation_end(
-                {member.number: len(member.evaluations) for member in alive},
-                [member.number for member in alive],
-                length=base.evolver_cem_length,
-                min_length=base.evolver_cem_min_length,
-                minutes=(time.monotonic() - self._begun) / 60.0,
-                limit=base.evolver_cem_time,
-            )
-            if rule == "end the rest":
+            takes_too_long = time.monotonic() - self._begun >= 60.0 * base.evolver_cem_time
+            counts = [len(member.evaluations) for member in alive]
+            if takes_too_long and may_end_early(
+                counts, length=base.evolver_cem_length, min_length=base.evolver_cem_min_length
+            ):
                 for member in alive:
                     if member.end is None:
                         member.stop()

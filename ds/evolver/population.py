@@ -187,28 +187,12 @@ def _begun_again(members: Iterable[Member], generation: int, seed: int, genes: G
     return Population(generation, tuple(drawn))
 
 
-def generation_end(
-    evaluations: Mapping[int, int],
-    alive: Collection[int],
-    *,
-    length: int,
-    min_length: int,
-    minutes: float,
-    limit: float,
-) -> Literal["continue", "end the rest", "ended"]:
-    """Return whether a generation goes on.
+def may_end_early(counts: Sequence[int], length: int, min_length: int) -> bool:
+    """Return whether a generation that has taken its time may end before its ``length``.
 
-    It has ended when each living member has ``length`` evaluations, or none is left. The rest is to be ended
-    once each has ``min_length`` and the generation has taken ``limit`` minutes.
-
-    evaluations: number → evaluations in this generation
-    alive:       numbers of the members that were not given up; the others hold nobody up
+    counts: evaluations of each member that was not given up; the others hold nobody up
     """
-    counts = [evaluations.get(number, 0) for number in alive]
-    if all(count >= length for count in counts):
-        return "ended"
-    over = minutes >= limit and all(count >= min_length for count in counts)
-    return "end the rest" if over else "continue"
+    return any(count < length for count in counts) and all(count >= min_length for count in counts)
 
 
 def _never_chosen(members: Sequence[Member], times: int) -> set[int]:

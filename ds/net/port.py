@@ -30,16 +30,17 @@ def refuse_if_taken(host: str, port: int) -> None:
 def port_refused(host: str, port: int) -> UsageError:
     """Return the error for a person after binding ``host:port`` has failed; gRPC hides the system's own."""
     error = refusal(host, port)
-    number = error.errno if error else None
-    what, fix = "the learner cannot listen there", "choose another net_config.learner_port"
-    if number == errno.EADDRINUSE:
-        what, why = "the learner's port is taken", f"{user_of(port)} listens there"
-        fix = "end it, or let this learner take another one: -o net_config.learner_port=PORT, or 0 for any"
-    elif number == errno.EACCES:
-        why = "ports below 1024 need more rights"
-    else:
-        why = str(error or "it cannot be bound")
-        if number == errno.EADDRNOTAVAIL:
-            why = "no network interface of this machine has that address"
-        fix = "set net_config.learner_host to an address of this machine, or 0.0.0.0 for all of them"
-    return UsageError(what, where=f"{host}:{port}", why=why, fix=fix)
+    if error is not None and error.errno == errno.EADDRINUSE:
+        return UsageError(
+            "the learner's port is taken",
+            where=f"{host}:{port}",
+            why=f"{user_of(port)} listens there",
+            fix="end it, or let this learner take another one: -o net_config.learner_port=PORT, or 0 for any",
+        )
+    return UsageError(
+        "the learner cannot listen there",
+        where=f"{host}:{port}",
+        why=str(error or "it cannot be bound"),
+        fix="choose a port above 1023, and as net_config.learner_host an address of this machine, or 0.0.0.0 "
+        "for all of them",
+    )

@@ -292,6 +292,6 @@ def test_a_port_that_is_taken_is_refused_and_its_process_named(monkeypatch: pyte
             learner(port=one.port),
         ):
             pass
-    with pytest.raises(UsageError, match="no network interface"), learner(host="192.0.2.1"):
+    with pytest.raises(UsageError, match="an address of this machine"), learner(host="192.0.2.1"):
         pass
     assert [one for one in threading.enumerate() if one.name == "learner-server"] == []

@@ -17,7 +17,7 @@ from ds.evolver.population import (
     elites,
     first_generation,
     fitted,
-    generation_end,
+    may_end_early,
     next_generation,
     ranking,
     scores,
@@ -177,26 +177,17 @@ def test_a_gene_that_has_no_valid_draw_keeps_the_known_value():
     assert [member.genes["steps"] for member in after.members] == [3, 3, 3]
 
 
-SCRIPT = [
-    # minutes, evaluations of members 1, 2 and 3, who is alive, and what is due
-    (0.0, (0, 0, 0), {1, 2, 3}, "continue"),
-    (2.9, (4, 4, 3), {1, 2, 3}, "continue"),
-    (2.9, (5, 5, 5), {1, 2, 3}, "ended"),
-    (2.9, (5, 6, 5), {1, 2, 3}, "ended"),
-    (3.0, (5, 5, 1), {1, 2, 3}, "continue"),
-    (99.0, (5, 5, 1), {1, 2, 3}, "continue"),
-    (3.0, (5, 5, 2), {1, 2, 3}, "end the rest"),
-    (2.99, (5, 5, 2), {1, 2, 3}, "continue"),
-    (3.0, (2, 2, 2), {1, 2, 3}, "end the rest"),
-    (3.0, (5, 5, 0), {1, 2}, "ended"),
-    (3.0, (5, 2, 0), {1, 2}, "end the rest"),
-    (1.0, (5, 2, 0), {1, 2}, "continue"),
-    (0.0, (0, 0, 0), set(), "ended"),
-]
-
-
-@pytest.mark.parametrize(("minutes", "counts", "alive", "due"), SCRIPT)
-def test_a_generation_ends_by_length_or_by_time(minutes, counts, alive, due):
-    evaluations = {number: count for number, count in enumerate(counts, 1) if count}
-    found = generation_end(evaluations, alive, length=5, min_length=2, minutes=minutes, limit=3.0)
-    assert found == due
+@pytest.mark.parametrize(
+    ("counts", "early"),
+    [
+        ((5, 5, 5), False),  # it ends by itself
+        ((5, 6, 5), False),
+        ((5, 5, 1), False),
+        ((5, 5, 2), True),
+        ((2, 2, 2), True),
+        ((5, 2), True),
+        ((), False),
+    ],
+)
+def test_a_generation_that_takes_long_ends_with_few_evaluations_of_each(counts, early):
+    assert may_end_early(counts, length=5, min_length=2) is early
