@@ -1,15 +1,14 @@
 """Folder of a population: its configuration, and generations that are complete or do not exist.
 
 ``models/<env>/<name>/{population.yaml, population.json, lineage.jsonl, generations/generation_0003/…}``. A
-generation holds what its members begin with: ``generation.json``, networks by member, and a manifest with
-sizes and SHA-256. It is written into a hidden folder, which then gets its name. A kill on the way leaves a
-hidden folder, and the generation before goes on.
+generation holds what its members begin with: ``generation.json``, and a checkpoint for each member that gets
+networks. It is written into a hidden folder, which then gets its name. A kill on the way leaves a hidden
+folder, and the generation before goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 import shutil
@@ -23,14 +22,12 @@ from pydantic import TypeAdapter
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.reading import read_json
 from algorithm.core.system.files import rename, sync_folder
-from algorithm.store.checkpoints.manifest import DamagedError, Entry, check_listed
 from algorithm.store.files import json_text, make_folder, write_durably, write_text
 from algorithm.store.names import LINEAGE, POPULATION, is_taken
 from ds.evolver.population import Population
 
 _FACTS = "population.json"
 _GENERATION = "generation.json"
-_MANIFEST = "manifest.json"
 _DRAFT = ".draft_"
 _NAME = re.compile(r"generation_([0-9]{4,9})")
 _KEPT = 2
@@ -142,11 +139,7 @@ class PopulationDir:
             draft.mkdir()
             fill(draft)
             write_durably(draft / _GENERATION, json_text(asdict(generation)).encode())
-            files = sorted(path for path in draft.rglob("*") if path.is_file())
-            listed = {str(file.relative_to(draft)): _entry(file) for file in files}
-            manifest = {"files": {name: entry.listed for name, entry in listed.items()}}
-            write_durably(draft / _MANIFEST, json_text(manifest).encode())
-            for folder in {(draft / name).parent for name in listed}:
+            for folder in (draft, *(path for path in draft.rglob("*") if path.is_dir())):
                 sync_folder(folder)
             if target.exists():  # a damaged one
                 shutil.rmtree(target)
@@ -159,16 +152,16 @@ class PopulationDir:
         self._drop_networks(generation.number)
 
     def newest(self, warn: Callable[[str], None]) -> Generation | None:
-        """Return the newest generation that is intact, every byte verified; None if there is none.
+        """Return the newest generation that can be read; None if there is none.
 
-        warn: called for each that is damaged, which is passed over
+        warn: called for each that cannot, which is passed over
         """
-        numbers = sorted(self._numbers(), reverse=True)
-        for number in numbers:
+        for number in sorted(self._numbers(), reverse=True):
+            file = self._generations / _name(number) / _GENERATION
             try:
-                return self._read(number, dropped=number <= numbers[0] - _KEPT)
-            except DamagedError as error:
-                warn(f"{error.line} · continuing with the generation before it")
+                return _JSON.validate_python(read_json(file))
+            except (StorageError, ValueError) as error:
+                warn(f"{file} is damaged ({error}) · continuing with the generation before it")
         return None
 
     def write_lineage(self, number: int) -> None:
@@ -185,22 +178,6 @@ class PopulationDir:
             if match := _NAME.fullmatch(folder.name):
                 yield int(match[1])
 
-    def _read(self, number: int, *, dropped: bool) -> Generation:
-        """Read a generation, ``dropped``: without its networks. Raises DamagedError."""
-        folder = self._generations / _name(number)
-        try:
-            listed = {
-                name: Entry.read(entry) for name, entry in read_json(folder / _MANIFEST)["files"].items()
-            }
-            for name, entry in listed.items():
-                if not dropped or name == _GENERATION:
-                    check_listed(folder, name, entry)
-            return _JSON.validate_python(read_json(folder / _GENERATION))
-        except DamagedError:
-            raise
-        except (StorageError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedError("a generation is damaged", where=folder, why=str(error)) from error
-
     def _drop_networks(self, number: int) -> None:
         for before in self._numbers():
             if before <= number - _KEPT:
@@ -211,12 +188,3 @@ class PopulationDir:
 
 def _name(generation: int) -> str:
     return f"generation_{generation:04d}"
-
-
-def _entry(file: Path) -> Entry:
-    digest, nbytes = hashlib.sha256(), 0
-    with file.open("rb") as opened:
-        while block := opened.read(2**20):
-            digest.update(block)
-            nbytes += len(block)
-    return Entry(nbytes, digest.hexdigest())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -91,14 +90,14 @@ def write_start(
             write_durably(folder / place, b"{}")
             files[name] = Entry.of(b"{}")
         elif replay is not None and place.name == f"optim{TENSORS}":
-            shutil.copyfile(parents[0] / place, folder / place)
+            write_durably(folder / place, (parents[0] / place).read_bytes())
             files[name] = manifest.files[name]
     start = Manifest(step=manifest.step, files=files, replay=None, segments={})
     if replay is not None and manifest.replay is not None:
         for name in manifest.segments:
             (folder / REPLAY / name).parent.mkdir(parents=True, exist_ok=True)
             _link(replay / name, folder / REPLAY / name)
-        shutil.copyfile(parents[0] / INDEX, folder / INDEX)
+        write_durably(folder / INDEX, (parents[0] / INDEX).read_bytes())
         start = replace(start, replay=manifest.replay, segments=manifest.segments)
     write_durably(folder / MANIFEST, start.text.encode())
 
@@ -108,7 +107,7 @@ def _link(source: Path, target: Path) -> None:
     try:
         target.hardlink_to(source)
     except OSError:
-        shutil.copyfile(source, target)
+        write_durably(target, source.read_bytes())
 
 
 @dataclass(frozen=True)

@@ -79,17 +79,14 @@ def test_a_kill_or_a_full_disk_leaves_the_generation_before(
     assert read(folder) == (generation(1), [])
 
 
-@pytest.mark.parametrize("file", ["generation.json", "manifest.json", "member_1/model.safetensors"])
-@pytest.mark.parametrize("how", ["gone", "changed"])
-def test_a_damaged_generation_is_passed_over_and_written_again(
-    folder: PopulationDir, file: str, how: str
-) -> None:
+@pytest.mark.parametrize("how", ["gone", "torn", "other"])
+def test_a_damaged_generation_is_passed_over_and_written_again(folder: PopulationDir, how: str) -> None:
     folder.write(generation(1), fill)
-    path = folder.path / "generations" / "generation_0001" / file
+    path = folder.path / "generations" / "generation_0001" / "generation.json"
     if how == "gone":
         path.unlink()
     else:
-        path.write_bytes(path.read_bytes()[:-1] + b"\x00")
+        path.write_bytes(path.read_bytes()[:-9] if how == "torn" else b"{}")
     found, said = read(folder)
     assert found == generation(0)
     assert len(said) == 1 and "continuing with the generation before it" in said[0]
