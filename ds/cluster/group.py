@@ -80,7 +80,7 @@ class LearnerProcess(ManagedProcess):
             module=plan.roles.module,
             options=plan.roles.learner(report.address, port, resume=resume, step=report.step),
             secrets=plan.secrets_at(report.address),
-            aside=again and report.exists and not saved,
+            aside=again and not saved,
             unlock=unlock,
         )
 

@@ -40,7 +40,7 @@ class Order:
 
     module:  its ``perform`` carries out ``options``, and returns an exit code.
     secrets: files by name, held in memory where only this user can read them; empty for none.
-    aside:   give a run's folder without a checkpoint another name first, since its name is needed.
+    aside:   give the run's folder, if there is one, another name first: it has no checkpoint.
     unlock:  remove the run's lock first; its node is gone.
     """
 
@@ -59,7 +59,6 @@ class ProcessReport:
     code:     the exit code once the process has ended.
     lines:    printed since the report before.
     endpoint: where a learner listens.
-    exists:   the run's folder does.
     step:     of the run's newest checkpoint, -1 without one.
     locked:   a process on another machine has it, or had when that machine was lost.
     """
@@ -68,7 +67,6 @@ class ProcessReport:
     code: int | None = None
     lines: tuple[str, ...] = ()
     endpoint: tuple[str, int] | None = None
-    exists: bool = False
     step: int = -1
     locked: bool = False
 
@@ -126,7 +124,6 @@ class ProcessActor:
         holder = holder_of(self._run / "run.lock")
         report = ProcessReport(
             address=self._address,
-            exists=self._run.is_dir(),
             step=_newest(self._run),
             locked=holder is not None and holder.is_elsewhere,
         )

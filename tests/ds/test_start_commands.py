@@ -30,8 +30,7 @@ from tests.ds.fake_ray import FakeRay
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 NOTHING = ProcessReport(address=HERE)
-BEGUN = replace(NOTHING, exists=True)
-SAVED = replace(BEGUN, step=3)
+SAVED = replace(NOTHING, step=3)
 
 
 def plan(*, resume: bool = False, secrets: MakeSecrets | None = None) -> ClusterPlan:
@@ -56,18 +55,17 @@ def port_of(order: Order) -> int:
     return int(order.options.learner_port)
 
 
-LISTENS = replace(BEGUN, endpoint=(HERE, 4000))
+LISTENS = replace(NOTHING, endpoint=(HERE, 4000))
 
 
 @pytest.mark.parametrize(
     ("restart", "asked", "status", "resume", "aside"),
     [
-        (False, False, BEGUN, False, False),  # a name that is taken is refused by the run
+        (False, False, NOTHING, False, False),  # a name that is taken is refused by the run
         (False, True, SAVED, True, False),
-        (True, False, NOTHING, False, False),
-        (True, False, BEGUN, False, True),
+        (True, False, NOTHING, False, True),
         (True, False, SAVED, True, False),
-        (True, True, BEGUN, False, True),
+        (True, True, NOTHING, False, True),
     ],
 )
 def test_a_learner_goes_on_with_what_there_is(
