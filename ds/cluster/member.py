@@ -72,7 +72,7 @@ class ProcessReport:
 
 
 class Board:
-    """Ray actor beside the command, by which other commands ask for a number of actors."""
+    """Ray actor beside the command, with the number of actors that another command wants."""
 
     def __init__(self) -> None:
         self._asked: int | None = None
@@ -82,7 +82,7 @@ class Board:
         self._asked = number
 
     def asked(self) -> int | None:
-        """Return the number that was asked for last; None if none was."""
+        """Return the number wanted last; None without one."""
         return self._asked
 
 

@@ -79,7 +79,7 @@ class Crew:
 
 
 class ManagedProcess:
-    """Process of a Ray actor, started as often as that may help. Learner and actor say what they start.
+    """Process of a Ray actor, started as often as that may help; the base of a learner's and an actor's.
 
     options: of Ray, for the place.
     member:  arguments of :class:`ds.cluster.member.ProcessActor`.

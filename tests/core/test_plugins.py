@@ -421,9 +421,6 @@ def test_an_extension_may_lie_in_the_tasks_folder_and_judges_actions_of_remote_a
     assert plugin == Plugin(EXTENSIONS, "own_ext:choosing")
     made = made_with(there, plugins=[plugin])
     assert "the code of own_ext" in made
-    held = load_config("./task", None, [*own, "sac_config.noise_repeat=4"], seed=1)
-    with pytest.raises(UsageError, match="noise_repeat is 4, and Choose chooses among actions"):
-        replace(context, loaded=held).agents({"default": SPEC}, there / "task")
 
 
 def test_the_page_shows_the_package_as_it_is():

@@ -99,7 +99,7 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         lambda options: (
             options.ckpt is not None
             and options.tune is None
-            and not (options.resume or options.plays or options.shares)
+            and not (options.resume or options.plays or options.export is not None)
         ),
         "--ckpt chooses the checkpoint to resume, play or export",
         "new training starts without a checkpoint",

@@ -200,10 +200,11 @@ class BehaviourRecord:
         )
 
 
-def _equal(one: Observation, other: Observation) -> Bool:
+def _equal(first: Observation, second: Observation) -> Bool:
     """Return [N] whether an agent has the same observation in both."""
     rows = [
-        (value == other.obs[name]).reshape(len(one.ids), -1).all(axis=1) for name, value in one.obs.items()
+        (value == second.obs[name]).reshape(len(first.ids), -1).all(axis=1)
+        for name, value in first.obs.items()
     ]
     equal: Bool = np.logical_and.reduce(rows)
     return equal
