@@ -72,7 +72,7 @@ class ProcessReport:
 
 
 class Board:
-    """Ray actor beside the command, with the number of actors that another command wants."""
+    """Ray actor beside the command, with the number of actors set by another command."""
 
     def __init__(self) -> None:
         self._asked: int | None = None
@@ -82,7 +82,7 @@ class Board:
         self._asked = number
 
     def asked(self) -> int | None:
-        """Return the number wanted last; None without one."""
+        """Return the number set last; None without one."""
         return self._asked
 
 
