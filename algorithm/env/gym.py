@@ -21,11 +21,10 @@ from algorithm.env.base import Picture
 from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys
 from algorithm.env.env_id import advice, list_envs, register_env
 from algorithm.env.executed import ExecutedActions
-from algorithm.env.observations import Bounds, frame_stack
+from algorithm.env.observations import frame_stack
 from algorithm.env.outputs import (
     MISUSE,
     EpisodeInfos,
-    Remark,
     TimeStep,
     as_bool,
     as_number,
@@ -65,6 +64,8 @@ class GymEnv:
     time_limit:   steps after which an episode is truncated, where it is known
     fps:          steps per second of simulated time, where it is known
     render_modes: Gymnasium's names of the ways in which it can be shown
+    obs_space:    observations, without a mask
+    remarks:      what a training should know about its wrappers
     Raises :class:`EnvError` for an unsupported space, UsageError for a parameter that it does not have.
     """
 
@@ -94,8 +95,8 @@ class GymEnv:
         self.spec = adapter.spec
         self._observations, self._masks = adapter.observations, adapter.masks
         self.actions = adapter.actions
-        self._bounds = Bounds(adapter.obs_space, self.name)
-        self._remarks = running_statistics(env)
+        self.obs_space = adapter.obs_space
+        self.remarks = running_statistics(env)
 
     def reset(self, seed: int, parameters: Double | tuple[()] = ()) -> TimeStep:
         """Start an episode with parameters [K]; return its first observation. Raises as :class:`GymEnv`."""
@@ -135,13 +136,8 @@ class GymEnv:
         over: bool,
         executed: Float | None = None,
     ) -> TimeStep:
-        """Convert observation and mask; remark on values outside the bounds."""
-        read = self._observations.read(obs)
-        remarks, self._remarks = self._remarks, ()
-        for name, why in self._bounds.violations(read).items():
-            what = f"observation {name!r} of {self.name} is outside its bounds"
-            remarks += (Remark(what, why, "it is used as it is; correct the bounds of observation_space"),)
-        return TimeStep(read, self._masks.read(obs, info, over=over), remarks, executed)
+        """Convert observation and mask."""
+        return TimeStep(self._observations.read(obs), self._masks.read(obs, info, over=over), executed)
 
     def render(self) -> Picture | None:
         """Return an image; None if it was built without images. Raises EnvError."""

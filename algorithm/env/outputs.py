@@ -144,11 +144,10 @@ class Remark(NamedTuple):
 
 
 class TimeStep(NamedTuple):
-    """Observation and action mask of an agent, and remarks that were not made before."""
+    """Observation and action mask of an agent."""
 
     obs: Mapping[str, Array]  # name -> observation, possibly the environment's own array
     action_mask: Bool | None  # [ΣN] true where a choice is allowed; None for all
-    remarks: Sequence[Remark] = ()
     executed: Float | None = None  # [A] flat action that was executed in place of the one asked for
 
 

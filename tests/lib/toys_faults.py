@@ -186,9 +186,7 @@ class Untrue(Toy):
             "gear": 2,
             "camera": np.zeros((2, 2), np.uint8),
         }
-        if self._step >= self._at and self._how == "outside":
-            seen["speed"] = np.array([0.5, 1.5 + self._step], np.float32)
-        elif self._step == self._at:
+        if self._step == self._at:
             seen |= {
                 "shape": {"speed": np.zeros(3, np.float32)},
                 "broadcast": {"camera": np.zeros((1, 2), np.uint8)},

@@ -16,7 +16,7 @@ from algorithm.core.spec import AgentSpec
 from algorithm.core.steps import Float
 from algorithm.env.base import Fault, OnFault, Picture
 from algorithm.env.gym import GymEnv
-from algorithm.env.outputs import SpaceMismatchError, TimeStep
+from algorithm.env.outputs import Remark, SpaceMismatchError, TimeStep
 from algorithm.env.pool.process_exit import as_exception, exits_as_errors
 from algorithm.env.pool.step_buffers import StepBuffers
 
@@ -34,7 +34,6 @@ class GroupFailure:
     why: str
     trace: str = ""
     fatal: bool = False  # a new sub-environment would fail alike
-    fix: str = ""  # what to do where it is harmless: no episode is lost
     refused: UsageError | None = None  # of settings that the environment cannot have, which it is
 
 
@@ -42,7 +41,7 @@ class GroupFailure:
 class GroupInfo:
     """Facts that all sub-environments have in common, as in GymEnv. Can be pickled.
 
-    parameters: their number; infos: keys
+    parameters: their number; infos: keys; remarks: on wrappers
     """
 
     name: str
@@ -52,6 +51,7 @@ class GroupInfo:
     infos: tuple[str, ...] = ()
     fps: float | None = None
     render_modes: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
 
 class RestartBudget:
@@ -60,7 +60,6 @@ class RestartBudget:
     def __init__(self, restarts: int, on_fault: OnFault) -> None:
         self._restarts = self._left = restarts
         self._on_fault = on_fault
-        self._reported: set[str] = set()
 
     @property
     def spent(self) -> int:
@@ -71,20 +70,11 @@ class RestartBudget:
         """Count and report a failure.
 
         Raises :class:`EnvError` if it is fatal or one too many, UsageError where settings are refused.
-
-        A harmless one is not counted, and reported once for all sub-environments.
         """
-        if failure.fix:
-            if failure.what in self._reported:
-                return
-            self._reported.add(failure.what)
-        elif failure.fatal or self._left == 0:
+        if failure.fatal or self._left == 0:
             raise self._too_many(failure, where)
-        else:
-            self._left -= 1
-        self._on_fault(
-            Fault(what=failure.what, where=where, why=failure.why, trace=failure.trace, fix=failure.fix)
-        )
+        self._left -= 1
+        self._on_fault(Fault(what=failure.what, where=where, why=failure.why, trace=failure.trace))
 
     def _too_many(self, failure: GroupFailure, where: str) -> UserError:
         """Return the error for a failure that a run cannot survive."""
@@ -122,8 +112,8 @@ class EnvGroup:
             infos=first.infos.keys,
             fps=first.fps,
             render_modes=first.render_modes,
+            remarks=first.remarks,
         )
-        self._notes: list[GroupFailure] = []
         self._shapes = {name: shape for name, shape, _ in first.spec.obs.items()}
 
     def reset(self, buffers: StepBuffers, indices: Iterable[int]) -> list[GroupFailure]:
@@ -134,7 +124,7 @@ class EnvGroup:
             if failure := self._reset(buffers, i):
                 failures.append(failure)
             buffers.call_started[i] = 0.0
-        return failures + self._take_remarks()
+        return failures
 
     def step(self, buffers: StepBuffers) -> list[GroupFailure]:
         """Step all with the actions of the buffers; reset at once where an episode ends.
@@ -154,7 +144,7 @@ class EnvGroup:
             if failure:
                 failures.append(failure)
             buffers.call_started[i] = 0.0
-        return failures + self._take_remarks()
+        return failures
 
     def repeat(self, buffers: StepBuffers, done: Mapping[int, Float]) -> list[GroupFailure]:
         """Start episodes with the seeds of the buffers and repeat actions in them: index -> [L, A].
@@ -167,7 +157,7 @@ class EnvGroup:
             if failure := self._repeat(buffers, i, actions):
                 failures.append(failure)
             buffers.call_started[i] = 0.0
-        return failures + self._take_remarks()
+        return failures
 
     def render(self) -> Picture | None:
         """Return an image of the first sub-environment; None without one, or where it waits for a reset."""
@@ -239,13 +229,6 @@ class EnvGroup:
                     f"observation {name!r} is not an array of numbers: {error}"
                 ) from error
         buffers.write_mask(i, time_step.action_mask)
-        for remark in time_step.remarks:
-            self._notes.append(GroupFailure(envs=(), culprit=i, **remark._asdict()))
-
-    def _take_remarks(self) -> list[GroupFailure]:
-        """Return the warnings since the last call, as harmless failures."""
-        noted, self._notes = self._notes, []
-        return noted
 
     def _make_again(self, i: int) -> GymEnv:
         """Build a failed sub-environment. Raises SpaceMismatchError if its spaces have changed."""

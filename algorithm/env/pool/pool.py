@@ -14,6 +14,7 @@ from algorithm.core.steps import Array, Bool, Float, Int
 from algorithm.env.base import (
     EpisodeSeed,
     Executed,
+    Fault,
     Observation,
     OnFault,
     Picture,
@@ -65,6 +66,8 @@ class EnvPool(VecEnv):
         self.fps = info.fps
         self.render_modes = info.render_modes
         self.arrangement = executor.arrangement
+        for remark in info.remarks:
+            on_fault(Fault(what=remark.what, where="", why=remark.why, fix=remark.fix))
         self._ids: Int = np.arange(self._n)
         self._ids.flags.writeable = False  # shared by all steps
         self._all_allowed = info.spec.action.all_allowed(self._n)

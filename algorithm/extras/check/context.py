@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,8 +19,8 @@ from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys
 from algorithm.env.gym import GymEnv
-from algorithm.env.observations import check_shape
-from algorithm.env.outputs import Remark, SpaceMismatchError, TimeStep
+from algorithm.env.observations import Bounds, check_shape
+from algorithm.env.outputs import SpaceMismatchError, TimeStep
 from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.extras.check.finding import (
@@ -92,7 +92,7 @@ class CheckStep(NamedTuple):
     number: int
     obs: Mapping[str, Array]
     mask: Bool  # [ΣN]
-    remarks: Sequence[Remark]
+    outside: Mapping[str, str]  # name of an observation outside its bounds -> element, value and bounds
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
@@ -113,6 +113,7 @@ class EnvInstance:
         self.bare = env
         self.env = GymEnv(env, options=config.options, interventions=config.interventions)
         self.spec = self.env.spec
+        self._bounds = Bounds(self.env.obs_space, self.env.name)
         self._seed, self._step = 0, 0
 
     def reset(self, seed: int) -> CheckStep:
@@ -135,7 +136,7 @@ class EnvInstance:
         for name, shape, _ in self.spec.obs.items():
             check_shape(name, np.shape(seen.obs[name]), shape)
         mask = self.spec.action.all_allowed() if seen.action_mask is None else seen.action_mask
-        return CheckStep(self._step, seen.obs, mask, seen.remarks, *outcome)
+        return CheckStep(self._step, seen.obs, mask, self._bounds.violations(seen.obs), *outcome)
 
     def _call(self, call: str, run: Callable[[], CheckStep], action: Float | None = None) -> CheckStep:
         """Call the environment. Raises FindingError for any failure."""

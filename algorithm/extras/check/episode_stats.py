@@ -12,7 +12,6 @@ from algorithm.core.data import Array, Double
 from algorithm.core.spec import ObsSpec
 from algorithm.env.outputs import Remark, bad_number, fits_float32
 from algorithm.env.spaces import Leaf, leaves
-from algorithm.env.wrappers import running_statistics
 from algorithm.extras.check.context import CheckContext, CheckStep, EnvInstance, play
 from algorithm.extras.check.finding import Finding, FindingError
 
@@ -88,7 +87,7 @@ class EpisodeStats:
 
     instance: the one that was stepped; closed by now
     wrappers: remarks on wrappers that keep statistics
-    outside:  remarks on observations outside their bounds, and where
+    outside:  name, values and place of observations outside their bounds
     not_finite: the first reward that is not finite, and where
     flaw:     the finding that ended the episodes early
     """
@@ -97,7 +96,7 @@ class EpisodeStats:
     actions: list[Leaf]
     records: dict[str, ObsStats]
     wrappers: tuple[Remark, ...]
-    outside: list[tuple[Remark, str]] = field(default_factory=list)
+    outside: list[tuple[str, str, str]] = field(default_factory=list)
     rewards: RunningMoments = field(default_factory=lambda: RunningMoments(()))
     nonzero: int = 0
     not_finite: str = ""
@@ -110,7 +109,7 @@ class EpisodeStats:
         place = self.instance.place
         for name, record in self.records.items():
             record.add(now.obs[name], place)
-        self.outside += [(remark, place) for remark in now.remarks if remark not in self.wrappers]
+        self.outside += [(name, why, place) for name, why in now.outside.items()]
         if now.number:
             self._add_reward(now.reward, place)
         if now.over or now.number == limit:
@@ -134,7 +133,7 @@ def collect_stats(context: CheckContext) -> EpisodeStats:
         spec = instance.spec.obs
         records = {name: ObsStats(name, known[name], spec) for name in spec.names}
         actions = leaves(env.action_space, "action", instance.env.name)
-        stats = EpisodeStats(instance, actions, records, running_statistics(env))
+        stats = EpisodeStats(instance, actions, records, instance.env.remarks)
         over, limit = context.deadline(1.0), context.config.length_limit
         try:
             for now in play(instance, context.config, limit=limit):

@@ -11,6 +11,7 @@ import numpy as np
 
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.system.display import has_display
+from algorithm.env.base import Fault
 from algorithm.env.config import without_team
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
 from algorithm.env.request import EnvRequest
@@ -43,6 +44,7 @@ class Players:
         self.rng = np.random.default_rng(request.seed_of(0, request.since))
         self.behaviours: Mapping[str, UnityBehaviour] = {}
         self._timeout = request.timeout
+        self._on_fault = request.on_fault
         self._budget = RestartBudget(request.restarts, request.on_fault)
         self._threads = ThreadPoolExecutor(request.n, thread_name_prefix="unity player")
         try:
@@ -166,7 +168,7 @@ class Players:
         """Report a remark that is not a failure; an empty one is ignored."""
         if text:
             fix = "it continues"  # a training, an evaluation, a check
-            self._budget.survive(GroupFailure(envs=(), culprit=None, what=text, why="", fix=fix), where)
+            self._on_fault(Fault(what=text, where=where, why="", fix=fix))
 
 
 def _caught(call: Callable[[PlayerSlot], _T], slot: PlayerSlot) -> _T | Exception:

@@ -364,17 +364,3 @@ def test_what_a_space_does_not_allow_ends_the_run_where_it_is_first_seen(how, at
 def test_rewards_and_ends_that_numpy_hands_out_are_taken():
     for value in (1, 1.0, True, np.float32(1), np.int8(1), np.bool_(True), np.array(1.0), np.array([1])):
         assert as_number(value, "x") == 1.0 and as_bool(value, "x") is True
-
-
-@pytest.mark.fault("F14")
-@pytest.mark.fault("F45")
-def test_what_lies_outside_of_its_bounds_is_told_once_and_trained_on():
-    told: list[Fault] = []
-    with closing(untrue("outside", 1, workers=2, restarts=0, on_fault=told.append)) as env:
-        env.reset()
-        for _ in range(3):
-            result = step(env, 2)
-    (fault,) = told
-    assert fault.fix and fault.why == "speed[1] = 2.5 in [-1, 1]"
-    assert "environment 0" in fault.where and "step 1" in fault.where
-    assert result.obs["speed"][0, 1] == 4.5 and result.skipped is None

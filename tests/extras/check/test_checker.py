@@ -53,7 +53,7 @@ def test_a_parameter_that_it_does_not_have_is_told_as_a_training_tells_it() -> N
     context = CheckContext(Weighed, config, CheckLimits(steps=12, compared=4))
     found = [one for result in run_checks(context) for one in result.findings if one.level is Level.ERROR]
     assert [(one.what, one.where, one.trace, one.code) for one in found] == [
-        ("the environment has no parameter 'masss'", "environment_parameters.masss", "", 2)
+        ("the environment has no 'masss'", "environment_parameters.m.set", "", 2)
     ]
 
 
