@@ -183,8 +183,7 @@ class Writer:
         storage.write(slots, steps.next_obs, steps.next_action_mask, steps.next_carry)
         storage.links[slots, PREV] = distance
         storage.links[slots, STEP] = steps.start_steps + 1
-        alive = storage.alive(taken)
-        # Later rows overwrite those that are not alive.
+        alive = storage.alive(taken)  # others are overwritten by later rows
         on = slice(None) if np.count_nonzero(alive) == len(taken) else alive
         acted = taken[on] % storage.capacity
         onehot = steps.action[on, : storage.discrete]

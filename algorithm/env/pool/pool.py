@@ -73,7 +73,7 @@ class EnvPool(VecEnv):
         self._all_allowed = info.spec.action.all_allowed(self._n)
         self._all_allowed.flags.writeable = False
         self._episode = [-1] * self._n
-        self._stepped, self._stepped_values = self._episode, self._open_values  # those of the last step
+        self._stepped = (self._episode, self._open_values)  # those of the last step
         self._history = ActionHistory(self._n, info.spec.action.size)
         # Sub-environments that started an episode which the caller did not ask for and has not seen yet.
         self._unreported: set[int] = set()
@@ -105,7 +105,7 @@ class EnvPool(VecEnv):
         self._interrupted = True
         buffers.action[:] = actions[DEFAULT_BEHAVIOUR]
         self._history.record(buffers.action)
-        self._stepped, self._stepped_values = [*self._episode], self._open_values.copy()
+        self._stepped = ([*self._episode], self._open_values.copy())
         failures = self._executor.step()
         if self._unreported:
             buffers.mark_skipped(sorted(self._unreported))
@@ -177,9 +177,7 @@ class EnvPool(VecEnv):
     def episode_of(self, agent: int, *, begins: bool) -> str:
         if not 0 <= agent < self._n:
             return ""
-        episodes, values = (
-            (self._episode, self._open_values) if begins else (self._stepped, self._stepped_values)
-        )
+        episodes, values = (self._episode, self._open_values) if begins else self._stepped
         named = zip(self._parameters.names, values[agent].tolist(), strict=True)
         place = self._place(agent, episodes[agent])
         return ", ".join([place, *(f"{name} {value!r}" for name, value in named)])
@@ -276,11 +274,8 @@ class EnvPool(VecEnv):
         if self._history.length(i):  # there is no action before the first step
             step += f", action [{', '.join(f'{part:.4g}' for part in self._buffers.action[i])}]"
         others = [str(other) for other in failure.envs if other != i]
-        also = (
-            f"; environment{'s' * (len(others) > 1)} {', '.join(others)} in the same process"
-            if others
-            else ""
-        )
+        several = "s" * (len(others) > 1)
+        also = f"; environment{several} {', '.join(others)} in the same process" * bool(others)
         return f"{place}, {step}{also}"
 
     def _place(self, i: int, episode: int) -> str:

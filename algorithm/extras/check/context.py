@@ -19,7 +19,7 @@ from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys
 from algorithm.env.gym import GymEnv
-from algorithm.env.observations import Bounds, check_shape
+from algorithm.env.observations import check_shape
 from algorithm.env.outputs import SpaceMismatchError, TimeStep
 from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.parameters.curricula import ParameterSource
@@ -92,7 +92,6 @@ class CheckStep(NamedTuple):
     number: int
     obs: Mapping[str, Array]
     mask: Bool  # [ΣN]
-    outside: Mapping[str, str]  # name of an observation outside its bounds -> element, value and bounds
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
@@ -113,7 +112,6 @@ class EnvInstance:
         self.bare = env
         self.env = GymEnv(env, options=config.options, interventions=config.interventions)
         self.spec = self.env.spec
-        self._bounds = Bounds(self.env.obs_space, self.env.name)
         self._seed, self._step = 0, 0
 
     def reset(self, seed: int) -> CheckStep:
@@ -136,7 +134,7 @@ class EnvInstance:
         for name, shape, _ in self.spec.obs.items():
             check_shape(name, np.shape(seen.obs[name]), shape)
         mask = self.spec.action.all_allowed() if seen.action_mask is None else seen.action_mask
-        return CheckStep(self._step, seen.obs, mask, self._bounds.violations(seen.obs), *outcome)
+        return CheckStep(self._step, seen.obs, mask, *outcome)
 
     def _call(self, call: str, run: Callable[[], CheckStep], action: Float | None = None) -> CheckStep:
         """Call the environment. Raises FindingError for any failure."""

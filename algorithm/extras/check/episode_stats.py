@@ -10,6 +10,7 @@ import numpy as np
 
 from algorithm.core.data import Array, Double
 from algorithm.core.spec import ObsSpec
+from algorithm.env.observations import Bounds
 from algorithm.env.outputs import Remark, bad_number, fits_float32
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.extras.check.context import CheckContext, CheckStep, EnvInstance, play
@@ -87,6 +88,7 @@ class EpisodeStats:
 
     instance: the one that was stepped; closed by now
     wrappers: remarks on wrappers that keep statistics
+    bounds:   of the observations
     outside:  name, values and place of observations outside their bounds
     not_finite: the first reward that is not finite, and where
     flaw:     the finding that ended the episodes early
@@ -96,6 +98,7 @@ class EpisodeStats:
     actions: list[Leaf]
     records: dict[str, ObsStats]
     wrappers: tuple[Remark, ...]
+    bounds: Bounds
     outside: list[tuple[str, str, str]] = field(default_factory=list)
     rewards: RunningMoments = field(default_factory=lambda: RunningMoments(()))
     nonzero: int = 0
@@ -109,7 +112,7 @@ class EpisodeStats:
         place = self.instance.place
         for name, record in self.records.items():
             record.add(now.obs[name], place)
-        self.outside += [(name, why, place) for name, why in now.outside.items()]
+        self.outside += [(name, why, place) for name, why in self.bounds.violations(now.obs).items()]
         if now.number:
             self._add_reward(now.reward, place)
         if now.over or now.number == limit:
@@ -133,7 +136,8 @@ def collect_stats(context: CheckContext) -> EpisodeStats:
         spec = instance.spec.obs
         records = {name: ObsStats(name, known[name], spec) for name in spec.names}
         actions = leaves(env.action_space, "action", instance.env.name)
-        stats = EpisodeStats(instance, actions, records, instance.env.remarks)
+        bounds = Bounds(instance.env.obs_space, instance.env.name)
+        stats = EpisodeStats(instance, actions, records, instance.env.remarks, bounds)
         over, limit = context.deadline(1.0), context.config.length_limit
         try:
             for now in play(instance, context.config, limit=limit):
