@@ -65,7 +65,7 @@ class GymEnv:
     fps:          steps per second of simulated time, where it is known
     render_modes: Gymnasium's names of the ways in which it can be shown
     obs_space:    observations, without a mask
-    remarks:      what a training should know about its wrappers
+    remarks:      on wrappers whose statistics no checkpoint holds
     Raises :class:`EnvError` for an unsupported space, UsageError for a parameter that it does not have.
     """
 
