@@ -15,7 +15,7 @@ from algorithm.agents.on_policy import update
 from algorithm.agents.on_policy.descent import make_descent
 from algorithm.agents.on_policy.family_config import PpoConfig
 from algorithm.agents.on_policy.results import _spread
-from algorithm.agents.on_policy.rollout import estimate_advantages, make_rollout
+from algorithm.agents.on_policy.rollout import check_ratios, estimate_advantages, make_rollout
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError, UsageError
 from algorithm.extensions.base import Horizon
@@ -115,6 +115,12 @@ def test_networks_that_forget_while_learning_are_named():
     with pytest.raises(ModelError, match="different probabilities in learning") as told:
         train(agent, collector, 200)
     assert "dropout" in str(told.value)
+
+
+def test_a_ratio_that_is_no_number_is_no_one():
+    check_ratios(torch.tensor([0.0, 0.01, -0.01]))
+    with pytest.raises(ModelError, match="different probabilities"):
+        check_ratios(torch.tensor([0.0, math.nan]))
 
 
 @pytest.mark.parametrize("algorithm", ["PPO", "A2C"])
