@@ -102,15 +102,15 @@ class Checker:
             where, remembered = f"a batch of {n}, step {step + 1}", []
             self._check_shapes(outputs, n, where)
             for prefix, before in befores.items():
-                mode, carry = self._reference.act(situation, *before)
+                mode, after = self._reference.act(situation, *before)
                 if self._spec.action.branches:
                     name = f"{prefix}discrete_actions"
                     self._check_allowed(name, outputs[name], situation, where)
                 taken = self._flat(outputs, prefix)
                 if prefix:
                     self._compare_modes(taken, mode, where)
-                befores[prefix] = taken, carry
-                remembered += [(carry - initial).reshape(n, -1), taken]
+                befores[prefix] = taken, after
+                remembered += [(after - initial).reshape(n, -1), taken]
             if memory is not None:
                 memory = outputs[MEMORY_OUT]
                 self._compare_numbers(MEMORY_OUT, where, memory[:, 0], np.concatenate(remembered, 1))
