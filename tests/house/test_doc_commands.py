@@ -166,11 +166,11 @@ def shortened(words: Words, desk: Path) -> list[str]:
         return given
     if options.tune is not None:
         return [*given, *of_study(options, given, desk)]
-    if options.plays or options.resume or options.shares:
+    if options.plays or options.resume or options.export is not None:
         prepare_files(options, desk)
     if options.resume:
         return [*given, f"--max_step={STEPS + 20}"]
-    if options.plays or options.shares:
+    if options.plays or options.export is not None:
         return [*given, "--max_iter=1"] if options.run else given
     if options.repeat > 1:
         given[given.index("--repeat") + 1] = "1"
