@@ -80,7 +80,7 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True)
 class FolderPage(Page):
-    """The page about a run, a population or a study, ``report.html`` in its folder.
+    """The page about a run, ``report.html`` in its folder.
 
     Its last section has the origin of the data, its last command writes the page again.
     origin: further facts for that section
