@@ -86,7 +86,7 @@ def executed(action: np.ndarray, kind: str) -> np.ndarray:
     ("way", "kind", "style"),
     [
         *(("one process", kind, style) for kind in SPACES for style in STYLES),
-        *((way, kind, style) for way in WAYS for kind, style in zip(SPACES, STYLES, strict=True)),
+        *((way, kind, style) for way in list(WAYS)[1:] for kind, style in zip(SPACES, STYLES, strict=True)),
     ],
 )
 def test_what_is_stored_is_what_was_executed(way, kind, style):
