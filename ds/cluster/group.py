@@ -48,7 +48,8 @@ class LearnerProcess(ManagedProcess):
         self._took_former_port = False
         self._seen = -math.inf  # when it worked
         self._endpoint: Endpoint | None = None
-        ray, cpus = crew.ray, plan.learner_cpus or _LEAST
+        ray = crew.ray
+        cpus = plan.learner_cpus or _LEAST
         gpus = min(1.0, ray.cluster_resources().get("GPU", 0) / plan.learners)
         # Its place on a node is kept while it is started again, as long as there is that node.
         place = ray.util.placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}])
@@ -64,7 +65,9 @@ class LearnerProcess(ManagedProcess):
     @override
     async def make_order(self, report: ProcessReport) -> Order:
         """Return the order to begin or resume the run. Raises StorageError if the run is lost."""
-        plan, again, saved = self._plan, self._again, report.step >= 0
+        plan = self._plan
+        again = self._again
+        saved = report.step >= 0
         if again and self._saved and not saved:
             raise _lost_run(plan, report.address)
         unlock = again and report.locked
@@ -152,7 +155,7 @@ class LearnerGroup:
 
     @property
     def actors(self) -> Sequence[ManagedProcess]:
-        """The actors, without those that were ordered to leave."""
+        """The actors, without those that are leaving."""
         return [*self._actors.values()]
 
     def start(self) -> None:

@@ -72,17 +72,17 @@ class ProcessReport:
 
 
 class Board:
-    """Ray actor beside the command, with the number of actors set by another command."""
+    """Ray actor beside the command that holds the number of actors set by another command."""
 
     def __init__(self) -> None:
         self._asked: int | None = None
 
     def scale(self, number: int) -> None:
-        """Ask for so many actors."""
+        """Set the number of actors."""
         self._asked = number
 
     def asked(self) -> int | None:
-        """Return the number set last; None without one."""
+        """Return the number that was set last; None before the first."""
         return self._asked
 
 

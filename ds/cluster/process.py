@@ -30,7 +30,8 @@ POINTLESS = {
 KILLED = 128 + KILL
 """Exit code of a process that has died with its node."""
 
-TICK_S, REPORT_S = 0.1, 0.5
+TICK_S = 0.1
+REPORT_S = 0.5
 _WAITING = "waiting for a free node"
 _AWAY = "this program may not be on the node that Ray chose, at the same path and the same as here"
 _SHOWN_EVERY_S = 10.0
@@ -79,7 +80,7 @@ class Crew:
 
 
 class ManagedProcess:
-    """Process of a Ray actor, started as often as that may help; the base of a learner's and an actor's.
+    """Process of a Ray actor, started as often as that may help; subclasses define what is started.
 
     options: of Ray, for the place.
     member:  arguments of :class:`ds.cluster.member.ProcessActor`.
@@ -152,7 +153,8 @@ class ManagedProcess:
 
     async def _keep_running(self) -> int:
         """Start it again until it has ended for good; return the exit code."""
-        rule, failures = self._crew.rule, 0
+        rule = self._crew.rule
+        failures = 0
         while True:
             begun = time.monotonic()
             code, reason = await self._live()
