@@ -134,10 +134,12 @@ class ManagedProcess:
 
     def leave(self) -> None:
         """Order it to end by itself, for good."""
+        if self.state == "leaving":
+            return
+        self._member.signal.remote(int(self.stop_signal))  # also to a process that is just starting
         if self.state == "running":
             self.state = "leaving"
-            self._member.signal.remote(int(self.stop_signal))
-        elif self._task is not None and not self.runs:
+        elif self._task is not None:
             self._task.cancel()
             self.state = "ended"
 
