@@ -89,10 +89,6 @@ class DiscretePolicy:
     log_probs: Tensor  # [P, ΣN] 0 there
     mask: Tensor  # [P, ΣN] bool
 
-    def at(self, rows: Tensor) -> DiscretePolicy:
-        """Return the distribution at the positions ``rows`` alone."""
-        return DiscretePolicy(probs=self.probs[rows], log_probs=self.log_probs[rows], mask=self.mask[rows])
-
 
 class Categorical:
     """Categorical distribution in each branch.
