@@ -89,13 +89,6 @@ def test_windows_with_memory_are_encoded_as_far_as_they_are_asked_for(encoding, 
     assert torch.equal(states.learned, states.online[:, 1:3]) and states.learned.shape == (4, 2, 4)
 
 
-def test_without_parameters_the_target_is_the_same_states():
-    batch = random_batch(4, 2)
-    states, _ = encode(Stateless, small_networks().rep, batch)
-    assert torch.equal(states.target_following, batch.obs["obs"][:, 1:])
-    assert torch.equal(states.target_learned, batch.obs["obs"][:, :1])
-
-
 @pytest.mark.parametrize(("limit", "expected"), [(2.5, (1.5, 2.0)), (10.0, (3.0, 4.0)), (5.0, (3.0, 4.0))])
 def test_long_gradients_are_shortened_and_short_ones_are_not(limit, expected):
     """The gradient (3, 4) has norm 5; what is returned is that of before."""
