@@ -52,7 +52,6 @@ WITHOUT_TORCH = (
     "algorithm.app.console.output",
     "algorithm.app.report.command",
     "algorithm.extras.check.checker",
-    "algorithm.extras.check.process",
     "algorithm.extras.standings.comparison",
     "algorithm.extras.tune.command",
     "ds.net.server",
