@@ -153,6 +153,10 @@ class RemoteCollector:
             return []
         return ["data that actors sent after the checkpoint is lost; it is counted when they reconnect"]
 
+    def presses(self) -> bool:
+        """Return False: actors act in other processes."""
+        return False
+
     def metrics(self) -> dict[str, float]:
         """Return values to log."""
         return self._actors.metrics() | {"ds/waiting": float(len(self._queue))}

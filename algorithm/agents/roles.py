@@ -105,6 +105,9 @@ class Collector(Protocol):
     def step(self) -> list[Episode]:
         """Take a step, or wait a moment for a remote one; return the episodes that ended with it."""
 
+    def presses(self) -> bool:
+        """Return whether learning has to pause, since the next action is due."""
+
     def truncate(self) -> None:
         """End unfinished local episodes as truncated and begin new ones."""
 

@@ -137,7 +137,12 @@ def make_vec_env(request: EnvRequest) -> VecEnv:
         return _made_at_once(kind, maker, request)
     recipe, n = find_recipe(request), request.n
     altered = (
-        request.workers or request.wrappers or request.parameters.names or request.render or request.video
+        request.workers
+        or request.wrappers
+        or request.parameters.names
+        or request.render
+        or request.video
+        or request.control_hz
     )
     if kind.registered and not altered and has_vector_class(recipe.env_id, n):
         return wrap_vector_env(partial(make_vector, recipe.env_id, n, recipe.env_args), request)
@@ -152,6 +157,7 @@ def _of_object(source: EnvSource, request: EnvRequest) -> VecEnv:
         "film": request.video,
         "parameters": request.parameters.names,
         "arguments": request.env_type == OBJECT.name and request.env_args,
+        "control_hz": request.control_hz,
     }
     source.check(request.n, request.workers, [what for what, value in asked.items() if value])
     if isinstance(source, ExternalTensorEnv):
@@ -178,7 +184,12 @@ def make_pool(recipe: GymRecipe, request: EnvRequest) -> EnvPool:
         )
     else:
         executor = InProcessExecutor(make_one, n, timeout=timeout, on_hang=request.on_hang)
-    return EnvPool(
+    make: Callable[..., EnvPool] = EnvPool
+    if request.control_hz is not None:
+        from algorithm.env.pool.pace import Pace, PacedPool  # for robots alone
+
+        make = partial(PacedPool, pace=Pace(request.control_hz))
+    return make(
         executor,
         seed_of=request.seed_of,
         parameters=request.parameters,

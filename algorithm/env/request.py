@@ -45,6 +45,7 @@ class EnvRequest:
     parameters: of each episode; none by default
     infos:    keys of the infos with numbers of an episode
     interventions: those with actions that were executed in place of the policy's
+    control_hz: actions per second of an episode; None: as soon as possible
     watch:    called with a simulator that steps many at once; returns the object to step in its place
 
     workers:  processes for the sub-environments, at most n; 0 for this process only
@@ -75,6 +76,7 @@ class EnvRequest:
     parameters: ParameterSource = field(default_factory=ParameterSource)
     infos: tuple[str, ...] = ()
     interventions: InterventionKeys = INTERVENTION_KEYS
+    control_hz: float | None = None
     watch: Callable[[Any], Any] = identity
     workers: int = 0
     timeout: float = 120.0

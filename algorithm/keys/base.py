@@ -220,27 +220,15 @@ class BaseConfig(EnvConfig):
     @override
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield workers without environments, and keys that Unity's players do not support."""
-        alone = not self.kind.gymnasium
         editor = self.in_editor
-        return contradicting(
+        if not self.kind.gymnasium:
+            yield from self._of_other_simulators()
+        yield from contradicting(
             (
                 self.workers > self.n_envs,
                 ("workers", "n_envs"),
                 f"{self.workers} workers for n_envs = {self.n_envs}",
                 "lower workers or raise n_envs",
-            ),
-            (
-                alone and self.workers > 0,
-                ("env_type", "workers"),
-                "a Unity player is already a process; workers are for environments in this process"
-                if self.kind.player
-                else "worker processes are for single environments, and this simulator steps many itself",
-                "set workers: 0; all n_envs are stepped at once",
-            ),
-            (
-                alone and len(self.wrappers) > 0,
-                ("env_type", "wrappers"),
-                *no_wrappers(self.kind),
             ),
             (
                 editor and self.n_envs > 1,
@@ -254,6 +242,26 @@ class BaseConfig(EnvConfig):
                 "the Unity Editor is one player, and evaluations need another",
                 "set stop_at_return: null",
             ),
+        )
+
+    def _of_other_simulators(self) -> Iterator[Contradiction]:
+        """Yield keys that only single Gymnasium environments support."""
+        yield from contradicting(
+            (
+                self.workers > 0,
+                ("env_type", "workers"),
+                "a Unity player is already a process; workers are for environments in this process"
+                if self.kind.player
+                else "worker processes are for single environments, and this simulator steps many itself",
+                "set workers: 0; all n_envs are stepped at once",
+            ),
+            (
+                self.control_hz is not None,
+                ("env_type", "control_hz"),
+                "this simulator keeps its own time",
+                "leave control_hz out",
+            ),
+            (len(self.wrappers) > 0, ("env_type", "wrappers"), *no_wrappers(self.kind)),
         )
 
 

@@ -13,14 +13,19 @@ USUAL, EARLY = 2000, 1000
 
 
 class EvalConfig(Block):
-    """Evaluation while training, on an environment of its own. One always runs at the end."""
+    """Evaluation while training, on an environment of its own. Also one at the end."""
 
     per_step: Limit | None = option(
         None,
         "Environment steps between evaluations. null: 2,000, and 1,000 before step 8,000. -1: only the final "
         "one.",
     )
-    episodes: Whole = option(10, "Episodes per evaluation.", ge=1, le=100_000)
+    episodes: Whole = option(
+        10,
+        "Episodes per evaluation. 0: no evaluations, for a robot that cannot be opened twice.",
+        ge=0,
+        le=100_000,
+    )
     max_step: Limit | None = option(
         None,
         "Limit of evaluation episodes in steps. null: 10,000 if nothing else limits them. -1: none.",

@@ -76,9 +76,12 @@ def _callbacks(inputs: RunInputs) -> Callbacks:
 def _environments(context: TrainingContext, runtime: type[Runtime]) -> tuple[Runtime, Evaluator | None]:
     """Make the source of transitions and the evaluator; fit the configuration to the spaces found.
 
-    There is no evaluator (None) for the Unity Editor, which cannot run a second environment.
+    There is no evaluator (None) without evaluations, nor for the Unity Editor, which cannot run a second
+    environment.
     """
-    if context.loaded.config.base_config.in_editor:
+    config = context.loaded.config
+    evaluates = config.eval_config.episodes > 0
+    if config.base_config.in_editor or not (evaluates or runtime.remote):
         source = runtime(context, None)
         context.fit(source.env.specs)
         return source, None
@@ -92,6 +95,8 @@ def _environments(context: TrainingContext, runtime: type[Runtime]) -> tuple[Run
     for line in other_limits(eval_env.specs, specs_as_json(source.env.specs)):
         warn(f"in evaluations {line}")
     films = video_recorders(eval_env, run.videos, warn=warn) if film else lambda _: NULL_CALLBACK
+    if not evaluates:  # a learner has made the environment for its spaces
+        return source, None
     return source, Evaluator(
         eval_env,
         loaded.config,

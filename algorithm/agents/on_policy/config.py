@@ -122,6 +122,7 @@ def meaningless(config: AnyConfig, keys: Mapping[str, str]) -> Iterator[Contradi
     barred = {f"sac_config.{key}": (getattr(config.run, key), why) for key, why in keys.items()}
     barred["base_config.preset"] = base.chosen_preset, "presets configure SAC's critics"
     barred["base_config.noise_increasing_rate"] = base.noise_increasing_rate, keys["action_noise"]
+    barred["base_config.control_hz"] = base.control_hz, "the next action cannot wait for a rollout's updates"
     for path, (value, why) in barred.items():
         if value:
             key = path.partition(".")[2]

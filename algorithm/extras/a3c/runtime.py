@@ -264,6 +264,10 @@ class AsyncCollector:
         became = "" if saved["num_envs"] == now else f"{before} became {now}; "
         return [f"{became}{now} processes are not reproducible, and start new episodes"]
 
+    def presses(self) -> bool:
+        """Return False: each worker learns between its own actions."""
+        return False
+
     def metrics(self) -> dict[str, float]:
         """Return no metrics: environments are in other processes, and so is what they record."""
         return {}

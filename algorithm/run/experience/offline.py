@@ -46,6 +46,10 @@ class OfflineCollector:
         self.behaviour_steps = {name: state.meta["steps"][name] for name in self.behaviour_steps}
         return []
 
+    def presses(self) -> bool:
+        """Return False: no environment waits for an action."""
+        return False
+
     def metrics(self) -> dict[str, float]:
         """Return no metrics: no environment is stepped."""
         return {}

@@ -42,6 +42,7 @@ def env_request(
         parameters=ParameterSource(config.parameters, evaluated if purpose == "evaluate" else None),
         infos=base.info_keys,
         interventions=base.interventions,
+        control_hz=base.control_hz,
         timeout=base.env_timeout,
         restarts=base.env_restarts,
         unity=base.unity_args,

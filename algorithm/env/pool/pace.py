@@ -1,0 +1,120 @@
+"""Actions at fixed times, as a robot needs them, whatever the learner does between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from typing_extensions import override
+
+from algorithm.core.errors import EnvError
+from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.steps import Float
+from algorithm.env.base import StepResult
+from algorithm.env.pool.executor import Executor
+from algorithm.env.pool.pool import EnvPool
+
+TOLERANCE = 0.05
+"""Part of a period by which an action may be late without being counted: 5 ms at 10 Hz."""
+
+MEASURED = 10
+"""Steps at the start of which the quickest tells whether the rate can be kept."""
+
+
+class Pace:
+    """Times of the actions of an episode, 1/``hz`` apart from its first one on.
+
+    Between episodes nothing is timed. An action that is late by more than a period takes the next time that
+    has not passed, and the missed ones are not made up for.
+
+    hz:          actions per second
+    clock, sleep: seconds; replaced in tests
+    """
+
+    def __init__(
+        self,
+        hz: float,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._period, self._clock, self._sleep = 1.0 / hz, clock, sleep
+        self._due: float | None = None  # time of the next action; None between episodes
+        self._asked = clock()  # when learning began, or was last asked to pause
+        self._longest = 0.0  # of the updates, forgotten by and by
+        self._steps: list[float] = []
+        self._late: list[float] = []  # of the actions since the last summary
+
+    def wait(self) -> None:
+        """Wait for the time of the next action, which follows at once."""
+        now = self._clock()
+        if self._due is None:
+            self._due = now
+        if now < self._due:
+            self._sleep(self._due - now)
+            now = self._clock()
+        self._late.append(now - self._due)
+        missed = (now - self._due) // self._period
+        self._due += self._period * (1 + missed)
+        self._begun = now
+
+    def stepped(self) -> None:
+        """Note that the environment has taken its step. Raises EnvError if no step is quick enough."""
+        self._asked = self._clock()
+        if len(self._steps) < MEASURED:
+            self._steps.append(self._asked - self._begun)
+            if len(self._steps) == MEASURED and min(self._steps) > self._period:
+                raise EnvError(
+                    f"the environment cannot be stepped {1 / self._period:g} times a second",
+                    where="base_config.control_hz",
+                    why=f"the quickest of its first {MEASURED} steps took {1000 * min(self._steps):.0f} ms, "
+                    f"and there are {1000 * self._period:.0f} ms for each",
+                    fix="lower control_hz; or let the environment not wait itself, since the loop does",
+                )
+
+    def rest(self) -> None:
+        """End an episode: until the next action nothing is timed."""
+        self._due = None
+
+    def presses(self) -> bool:
+        """Return whether another update would make the next action late. To be called before each update."""
+        now = self._clock()
+        self._longest = max(0.9 * self._longest, now - self._asked)
+        self._asked = now
+        return self._due is not None and now + self._longest > self._due
+
+    def metrics(self) -> dict[str, float]:
+        """Return the share of late actions and the greatest delay in milliseconds since the last call."""
+        late, self._late = self._late, []
+        if not late:
+            return {}
+        share = sum(delay > TOLERANCE * self._period for delay in late) / len(late)
+        return {"time/overrun": share, "time/delay_ms": 1000 * max(late)}
+
+
+class PacedPool(EnvPool):
+    """Environments whose actions come at fixed times. pace: those times; the rest as of :class:`.EnvPool`."""
+
+    def __init__(self, executor: Executor, *, pace: Pace, **options: Any) -> None:  # noqa: ANN401 - EnvPool's
+        super().__init__(executor, **options)
+        self._pace = pace
+
+    @override
+    def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
+        self._pace.wait()
+        results = super().step(actions)
+        self._pace.stepped()
+        result = results[DEFAULT_BEHAVIOUR]
+        if (result.terminated | result.truncated).any():
+            self._pace.rest()
+        return results
+
+    @override
+    def presses(self) -> bool:
+        return self._pace.presses()
+
+    @override
+    def metrics(self) -> dict[str, float]:
+        """Return the values of the pool, and how late actions were."""
+        return super().metrics() | self._pace.metrics()
