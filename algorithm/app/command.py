@@ -96,7 +96,7 @@ def _command(options: TrainOptions) -> Command:
         return partial(_report, options)
     if options.plays or options.export is not None or options.resume:
         return _of_run(options)
-    if options.check or options.dry_run or options.demos:
+    if options.check or options.dry_run or options.demos or options.train_reward:
         return _preview(options)
     return _train(options)
 
@@ -154,7 +154,9 @@ def _preview(options: TrainOptions) -> Command:
         return partial(check, options, loaded)
     print_line(options, f"{title}: loading torch")
     with interruptible_imports():
-        if options.demos:
+        if options.train_reward:
+            show = extra("train_reward")
+        elif options.demos:
             from algorithm.app.preview.demos import show_demos as show
         else:
             from algorithm.app.preview.dry_run import dry_run as show

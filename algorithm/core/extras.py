@@ -33,6 +33,7 @@ PLACES: Mapping[str, Place] = {
     "translate": Place("algorithm.extras.mlagents.translate"),
     "share_graphs": Place("algorithm.extras.onnx.command", pip="export"),
     "write_policy": Place("algorithm.extras.onnx.command", pip="export"),
+    "train_reward": Place("algorithm.extras.robots.command"),
     "share": Place("algorithm.extras.sharing.export"),
     "write_export": Place("algorithm.extras.sharing.export"),
     "named_export": Place("algorithm.extras.sharing.opening"),

@@ -201,6 +201,7 @@ def refuse_mixed(options: TrainOptions) -> None:
         "--check": options.check,
         "--dry_run": options.dry_run and not tunes,
         "--demos": options.demos,
+        "--train_reward": options.train_reward,
         "--report": options.report,
         "--list": options.list,
         "--export": options.export is not None,

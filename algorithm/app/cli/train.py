@@ -151,6 +151,13 @@ class TrainOptions:
         metavar="PATH",
         help="check recordings against ENV: files, folders, patterns, minari:ID",
     )
+    train_reward: tuple[str, ...] = _what(
+        "--train_reward",
+        default=(),
+        nargs="+",
+        metavar="FILE",
+        help="learn from recordings which observations show success, for a robot without a reward",
+    )
     report: tuple[str, ...] = _what(
         "--report",
         default=(),

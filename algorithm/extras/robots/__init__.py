@@ -1,0 +1,1 @@
+"""Robots: limits of actions, an emergency stop, interventions, and a learned reward."""

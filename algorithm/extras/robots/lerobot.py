@@ -1,0 +1,90 @@
+"""Robots of lerobot as Gymnasium environments, with its processors and its teleoperation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from algorithm.core.extras import needs
+from algorithm.env.config import INTERVENTION_KEYS
+
+
+class LeRobot(gym.Env[Any, NDArray[Any]]):
+    """The environment that lerobot's ``make_robot_env`` and ``make_processors`` make of a file.
+
+    Observations are those behind the processors: positions, and pictures [C, H, W] in [0, 1]. Infos have the
+    action that was executed, ``action_taken``, and ``is_intervention``, as the teleoperator reports it.
+
+    By configuration: ``env_name: algorithm.extras.robots.lerobot:LeRobot-v0``, ``env_args: {config:
+    FILE.json}``, a file as lerobot's ``gym_manipulator`` reads it. Made for lerobot 0.4.4. Set
+    ``base_config.control_hz`` to the file's ``fps``.
+    """
+
+    def __init__(self, config: str) -> None:
+        with needs("lerobot", "a robot of lerobot", where=config):
+            import draccus
+            from lerobot.processor import TransitionKey, create_transition
+            from lerobot.rl import gym_manipulator
+            from lerobot.teleoperators.utils import TeleopEvents
+        settings = draccus.parse(gym_manipulator.GymManipulatorConfig, config_path=config, args=[]).env
+        self._env, teleoperator = gym_manipulator.make_robot_env(settings)
+        self._of_env, self._of_action = gym_manipulator.make_processors(self._env, teleoperator, settings)
+        self._step, self._create = gym_manipulator.step_env_and_process_transition, create_transition
+        self._keys, self._flag = TransitionKey, TeleopEvents.IS_INTERVENTION
+        self.action_space = self._env.action_space
+        self._transition: Any = None
+        obs, _ = self.reset()
+        self.observation_space = gym.spaces.Dict(
+            {
+                name: gym.spaces.Box(0.0, 1.0, value.shape)
+                if value.ndim == 3
+                else gym.spaces.Box(-np.inf, np.inf, value.shape)
+                for name, value in obs.items()
+            }
+        )
+
+    @override
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Begin an episode: lerobot moves the robot to its start."""
+        super().reset(seed=seed)
+        obs, info = self._env.reset(seed=seed)
+        self._of_env.reset()
+        self._of_action.reset()
+        more = {"raw_joint_positions": info.pop("raw_joint_positions", None)}
+        self._transition = self._of_env(self._create(observation=obs, info=info, complementary_data=more))
+        return self._observed(), {}
+
+    @override
+    def step(self, action: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], float, bool, bool, dict[str, Any]]:
+        """Execute the action, or that of the teleoperator."""
+        self._transition = self._step(
+            self._env, self._transition, torch.as_tensor(action), self._of_env, self._of_action
+        )
+        key, transition = self._keys, self._transition
+        executed = transition[key.COMPLEMENTARY_DATA].get("teleop_action")
+        info: dict[str, Any] = {INTERVENTION_KEYS.flag: bool(transition[key.INFO].get(self._flag, False))}
+        if executed is not None:
+            taken = np.asarray(torch.as_tensor(executed).cpu(), self.action_space.dtype)
+            info[INTERVENTION_KEYS.executed] = taken.reshape(self.action_space.shape)
+        ended = bool(transition[key.DONE]), bool(transition[key.TRUNCATED])
+        return self._observed(), float(transition[key.REWARD]), *ended, info
+
+    @override
+    def close(self) -> None:
+        """Disconnect."""
+        self._env.close()
+
+    def _observed(self) -> dict[str, NDArray[Any]]:
+        """Return the observations without the dimension of the batch."""
+        obs = self._transition[self._keys.OBSERVATION]
+        return {name: np.asarray(value.cpu(), np.float32)[0] for name, value in obs.items()}
+
+
+gym.register("LeRobot-v0", f"{__name__}:LeRobot")

@@ -1,0 +1,139 @@
+"""Limits of actions, and the emergency stop."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+
+from algorithm.extras.robots.safety import ActionLimits, EmergencyStop
+
+HYBRID = Dict({"grip": Discrete(3), "move": Box(-1.0, 1.0, (2,))})
+
+
+class Arm(gym.Env):
+    """Remembers what was executed; ``helps``: action of a person in place of it; ``stops``: its stop."""
+
+    def __init__(self, space=None, helps=None, stops=False):
+        self.observation_space = Box(-1.0, 1.0, (1,))
+        self.action_space = space or Box(-2.0, 2.0, (2,))
+        self.helps, self.stops, self.executed, self.resets = helps, stops, [], 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.resets += 1
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.executed.append(action)
+        info = {"stop": self.stops, "is_intervention": self.helps is not None}
+        if self.helps is not None:
+            info["teleop_action"] = self.helps
+        return np.zeros(1, np.float32), 0.0, False, False, info
+
+
+class Button(Arm):
+    """Arm with a button, which is released when it has been asked three times."""
+
+    asked = 0
+
+    def is_stopped(self):
+        self.asked += 1
+        return self.asked < 3
+
+
+def test_what_is_executed_is_clipped_and_reported():
+    arm = Arm()
+    env = ActionLimits(arm, low=-1, high=[0.5, 1.0])
+    env.reset()
+    info = env.step(np.array([2.0, -2.0], np.float32))[-1]
+    np.testing.assert_array_equal(arm.executed[0], [0.5, -1.0])
+    np.testing.assert_array_equal(info["action_taken"], [0.5, -1.0])
+    assert env.action_space.contains(info["action_taken"])
+
+
+def test_the_change_is_counted_from_rest_and_then_from_what_was_executed():
+    arm = Arm()
+    env = ActionLimits(arm, change=0.5)
+    for _ in range(2):  # a reset begins at rest again
+        env.reset()
+        for wanted in (2.0, 2.0, -2.0):
+            env.step(np.full(2, wanted, np.float32))
+    np.testing.assert_array_equal(np.array(arm.executed)[:, 0], [0.5, 1.0, 0.5] * 2)
+
+
+def test_the_rest_of_bounds_without_0_is_the_nearest_bound():
+    arm = Arm(Box(1.0, 3.0, (1,)))
+    env = ActionLimits(arm, change=0.5)
+    env.reset()
+    env.step(np.array([3.0], np.float32))
+    np.testing.assert_array_equal(arm.executed[0], [1.5])
+
+
+def test_of_a_dict_one_part_is_limited():
+    arm = Arm(HYBRID)
+    env = ActionLimits(arm, high=0.1, part="move")
+    env.reset()
+    info = env.step({"grip": 2, "move": np.ones(2, np.float32)})[-1]
+    assert info["action_taken"]["grip"] == arm.executed[0]["grip"] == 2
+    np.testing.assert_allclose(info["action_taken"]["move"], 0.1)
+
+
+def test_a_persons_action_is_reported_as_it_was_and_the_change_goes_on_from_it():
+    arm = Arm(helps=np.array([1.5, 1.5], np.float32))
+    env = ActionLimits(arm, low=-1, high=1, change=0.25)
+    env.reset()
+    info = env.step(np.zeros(2, np.float32))[-1]
+    assert "action_taken" not in info
+    arm.helps = None
+    env.step(np.zeros(2, np.float32))
+    np.testing.assert_array_equal(arm.executed[1], [1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("space", "limits", "message"),
+    [
+        (Discrete(3), {}, "part is None"),
+        (HYBRID, {}, "part is None"),
+        (None, {"low": -3}, "no part of the action's bounds"),
+        (None, {"low": 1, "high": 0}, "no part of the action's bounds"),
+        (None, {"high": float("nan")}, "no part of the action's bounds"),
+        (None, {"change": 0}, "above 0"),
+        (None, {"low": [1, 1, 1]}, "has the shape"),
+    ],
+)
+def test_limits_that_cannot_be_kept_are_refused(space, limits, message):
+    with pytest.raises(ValueError, match=message):
+        ActionLimits(Arm(space), **limits)
+
+
+def test_a_stop_truncates_and_waits_for_the_button(monkeypatch):
+    monkeypatch.setattr(EmergencyStop, "POLL", 0.0)
+    arm = Button()
+    env = EmergencyStop(arm)
+    env.reset()
+    assert env.step(np.zeros(2))[3] is False
+    env.reset()  # no stop, no question
+    assert arm.asked == 0
+    arm.stops = True
+    assert env.step(np.zeros(2))[3] is True
+    env.reset()
+    assert (arm.asked, arm.resets) == (3, 3)
+
+
+def test_without_a_button_somebody_presses_enter(monkeypatch):
+    pressed = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", pressed.append)
+    env = EmergencyStop(Arm(stops=True))
+    env.reset()
+    env.step(np.zeros(2))
+    env.reset()
+    assert "press Enter" in pressed[0]
+
+
+def test_a_stop_that_nobody_could_end_is_refused(monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    with pytest.raises(ValueError, match="no terminal"):
+        EmergencyStop(Arm())
