@@ -233,7 +233,7 @@ def _check_chains(where: str, steps: StepBatch, agents: Int | None) -> None:
 def _check_actions(where: str, steps: StepBatch, action: ActionSpec) -> None:
     logp = steps.behaviour_logp
     if action.squash == "clip" or action.records == "distribution":  # families with rollouts
-        _refuse(where, logp, logp == UNKNOWN_LOGP, "the policy has to choose the actions", "behaviour_logp")
+        _refuse(where, logp, logp <= UNKNOWN_LOGP, "the policy has to choose the actions", "behaviour_logp")
     if action.branches:
         _check_discrete(where, steps, action)
     if action.continuous:

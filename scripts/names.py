@@ -28,31 +28,7 @@ PERSON = re.compile(
 )
 """Verbs of people, and the pronouns of people."""
 
-FILLERS = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "this",
-        "that",
-        "its",
-        "it",
-        "their",
-        "them",
-        "one",
-        "of",
-        "for",
-        "to",
-        "in",
-        "on",
-        "with",
-        "by",
-        "as",
-        "is",
-        "are",
-        "be",
-    ]
-)
+FILLERS = frozenset("a an the this that its it their them one of for to in on with by as is are be".split())  # noqa: SIM905 - a list of 21 lines
 """Words that add nothing to a name."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

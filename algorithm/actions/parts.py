@@ -229,13 +229,13 @@ class ActionParts:
     ) -> Tensor:
         """Return the joint log π(a|s)/μ(a|s) [...] of stored actions, the sum over both parts.
 
-        It is 0 where μ is not known, ``UNKNOWN_LOGP``.
+        It is 0 where μ is not known, ``UNKNOWN_LOGP`` and below.
 
         mask: [..., ΣN]; action: [..., A] flat; z: [..., A_c]; behaviour_logp: [..., H]
         """
         ratio = self.continuous.log_ratio(policy, z, behaviour_logp)
         ratio = ratio + self.discrete.log_ratio(policy, mask, action, behaviour_logp)
-        return torch.where(behaviour_logp[..., 0] == UNKNOWN_LOGP, 0.0, ratio)
+        return torch.where(behaviour_logp[..., 0] <= UNKNOWN_LOGP, 0.0, ratio)
 
 
 def make_parts(action: ActionSpec, *, greedy_branches: bool = False, epsilon: float = 0.0) -> ActionParts:

@@ -85,6 +85,11 @@ class DemoStore:
         batch = self._replay.windows(self._ids[chosen], places)
         return replace(batch, ids=torch.full_like(batch.ids, -1))
 
+    @property
+    def num_steps(self) -> int:
+        """Number of recorded transitions."""
+        return len(self._ids)
+
     def add_observations(self, normaliser: Normaliser | NoNormaliser) -> None:
         """Add all observations to the running statistics of ``normaliser``."""
         for episode in self._demos.episodes:

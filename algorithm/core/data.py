@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # worker processes of environments carry segments and never l
     from torch import Tensor
 
 __all__ = [
+    "PERSON_LOGP",
     "UNKNOWN_LOGP",
     "ActorOutput",
     "Array",
@@ -41,7 +42,10 @@ __all__ = [
 
 
 UNKNOWN_LOGP = -1e6
-"""Log-probability of an action whose density is not known, as a person's: its ratio π/μ counts as 1."""
+"""Log-probability of an action whose density is not known: its ratio π/μ counts as 1, as of all below."""
+
+PERSON_LOGP = 2 * UNKNOWN_LOGP
+"""Log-probability of an action that a person has chosen in place of the policy."""
 
 
 class Rewarded(Protocol):

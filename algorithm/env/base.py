@@ -45,6 +45,7 @@ class Executed(NamedTuple):
 
     action: Float  # [N, A]; undefined in other rows
     replaced: Bool  # [N]
+    by_person: Bool  # [N] those among them that a person has done
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +172,10 @@ class VecEnv(Protocol):
         Open episodes go on as they are. By default nothing: an environment without parameters has no lessons.
         """
         return
+
+    def presses(self) -> bool:
+        """Return whether learning has to pause, since an action is due; by default none has a fixed time."""
+        return False
 
     def environments_of(self, agents: Collection[int]) -> list[int]:
         """Return the numbers of the environments of ``agents``; by default each has that of its agent."""

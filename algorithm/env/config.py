@@ -130,6 +130,11 @@ class EnvConfig(Block):
     interventions: InterventionKeys = block(
         InterventionKeys, "Where the info of a step reports an executed action. Not for Unity and TENSOR."
     )
+    control_hz: Finite | None = option(
+        None,
+        "Actions per second of an episode, for robots: updates fill the time between. null: no waiting.",
+        gt=0,
+    )
     reward_scale: Finite = option(
         1.0,
         "Factor on learned rewards. Reported returns stay unscaled.",

@@ -36,9 +36,7 @@ class ExecutedActions:
 
     def __init__(self, space: Space, keys: InterventionKeys) -> None:
         self._space, self._keys = space, keys
-        self._names = [
-            f"{mark}{name}" for name in (keys.flag, keys.executed, *keys.actions) for mark in ("", "_")
-        ]
+        self._names = {keys.flag, keys.executed, *keys.actions}
 
     def read(
         self,
@@ -47,24 +45,28 @@ class ExecutedActions:
     ) -> tuple[Float | None, bool | None]:
         """Return the flat action [A] executed in place of the action ``sent``, and whether a person acted.
 
-        No action where the one that was sent was executed; no answer where the info reports nothing. A
+        No action where the one that was sent was executed; no answer where nothing is reported of a person. A
         person's action counts as another one also where it is the same: the policy has not drawn it.
         Raises SpaceMismatchError for an action outside of the space, and for a flag without an action.
         """
         keys = self._keys
-        flag, key = info.get(keys.flag), keys.executed
-        if flag is None and info.get(key) is None:
-            return None, None
-        by_person = flag is not None and as_bool(flag, f"info[{keys.flag!r}]")
-        if info.get(key) is None:
-            if not by_person:
-                return None, False
-            key = self._key_of_person(info)
+        flag = info.get(keys.flag)
+        of_person = next((name for name in keys.actions if info.get(name) is not None), None)
+        by_person = (
+            (None if of_person is None else True) if flag is None else as_bool(flag, f"info[{keys.flag!r}]")
+        )
+        key = keys.executed if info.get(keys.executed) is not None else of_person if by_person else None
+        if key is None:
+            if by_person:
+                raise SpaceMismatchError(
+                    f"info[{keys.flag!r}] is true, and the action that was executed is missing: it has to be "
+                    f"one of {', '.join((keys.executed, *keys.actions))}"
+                )
+            return None, by_person
         action = self._flat(info[key], f"info[{key!r}]")
-        if by_person:
-            return action, True
-        differs = not np.allclose(action, self._flat(sent, "the action"), rtol=0.0, atol=_ROUNDING)
-        return action if differs else None, flag is None and differs
+        if by_person or not self._same(action, sent):
+            return action, by_person
+        return None, by_person
 
     def read_batch(
         self,
@@ -77,29 +79,25 @@ class ExecutedActions:
         sources: infos as vector classes have them, with the environments [N] that they are read of
         requested: [N, A] the flat actions
         """
-        flag, key = self._keys.flag, self._keys.executed
-        reporting = [(infos, rows) for infos, rows in sources if flag in infos or key in infos]
+        reporting = [(infos, rows) for infos, rows in sources if not self._names.isdisjoint(infos)]
         if not reporting:
             return None, None
         executed = requested.copy()
         replaced, by_person = np.zeros((2, len(requested)), np.bool_)
+        reported = False
         for infos, rows in reporting:
-            reported = {name: infos[name] for name in self._names if name in infos}
+            named = {name: infos[name] for name in infos if name.removeprefix("_") in self._names}
             for i in np.flatnonzero(rows).tolist():
-                action, by_person[i] = self.read(info_of(reported, i), observation_of(sent, i))
+                action, acted = self.read(info_of(named, i), observation_of(sent, i))
+                reported, by_person[i] = reported or acted is not None, bool(acted)
                 if action is not None:
                     executed[i], replaced[i] = action, True
-        return Executed(executed, replaced) if replaced.any() else None, by_person
+        replacement = Executed(executed, replaced, by_person) if replaced.any() else None
+        return replacement, by_person if reported else None
 
-    def _key_of_person(self, info: Mapping[str, Any]) -> str:
-        keys = self._keys
-        key = next((name for name in keys.actions if info.get(name) is not None), None)
-        if key is None:
-            raise SpaceMismatchError(
-                f"info[{keys.flag!r}] is true, and the action that was executed is missing: it has to be one "
-                f"of {', '.join((keys.executed, *keys.actions))}"
-            )
-        return key
+    def _same(self, action: Float, sent: Any) -> bool:  # noqa: ANN401 - a space may hold anything
+        """Return whether a flat action is the one that was sent, but for rounding."""
+        return np.allclose(action, self._flat(sent, "the action"), rtol=0.0, atol=_ROUNDING)
 
     def _flat(self, action: Any, what: str) -> Float:  # noqa: ANN401 - a space may hold anything
         """Return an action of the space as a flat one [A]; ``what`` names it in errors."""

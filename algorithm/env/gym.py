@@ -125,7 +125,7 @@ class GymEnv:
         executed, by_person = self._executed.read(info, env_action)
         if info:
             self.infos.add(info, by_person)
-        seen = self._seen(obs, info, over=over, executed=executed)
+        seen = self._seen(obs, info, over=over)._replace(executed=executed, by_person=bool(by_person))
         return seen, as_number(reward, "the reward"), over, as_bool(truncated, "truncated")
 
     def _seen(
@@ -134,10 +134,9 @@ class GymEnv:
         info: Mapping[str, Any],
         *,
         over: bool,
-        executed: Float | None = None,
     ) -> TimeStep:
         """Convert observation and mask."""
-        return TimeStep(self._observations.read(obs), self._masks.read(obs, info, over=over), executed)
+        return TimeStep(self._observations.read(obs), self._masks.read(obs, info, over=over))
 
     def render(self) -> Picture | None:
         """Return an image; None if it was built without images. Raises EnvError."""

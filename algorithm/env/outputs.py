@@ -149,6 +149,7 @@ class TimeStep(NamedTuple):
     obs: Mapping[str, Array]  # name -> observation, possibly the environment's own array
     action_mask: Bool | None  # [ΣN] true where a choice is allowed; None for all
     executed: Float | None = None  # [A] flat action that was executed in place of the one asked for
+    by_person: bool = False  # a person has done it
 
 
 _SUMMED = "reward"

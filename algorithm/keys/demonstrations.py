@@ -63,6 +63,10 @@ class DemoConfig(Block):
         ge=0,
         lt=1,
     )
+    interventions: bool = option(
+        False,
+        "A person's steps during training count as demonstrations too, and path may be null. SAC and TD3.",
+    )
     pretrain: Whole = option(
         0,
         "Updates on demonstrations before the first environment step, then an evaluation. SAC and TD3.",

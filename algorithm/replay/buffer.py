@@ -55,7 +55,7 @@ class ReplayBuffer(SavedReplay):
             self._storage, burn_in=burn_in, learn=learn, n_step=n_step, device=device
         )
         self._sampler = sampler or UniformSampler()
-        self._learn = learn
+        self.learn = learn
         self._sampler.attach(self._storage, learn + n_step - 2)
         self.relabel = relabel or Relabel()
         self.relabel.attach(self._storage, learn)
@@ -94,8 +94,8 @@ class ReplayBuffer(SavedReplay):
         observation. Otherwise the stream's open chain of rows ends as truncated, and a new one begins.
 
         Raises ValueError, naming the field, and changes nothing, for a segment that does not fit the spec, is
-        longer than the ring, has a priority that is not finite, or a continuous action other than that of
-        its z.
+        longer than the ring, has a priority that is not finite, or a continuous action other than that of its
+        z.
         """
         return self._add(segment)
 
@@ -139,9 +139,7 @@ class ReplayBuffer(SavedReplay):
 
         obs, next_obs: name -> array, or the array where there is one observation
         action: [A], one-hot of each discrete branch, then the continuous part in [-1, 1]
-        stream: number of the environment, if there are several; after an end its next transition begins a
-            new episode
-
+        stream: number of the environment, if there are several; after an end comes a new episode
         Every choice counts as allowed; no carry is stored, and the behaviour log-probability is 0.
         Raises ValueError for a field that does not fit the spec.
         """
@@ -174,7 +172,7 @@ class ReplayBuffer(SavedReplay):
         steps = np.zeros(len(ids), np.int64)  # since the first transition of its chain among ``ids``
         for i, after in zip(follows.nonzero()[0].tolist(), place[follows].tolist(), strict=True):
             steps[after] = steps[i] + 1
-        first = ids[steps % self._learn == 0]
+        first = ids[steps % self.learn == 0]
         return self._windows.read(first % self.capacity, np.ones(len(first), np.float32))
 
     def _draw(self) -> tuple[Int, Float, Int, Relabels]:
@@ -195,8 +193,8 @@ class ReplayBuffer(SavedReplay):
                 fix="draw from the slots of which self.storage.is_transition is true",
             )
         places = np.zeros(self.batch_size, np.int64)
-        if self._learn > 1:
-            places = self._rng.integers(self._learn, size=self.batch_size)
+        if self.learn > 1:
+            places = self._rng.integers(self.learn, size=self.batch_size)
         return slots, weight, places, self.relabel.draw(slots, places, self._rng)
 
     def _read(self, slots: Int, weight: Float, places: Int, relabels: Relabels) -> SequenceBatch:
@@ -209,7 +207,6 @@ class ReplayBuffer(SavedReplay):
         Tokens of a window that do not exist are masked as in :meth:`sample`.
 
         places: [n] index of each transition among the learned positions; 0 by default
-
         Raises ValueError for an id that is no transition or has been overwritten.
         """
         slots = ids % self.capacity
@@ -217,6 +214,11 @@ class ReplayBuffer(SavedReplay):
         if not known.all():
             raise ValueError(f"replay: there are no transitions with the ids {ids[~known].tolist()}")
         return self._windows.read(slots, np.ones(len(ids), np.float32), places)
+
+    def by_person(self, since: int) -> tuple[Int, int]:
+        """Return ids of a person's transitions, from ``since`` on, and ``since`` of the next call."""
+        heads = (int(head.number) for _, head in self._writer.heads)  # they will get their actions
+        return self._storage.by_person(since), min(heads, default=self.next_id)
 
     def alive(self, ids: Int) -> Bool:
         """Return the mask [n] of the ``ids`` [n] that have not been overwritten."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.core.data import Array, Bool, Float, Int
+from algorithm.core.data import PERSON_LOGP, Array, Bool, Float, Int
 from algorithm.core.spec import AgentSpec
 from algorithm.replay.layout import ArrayChunks, Layout, Records, Saved, id_ranges, record_type
 
@@ -93,6 +93,14 @@ class Storage:
         """Return the mask of slots that hold a row with an action."""
         result: Bool = self.links[slots, NEXT] != 0
         return result
+
+    def by_person(self, since: int) -> Int:
+        """Return the ids from ``since`` on of the transitions whose action a person has chosen."""
+        ids = np.arange(max(since, self.oldest), self.next_id)
+        slots = ids % self.capacity
+        chosen = self.acted[slots, self.layout.logp.start] == PERSON_LOGP
+        by_person: Int = ids[chosen & self.is_transition(slots)]
+        return by_person
 
     def append(
         self, obs: Mapping[str, Array], mask: Bool, carry: Float, *, first_step: int, back: int

@@ -10,8 +10,8 @@ from torch import Tensor
 from algorithm.core.data import SequenceBatch
 from algorithm.replay.buffer import ReplayBuffer
 
-Draw = Callable[[int], SequenceBatch]
-"""Function that draws a number of demonstrated windows."""
+Draw = Callable[[int], SequenceBatch | None]
+"""Function that draws a number of demonstrated windows, or None while there are none."""
 
 
 class ReplayBatches:
@@ -36,7 +36,7 @@ class DemoBatches:
     def __init__(self, draw: Draw, size: int) -> None:
         self._draw, self._size = draw, size
 
-    def sample(self) -> SequenceBatch:
+    def sample(self) -> SequenceBatch | None:
         """Return a batch of demonstrated windows."""
         return self._draw(self._size)
 
@@ -54,9 +54,15 @@ class MixedBatches:
         self.num_replayed = replay.batch_size = replay.batch_size - self._shown
 
     def sample(self) -> SequenceBatch | None:
-        """Return windows of the replay, then demonstrated ones; None while the replay has too few."""
+        """Return windows of the replay, then demonstrated ones; None while the replay has too few.
+
+        While there is no demonstration, the batch has the windows of the replay alone.
+        """
         replayed = self._replay.sample()
-        return None if replayed is None else joined(replayed, self._draw(self._shown))
+        if replayed is None:
+            return None
+        demonstrated = self._draw(self._shown)
+        return replayed if demonstrated is None else joined(replayed, demonstrated)
 
 
 Batches = ReplayBatches | DemoBatches | MixedBatches

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from algorithm.core.fields import AnyConfig, Contradiction, contradicting
 
 _KEY = "demonstrations"
-_USES = ("share", "pretrain", "offline", "warm_up_policy")
+_USES = ("share", "interventions", "pretrain", "offline", "warm_up_policy")
 _NO_EPISODES = "there are no demonstrations to learn from"
 _NAME_SOME = "set demonstrations.path to a recording of --record"
 
@@ -20,6 +20,7 @@ _AGAINST_OFFLINE = {
         f"{_NOT_STEPPED}, so there is no replay to fill",
         "leave warm_up_policy out; it is for the run that continues from this one",
     ),
+    f"{_KEY}.interventions": (f"{_NOT_STEPPED}, so nobody can take over", "leave interventions out"),
     "sac_config.use_replay_buffer": (
         f"{_NOT_STEPPED}, so there is no new data to use once",
         "set use_replay_buffer: true",
@@ -32,6 +33,7 @@ _AGAINST_OFFLINE = {
         "there are no transitions of the agent for the discriminator",
         "set the strength to 0",
     ),
+    "eval_config.episodes": ("it is evaluated in the environment alone", "set episodes: 1 or more"),
     "base_config.max_iter": (f"{_NOT_STEPPED}, so no iteration ends", "set base_config.max_step"),
     "base_config.unity_args.editor": ("evaluations need a separate player", "set build_path"),
 }
@@ -117,10 +119,11 @@ def _of_uses(config: AnyConfig, *, mixes: bool) -> Iterator[Contradiction]:
     """Yield contradictions: uses without demonstrations or by a family that mixes none, keys without use."""
     shown = config.demonstrations
     used = [key for key in _USES if getattr(shown, key)]
+    without = {"warm_up_policy", "interventions", *(("share",) if shown.interventions else ())}
     yield from contradicting(
         *(
             (
-                shown.path is None and key != "warm_up_policy",
+                shown.path is None and key not in without,
                 (f"{_KEY}.{key}", f"{_KEY}.path"),
                 _NO_EPISODES,
                 f"{_NAME_SOME}, or leave {key} out",
@@ -135,6 +138,12 @@ def _of_uses(config: AnyConfig, *, mixes: bool) -> Iterator[Contradiction]:
                 f"set algorithm: SAC or TD3, or leave {key} out",
             )
             for key in used
+        ),
+        (
+            shown.interventions and not shown.share,
+            (f"{_KEY}.interventions", f"{_KEY}.share"),
+            "the share of a batch that is drawn from a person's steps is 0",
+            "set share, such as 0.5, or leave interventions out",
         ),
         (
             shown.value_weight != type(shown).model_fields["value_weight"].default and not shown.offline,
@@ -190,9 +199,11 @@ def _offline(config: AnyConfig, *, random: bool, greedy: bool) -> Iterator[Contr
         "sac_config.start_step": random,
         f"{_KEY}.share": shown.share > 0,
         f"{_KEY}.warm_up_policy": shown.warm_up_policy > 0,
+        f"{_KEY}.interventions": shown.interventions,
         "sac_config.use_replay_buffer": not keys.use_replay_buffer,
         "sac_config.discrete_dqn_like": greedy,
         "reward_signals.gail.strength": config.reward_signals.gail.strength > 0,
+        "eval_config.episodes": not config.eval_config.episodes,
         "base_config.max_iter": config.base_config.max_iter > 0,
         "base_config.unity_args.editor": config.base_config.in_editor,
     }

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from algorithm.agents.demonstrations import DemoStore
-from algorithm.agents.imitation.batches import Batches, DemoBatches, MixedBatches, ReplayBatches
+from algorithm.agents.imitation.batches import Batches, DemoBatches, Draw, MixedBatches, ReplayBatches
 from algorithm.agents.imitation.cloning import Cloning, Constraint
+from algorithm.agents.imitation.corrections import Corrections
 from algorithm.agents.networks import extensions_of
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.objective import AlgorithmSpec
@@ -165,13 +166,15 @@ def make_sources(
 ) -> tuple[Batches, Batches]:
     """Return the source of batches before the first environment step, and that from then on."""
     from_replay = ReplayBatches(replay)
-    if store is None:
-        return from_replay, from_replay
-    draw = partial(store.draw, generator=learner.generators()["update"])
-    demonstrated = DemoBatches(draw, replay.batch_size)
+    generator = learner.generators()["update"]
+    draw: Draw | None = None if store is None else partial(store.draw, generator=generator)
+    before = from_replay if draw is None else DemoBatches(draw, replay.batch_size)
     if shown.offline:
-        return demonstrated, demonstrated
-    return demonstrated, MixedBatches(replay, draw, shown.share) if shown.share else from_replay
+        return before, before
+    if shown.interventions:
+        recorded = (store.num_steps, draw) if store and draw else ()
+        draw = Corrections(replay, generator, *recorded).draw
+    return before, MixedBatches(replay, draw, shown.share) if draw and shown.share else from_replay
 
 
 def set_priorities(replay: ReplayBuffer, result: UpdateResult, num_own: int) -> bool:

@@ -97,7 +97,7 @@ class RolloutAgent(Agent):
         Raises UsageError if there are so many agents that the step overwrites rows of an unfinished rollout,
         and for actions that the policy has not chosen.
         """
-        if np.any(steps.behaviour_logp[:, 0] == UNKNOWN_LOGP):
+        if np.any(steps.behaviour_logp[:, 0] <= UNKNOWN_LOGP):
             raise UsageError(
                 f"{self.inputs.config.algorithm} cannot learn from actions that its policy has not chosen",
                 where="base_config.interventions",

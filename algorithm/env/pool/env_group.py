@@ -207,7 +207,7 @@ class EnvGroup:
             time_step, reward, terminated, truncated = self._envs[i].step(buffers.action[i])
             self._write(buffers, i, time_step)
             buffers.reward[i], buffers.terminated[i], buffers.truncated[i] = reward, terminated, truncated
-            buffers.write_executed(i, time_step.executed)
+            buffers.write_executed(i, time_step.executed, by_person=time_step.by_person)
             buffers.infos[i] = self._envs[i].infos.values[0]
         except BaseException as error:
             buffers.mark_skipped([i])

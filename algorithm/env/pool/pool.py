@@ -209,7 +209,9 @@ class EnvPool(VecEnv):
 
     def _executed(self) -> Executed | None:
         buffers = self._buffers
-        return Executed(buffers.executed.copy(), buffers.replaced.copy()) if buffers.replaced.any() else None
+        if not buffers.replaced.any():
+            return None
+        return Executed(buffers.executed.copy(), buffers.replaced.copy(), buffers.by_person.copy())
 
     def _recover(self, failures: Sequence[GroupFailure]) -> Bool:
         """Start episodes where they were lost; return the mask of those sub-environments, [N]."""

@@ -50,6 +50,7 @@ class StepBuffers:
         self.truncated: Bool = arrays["truncated"]  # [N]
         self.executed: Float = arrays["executed"]  # [N, A] the actions done, where `replaced`
         self.replaced: Bool = arrays["replaced"]  # [N] another action was done than `action`
+        self.by_person: Bool = arrays["by_person"]  # [N] a person has done it
         self.skipped: Bool = arrays["skipped"]  # [N] no step was taken
         self.repeated_steps: Int = arrays["repeated_steps"]  # [N] steps of the last repetition
         self.repeated_return: Double = arrays["repeated_return"]  # [N] sum of their rewards
@@ -66,9 +67,9 @@ class StepBuffers:
         elif self.has_mask[i]:
             self.action_mask[i] = True
 
-    def write_executed(self, i: int, action: Float | None) -> None:
+    def write_executed(self, i: int, action: Float | None, *, by_person: bool) -> None:
         """Write the action [A] that row i has executed in place of ``action``; None: that one itself."""
-        self.replaced[i] = action is not None
+        self.replaced[i], self.by_person[i] = action is not None, by_person
         if action is not None:
             self.executed[i] = action
 
@@ -139,6 +140,7 @@ def _columns(spec: AgentSpec, n: int, parameters: int, infos: int) -> np.dtype[A
         ("truncated", (n,), "bool"),
         ("executed", (n, spec.action.size), "float32"),
         ("replaced", (n,), "bool"),
+        ("by_person", (n,), "bool"),
         ("skipped", (n,), "bool"),
         ("repeated_steps", (n,), "int64"),
         ("repeated_return", (n,), "float64"),

@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from algorithm.agents.roles import Policy, Recorder
-from algorithm.core.data import UNKNOWN_LOGP, ActorOutput, Bool, Episode, Float, Int, State, StepBatch
+from algorithm.core.data import (
+    PERSON_LOGP,
+    UNKNOWN_LOGP,
+    ActorOutput,
+    Bool,
+    Episode,
+    Float,
+    Int,
+    State,
+    StepBatch,
+)
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Executed, Observation, ResetResult, StepResult
@@ -119,7 +129,7 @@ class AgentProcessor(LiveAgents):
         action, z, logp = acted.action.copy(), acted.z.copy(), acted.behaviour_logp.copy()
         action[rows] = np.hstack((onehot, spec.squashed(done_z)))
         z[rows] = done_z
-        logp[rows] = UNKNOWN_LOGP
+        logp[rows] = np.where(executed.by_person[rows, None], PERSON_LOGP, UNKNOWN_LOGP)
         return replace(acted, action=action, z=z, behaviour_logp=logp)
 
     def _episode(self, i: int) -> Episode:

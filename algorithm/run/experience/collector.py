@@ -168,6 +168,10 @@ class LocalCollector:
         """(behaviour, id) -> number of its episode in the behaviour, by the order of beginning."""
         return {key: number for group in self._groups.values() for key, number in group.open_episodes.items()}
 
+    def presses(self) -> bool:
+        """Return whether learning has to pause, since the next action is due."""
+        return self._env.presses()
+
     def metrics(self) -> dict[str, float]:
         """Return the metrics that the environments have recorded; the trainer logs all others."""
         return self._env.metrics()
@@ -235,9 +239,11 @@ class LocalCollector:
 
 
 def _with_rate(infos: dict[str, float], length: int) -> dict[str, float]:
-    """Return an episode's infos with the share of a person's steps, unless there is one."""
+    """Return an episode's infos with the share of a person's steps, and whether there were none."""
     by_person = infos.pop(PERSON, None)
-    return infos if by_person is None else {"intervention_rate": by_person / length, **infos}
+    if by_person is None:
+        return infos
+    return {"intervention_rate": by_person / length, "unaided": float(by_person == 0), **infos}
 
 
 def _lost_line(environments: list[int], reason: str) -> str:

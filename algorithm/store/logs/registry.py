@@ -30,6 +30,8 @@ _OF_ALL: Mapping[str, str] = {
     "time/updates_per_s": "updates per second",
     "time/cpu_seconds": "CPU seconds of the process and its children",
     "time/replay_ratio": "updates per environment step, since the first update",
+    "time/overrun": "share of actions that were late by more than 5 % of the period (control_hz)",
+    "time/delay_ms": "greatest delay of an action since the last summary, in milliseconds (control_hz)",
     "time/share_act": "choosing actions",
     "time/share_step": "stepping environments and waiting for workers",
     "time/share_wait": "learner waits for actors",
