@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,16 @@ class Run:
     def __repr__(self) -> str:
         known = "".join(f", {name}={text}" for name, text in Facts.gather(self._dir).rows)
         return f"Run({self._playable.source!r}{known})"
+
+    def _repr_html_(self) -> str:
+        """Return the run as HTML for a notebook: a table above the picture of the returns, if any."""
+        rows = [*Facts.gather(self._dir).rows, ("folder", self._playable.source)]
+        table = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows)
+        images = "".join(
+            f'<img width="480" src="data:image/png;base64,{b64encode(picture.read_bytes()).decode()}">'
+            for picture in self._dir.plots.glob("return.png")
+        )
+        return f"<table>{table}</table>{images}"
 
     @property
     def config(self) -> Config:

@@ -19,9 +19,16 @@ class TanhNormal(Sized):
     mean: Tensor  # [..., A_c]
     log_std: Tensor  # [..., A_c]
 
+    def rsample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a reparameterised z [..., A_c] and the log-density [...] of u = tanh(z).
+
+        noise: [..., A_c] standard normal
+        """
+        return tanh_normal_sample(self.mean, self.log_std, noise)
+
     def sample(self) -> tuple[Tensor, Tensor]:
         """Return a reparameterised u [..., A_c] and its log-density [...], by torch's global generator."""
-        z, logp = tanh_normal_sample(self.mean, self.log_std, torch.randn_like(self.mean))
+        z, logp = self.rsample(torch.randn_like(self.mean))
         return z.tanh(), logp
 
     def logp(self, z: Tensor) -> Tensor:

@@ -1,12 +1,12 @@
-"""Random actions of the warm-up, and later the noise, are held for a while, never beyond an episode."""
+"""Random actions of the warm-up are held for a while, never beyond an episode."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from algorithm.agents.behaviour_policy import AT_BOUND, BehaviourPolicy, HoldingPolicy
-from algorithm.core import ActionSpec, ActorOutput, AgentSpec, ObsSpec
+from algorithm.agents.behaviour_policy import AT_BOUND, BehaviourPolicy
+from algorithm.core import ActionSpec, AgentSpec, ObsSpec
 
 HYBRID = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec((3, 2), 2))
 
@@ -107,68 +107,3 @@ def test_the_density_of_more_branches_than_a_probability_has_bits():
     assert 0.6 < same.mean() < 0.9
     expected = np.where(same, np.log(0.75), np.log(0.25) - 1500 * np.log(2.0))
     np.testing.assert_allclose(after.behaviour_logp[:, 0], expected, rtol=1e-5)
-
-
-class _Counting:
-    """Stands where the actor would: its carry counts the calls, and z is the noise that it gets."""
-
-    stored_carry_shape = (1, 2)
-    rng = np.random.default_rng(0)
-
-    def initial_carry(self, n):
-        return np.zeros((n, 1, 2), np.float32)
-
-    def remember(self, obs, prev_action, carry):
-        return carry + 1.0
-
-    def act(self, obs, prev_action, carry, action_mask, *, normal):
-        return ActorOutput(action=prev_action, z=normal, behaviour_logp=prev_action[:, :2], carry=carry + 1.0)
-
-    def renew(self):
-        pass
-
-
-def holder(longest: int = 16, *, seed: int = 0, warming_up: bool = False) -> HoldingPolicy:
-    rng = np.random.default_rng(seed)
-    return HoldingPolicy(HYBRID, _Counting(), rng, longest=longest, warming_up=warming_up)
-
-
-def test_each_agent_holds_noise_of_its_own_until_its_episode_ends():
-    """A plain loop over agents: they end at times of their own, go, and come, and are in other rows then."""
-    one, longest = holder(5), 5
-    rng, drawn = np.random.default_rng(1), np.random.default_rng(0)
-    shares = [1 / k**2 for k in range(1, longest + 1)]
-    up_to = np.cumsum(shares) / sum(shares)
-    ids, carry, held = list(range(4)), one.initial_carry(4), {}  # agent -> steps left, noise
-    for step in range(200):
-        acted = act(one, HYBRID.action.padding(len(ids)), carry=carry)
-        over = [agent for agent in ids if held.get(agent, (0, None))[0] == 0]
-        normals = drawn.standard_normal((len(over), 3), np.float32) if over else ()
-        for agent, normal, u in zip(over, normals, drawn.random(len(over)) if over else (), strict=True):
-            held[agent] = 1 + sum(u >= share for share in up_to[:-1]), normal[1:]
-        held = {agent: (left - 1, noise) for agent, (left, noise) in held.items()}
-        assert np.array_equal(acted.z, [held[agent][1] for agent in ids])
-        carry = acted.carry.copy()
-        ended = rng.random(len(ids)) < 0.1
-        carry[ended] = one.initial_carry(int(ended.sum()))
-        gone = {agent for agent, ends in zip(ids, ended, strict=True) if ends}
-        held = {agent: kept for agent, kept in held.items() if agent not in gone}
-        order = [*rng.permutation(len(ids))][: len(ids) if step % 20 else -1]
-        ids, carry = [ids[i] for i in order], carry[order]
-        if step % 30 == 29 or not ids:
-            ids, carry = [*ids, 100 + step], np.concatenate((carry, one.initial_carry(1)))
-
-
-def test_held_noise_goes_on_from_its_state_and_waits_for_the_end_of_the_warm_up():
-    one = holder(warming_up=True)
-    carry = act(one, HYBRID.action.padding(3), carry=one.initial_carry(3)).carry
-    assert np.array_equal(carry, [[1, 1, 0, 0, 0]] * 3), "random actions have no noise"
-    one.warming_up = False
-    for _ in range(5):
-        carry = act(one, HYBRID.action.padding(3), carry=carry).carry
-    state, other = one.state(), holder(seed=9)
-    other.load_state(state)
-    for _ in range(20):
-        acted = [act(policy, HYBRID.action.padding(3), carry=carry) for policy in (one, other)]
-        assert np.array_equal(acted[0].z, acted[1].z)
-        carry = acted[0].carry

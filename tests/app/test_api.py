@@ -107,6 +107,9 @@ def test_train_play_evaluate_and_go_on(tmp_path):
     policy, env = asac.load(run, "latest"), asac.make_env("CartPole-v1")
     assert policy.step == 120 and policy.observation_space == env.observation_space
     assert repr(run) == f"Run({str(run.folder.relative_to(tmp_path))!r}, {shown(run)})"
+    (run.folder / "plots").mkdir(exist_ok=True)
+    (run.folder / "plots" / "return.png").write_bytes(b"abc")
+    assert run._repr_html_().count("<th>") == 6 and "image/png;base64,YWJj" in run._repr_html_()
     shows = f"Performance({shown(run).rpartition('=')[2]}, 2 episodes)", "Policy(step=120, Box("
     assert (repr(run.evaluate(2)), repr(policy)[:21]) == shows
     obs, _ = env.reset(seed=0)

@@ -23,10 +23,10 @@ CPU = torch.device("cpu")
 ROWS = [row for row in grid.ROWS if row["family"] != "ACKTR"]  # which has no actors
 # Greedy choices are those of the critics of all horizons, which an actor has then.
 GREEDY = next(row for row in ROWS if (row["action"], row["horizon"]) == ("greedy", "two"))
-HELD = next(row for row in ROWS if (row["exploration"], row["action"]) == ("held", "hybrid"))
+FALLING = next(row for row in ROWS if (row["exploration"], row["action"]) == ("falling", "hybrid"))
 
 
-@pytest.mark.parametrize("row", [*ROWS[::8], GREEDY, HELD], ids=lambda row: "-".join(row.values()))
+@pytest.mark.parametrize("row", [*ROWS[::8], GREEDY, FALLING], ids=lambda row: "-".join(row.values()))
 def test_it_acts_as_the_agent_does(row):
     """Every kind of action, observation, memory and extension: the same actions, densities and carries."""
     agent = grid.make_agent(row, seed=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import gymnasium as gym
@@ -10,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from algorithm.core.extras import needs
+from algorithm.core.errors import UsageError, described
 from algorithm.env.config import INTERVENTION_KEYS
 
 
 class LeRobot(gym.Env[Any, NDArray[Any]]):
     """The environment that lerobot's ``make_robot_env`` and ``make_processors`` make of a file.
 
-    Observations are those behind the processors: positions, and pictures [C, H, W] in [0, 1]. Infos have the
+    Observations are those behind the processors: positions, and pictures [C, H, W] of bytes. Infos have the
     action that was executed, ``action_taken``, and ``is_intervention``, as the teleoperator reports it.
 
     By configuration: ``env_name: algorithm.extras.robots.lerobot:LeRobot-v0``, ``env_args: {config:
@@ -26,11 +27,18 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
     """
 
     def __init__(self, config: str) -> None:
-        with needs("lerobot", "a robot of lerobot", where=config):
+        try:
             import draccus
             from lerobot.processor import TransitionKey, create_transition
             from lerobot.rl import gym_manipulator
             from lerobot.teleoperators.utils import TeleopEvents
+        except ImportError as error:
+            raise UsageError(
+                "lerobot, which drives this robot, cannot be imported",
+                where=config,
+                why=described(error),
+                fix=f"{sys.executable} -m pip install lerobot==0.4.4",
+            ) from error
         settings = draccus.parse(gym_manipulator.GymManipulatorConfig, config_path=config, args=[]).env
         self._env, teleoperator = gym_manipulator.make_robot_env(settings)
         self._of_env, self._of_action = gym_manipulator.make_processors(self._env, teleoperator, settings)
@@ -41,7 +49,7 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
         obs, _ = self.reset()
         self.observation_space = gym.spaces.Dict(
             {
-                name: gym.spaces.Box(0.0, 1.0, value.shape)
+                name: gym.spaces.Box(0, 255, value.shape, np.uint8)
                 if value.ndim == 3
                 else gym.spaces.Box(-np.inf, np.inf, value.shape)
                 for name, value in obs.items()
@@ -82,9 +90,10 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
         self._env.close()
 
     def _observed(self) -> dict[str, NDArray[Any]]:
-        """Return the observations without the dimension of the batch."""
-        obs = self._transition[self._keys.OBSERVATION]
-        return {name: np.asarray(value.cpu(), np.float32)[0] for name, value in obs.items()}
+        """Return the observations without the dimension of the batch, pictures in bytes again."""
+        obs = {name: value[0].cpu() for name, value in self._transition[self._keys.OBSERVATION].items()}
+        bytes_of = {name: (255 * value).round().byte() for name, value in obs.items() if value.dim() == 3}
+        return {name: np.asarray(bytes_of.get(name, value)) for name, value in obs.items()}
 
 
 gym.register("LeRobot-v0", f"{__name__}:LeRobot")

@@ -37,7 +37,7 @@ class Scripted:
         self.buffers.obs["obs"][:] = -1.0
         if not self._fails:
             return []
-        self.buffers.write_executed(0, np.ones(1, np.float32))
+        self.buffers.write_executed(0, np.ones(1, np.float32), by_person=True)
         self.buffers.mark_skipped([0])
         return [GroupFailure(envs=(0,), culprit=0, what="failed in step", why="it broke")]
 

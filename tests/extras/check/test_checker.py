@@ -49,7 +49,7 @@ def test_a_fault_is_found_by_its_check_and_no_other() -> None:
 
 
 def test_a_parameter_that_it_does_not_have_is_told_as_a_training_tells_it() -> None:
-    config = CheckConfig(parameters=ParameterSource(read_parameters({"masss": 3.0})))
+    config = CheckConfig(parameters=ParameterSource(read_parameters({"m": {"value": 3.0, "set": "masss"}})))
     context = CheckContext(Weighed, config, CheckLimits(steps=12, compared=4))
     found = [one for result in run_checks(context) for one in result.findings if one.level is Level.ERROR]
     assert [(one.what, one.where, one.trace, one.code) for one in found] == [

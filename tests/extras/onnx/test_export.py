@@ -69,7 +69,7 @@ ROWS: tuple[tuple[str, str, str, str, str, int], ...] = (
 def test_the_graph_is_the_policy(row: tuple[Any, ...]) -> None:
     """As it is checked before a file is kept; a rollout of the policy's own numpy and its graph, besides."""
     family, action, memory, obs, replay, opset = row
-    acts = "held" if family in ("SAC", "TD3") and memory != "none" else "fresh"
+    acts = "falling" if family in ("SAC", "TD3") and memory != "none" else "fresh"
     agent = agent_of(family=family, action=action, memory=memory, obs=obs, replay=replay, exploration=acts)
     found = exported(agent, opset=opset)
     assert found.card["largest_difference"] < 1e-5

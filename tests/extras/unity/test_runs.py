@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,6 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(
     assert "resumed, not bit-exact" in capsys.readouterr().out
     assert json.loads((RUN / "result.json").read_text())["steps"] >= 200
     assert main([*WORDS, "--eval=2", "--record=seen.npz"]) == 0
-    assert "a Unity player never repeats episodes" in capsys.readouterr().out
     measured = json.loads((RUN / "evaluation.json").read_text())["behaviours"]
     assert main([*WORDS, "--run", "--max_iter=1"]) == 0
     assert main([*WORDS, "--export=both.onnx"]) == 0, "a folder, and no player starts"
@@ -196,9 +194,7 @@ def test_spaces_are_told_in_words_and_two_teams_as_what_they_are(folder: Path, c
     for more in (["--check"], [], ["--export=run.zip"], ["--report", "run"]):
         assert main([*WORDS, *more]) == 0
     shown = capsys.readouterr().out
-    with zipfile.ZipFile("run.zip") as archive:
-        card = archive.read("README.md").decode()
-    for page in (shown, (RUN / "report.html").read_text(), card):
+    for page in (shown, (RUN / "report.html").read_text()):
         assert "Continuous?team=0 and Continuous?team=1: each learns separately" in page
         assert "Continuous?team=1: target 2 float32" in page
         assert "Continuous?team=1: 2 numbers in [-1, 1]" in page
