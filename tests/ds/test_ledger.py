@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from algorithm.core.data import PERSON_LOGP
 from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TRUNCATED
+from tests.ds.marked import FIRM
 from tests.ds.processes import Scene, made
 
 LENGTH, CHUNK, KILLS, TRANSITIONS = 30, 10, 10, 100_000
@@ -26,7 +28,7 @@ default:
     preset: plain
     env_type: GYM
     env_name: "tests.ds.marked:Counted-v0"
-    env_args: {{length: {LENGTH}, pause: 0.002}}
+    env_args: {{length: {LENGTH}, pause: 0.002, person: 0.3}}
     n_envs: 8
     max_step: -1
     max_episode_length: {CHUNK}
@@ -76,6 +78,7 @@ def test_of_a_hundred_thousand_transitions_none_is_wrong(scene: Scene) -> None:
     print(f"{len(taken):,} transitions, {KILLS} kills, {lost:,.0f} lost, {len(cut)} cut, {len(wrong)} wrong")
     assert len(taken) >= TRANSITIONS and lost and cut, "there was something to go wrong"
     assert wrong == [] and len({made(row) for row in taken}) == len(taken), "each once"
+    assert 0.25 < np.mean([row["acted"][1] == PERSON_LOGP for row in taken]) < 0.35
 
 
 def until_step(scene: Scene, step: int) -> None:
@@ -94,6 +97,7 @@ def happened(row: np.void, rows: dict[int, np.void]) -> bool:
         made(after) == (pid, episode, step + 1)
         and row["links"][STEP] == step
         and abs(np.tanh(z) - action) < 1e-5
+        and (row["acted"][1] == PERSON_LOGP) == (abs(action) == FIRM)
         and reward == -(action**2)
         and flags in ((TRUNCATED,) if step + 1 == LENGTH else (0, TRUNCATED))
     )
