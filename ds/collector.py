@@ -153,7 +153,7 @@ class RemoteCollector:
             return []
         return ["data that actors sent after the checkpoint is lost; it is counted when they reconnect"]
 
-    def presses(self) -> bool:
+    def must_pause(self) -> bool:
         """Return False: actors act in other processes."""
         return False
 

@@ -105,7 +105,7 @@ class Collector(Protocol):
     def step(self) -> list[Episode]:
         """Take a step, or wait a moment for a remote one; return the episodes that ended with it."""
 
-    def presses(self) -> bool:
+    def must_pause(self) -> bool:
         """Return whether learning has to pause, since the next action is due."""
 
     def truncate(self) -> None:

@@ -145,7 +145,7 @@ class Config(BehaviourConfig):
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield contradictions between blocks: evaluations, limits, parameters, and the algorithm's keys."""
         kind = self.base_config.kind
-        none_on_the_way = self.eval_config.per_step == -1 or not self.eval_config.episodes
+        none_on_the_way = not self.eval_config.on_the_way
         yield from contradicting(
             (
                 not kind.films and self.eval_config.video,
@@ -164,13 +164,13 @@ class Config(BehaviourConfig):
                 isinstance(self.base_config.stop_at_return, float) and none_on_the_way,
                 ("base_config.stop_at_return", "eval_config.per_step"),
                 "evaluations during training, which could end it, are switched off",
-                "set eval_config.per_step, or base_config.stop_at_return: null",
+                "set eval_config.per_step and episodes, or base_config.stop_at_return: null",
             ),
             (
                 self.base_config.stop_without_improvement > 0 and none_on_the_way,
                 ("base_config.stop_without_improvement", "eval_config.per_step"),
                 "no evaluation during training could end it",
-                "set eval_config.per_step, or base_config.stop_without_improvement: -1",
+                "set eval_config.per_step and episodes, or base_config.stop_without_improvement: -1",
             ),
         )
         if kind.parameters:

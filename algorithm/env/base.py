@@ -173,7 +173,7 @@ class VecEnv(Protocol):
         """
         return
 
-    def presses(self) -> bool:
+    def must_pause(self) -> bool:
         """Return whether learning has to pause, since an action is due; by default none has a fixed time."""
         return False
 

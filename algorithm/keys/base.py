@@ -231,6 +231,12 @@ class BaseConfig(EnvConfig):
                 "lower workers or raise n_envs",
             ),
             (
+                self.control_hz is not None and self.n_envs > 1,
+                ("control_hz", "n_envs"),
+                "several robots would wait for one another's resets",
+                "set n_envs: 1, and use an actor for each robot",
+            ),
+            (
                 editor and self.n_envs > 1,
                 ("unity_args.editor", "n_envs"),
                 f"the Unity Editor is one player, and n_envs = {self.n_envs}",

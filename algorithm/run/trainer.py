@@ -82,7 +82,7 @@ class Trainer:
         per_step = config.eval_config.per_step
         self._evaluation = Every(per_step or USUAL, step, shortest=None if per_step else EARLY)
         for agent in self._agents.values():
-            agent.stop = lambda: bool(stop) or training.collector.presses()
+            agent.stop = lambda: bool(stop) or training.collector.must_pause()
 
     def run(self, before_end: Callable[[EnvError], None]) -> Outcome:
         """Train to the end. If an environment or a callback fails, the training is saved first.

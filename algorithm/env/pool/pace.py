@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from typing_extensions import override
 
+from algorithm.core.data import State
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.steps import Float
-from algorithm.env.base import StepResult
+from algorithm.env.base import ResetResult, StepResult
 from algorithm.env.pool.executor import Executor
 from algorithm.env.pool.pool import EnvPool
 
@@ -41,14 +42,23 @@ class Pace:
     ) -> None:
         self._period, self._clock, self._sleep = 1.0 / hz, clock, sleep
         self._due: float | None = None  # time of the next action; None between episodes
-        self._asked = clock()  # when learning began, or was last asked to pause
-        self._longest = 0.0  # of the updates, forgotten by and by
+        self._since = clock()  # the end of the last step or update
+        self._update = self._acting = 0.0  # seconds that they take, the longest ones decaying
+        self._learns = False  # an update has begun since the last step, and no pause
         self._steps: list[float] = []
         self._late: list[float] = []  # of the actions since the last summary
 
     def wait(self) -> None:
-        """Wait for the time of the next action, which follows at once."""
+        """Wait for the time of the next action, which follows at once.
+
+        Raises EnvError if none of the first steps was quick enough.
+        """
+        self._check_rate()
         now = self._clock()
+        if self._learns:  # with what acting takes
+            self._update = max(0.9 * self._update, now - self._since)
+        else:
+            self._acting = max(0.9 * self._acting, now - self._since)
         if self._due is None:
             self._due = now
         if now < self._due:
@@ -57,32 +67,39 @@ class Pace:
         self._late.append(now - self._due)
         missed = (now - self._due) // self._period
         self._due += self._period * (1 + missed)
-        self._begun = now
+        self._since = now
 
     def stepped(self) -> None:
-        """Note that the environment has taken its step. Raises EnvError if no step is quick enough."""
-        self._asked = self._clock()
+        """Note that the environment has taken its step."""
+        now = self._clock()
         if len(self._steps) < MEASURED:
-            self._steps.append(self._asked - self._begun)
-            if len(self._steps) == MEASURED and min(self._steps) > self._period:
-                raise EnvError(
-                    f"the environment cannot be stepped {1 / self._period:g} times a second",
-                    where="base_config.control_hz",
-                    why=f"the quickest of its first {MEASURED} steps took {1000 * min(self._steps):.0f} ms, "
-                    f"and there are {1000 * self._period:.0f} ms for each",
-                    fix="lower control_hz; or let the environment not wait itself, since the loop does",
-                )
+            self._steps.append(now - self._since)
+        self._since, self._learns = now, False
+
+    def _check_rate(self) -> None:
+        """Raise EnvError if the first steps have all taken more than a period."""
+        if len(self._steps) == MEASURED and min(self._steps) > self._period:
+            raise EnvError(
+                f"the environment cannot be stepped {1 / self._period:g} times a second",
+                where="base_config.control_hz",
+                why=f"the quickest of its first {MEASURED} steps took {1000 * min(self._steps):.0f} ms, "
+                f"and there are {1000 * self._period:.0f} ms for each",
+                fix="lower control_hz; or let the environment not wait itself, since the loop does",
+            )
 
     def rest(self) -> None:
         """End an episode: until the next action nothing is timed."""
         self._due = None
 
-    def presses(self) -> bool:
+    def must_pause(self) -> bool:
         """Return whether another update would make the next action late. To be called before each update."""
         now = self._clock()
-        self._longest = max(0.9 * self._longest, now - self._asked)
-        self._asked = now
-        return self._due is not None and now + self._longest > self._due
+        if self._learns:
+            self._update = max(0.9 * self._update, now - self._since)
+        self._since = now
+        pauses = self._due is not None and now + self._update + self._acting > self._due
+        self._learns = not pauses
+        return pauses
 
     def metrics(self) -> dict[str, float]:
         """Return the share of late actions and the greatest delay in milliseconds since the last call."""
@@ -106,13 +123,28 @@ class PacedPool(EnvPool):
         results = super().step(actions)
         self._pace.stepped()
         result = results[DEFAULT_BEHAVIOUR]
-        if (result.terminated | result.truncated).any():
+        if result.skipped is not None or (result.terminated | result.truncated).any():
             self._pace.rest()
         return results
 
     @override
-    def presses(self) -> bool:
-        return self._pace.presses()
+    def reset(
+        self, indices: Sequence[int] | None = None, *, episode: int | None = None
+    ) -> dict[str, ResetResult]:
+        results = super().reset(indices, episode=episode)
+        self._pace.rest()
+        return results
+
+    @override
+    def resume(self, state: State) -> dict[int, str]:
+        """End all open episodes: a robot that repeated its actions would move where nobody looks."""
+        for i, episode in enumerate(state.arrays["episode"][: self._n].tolist()):
+            self._plan_episode(i, episode + 1)
+        return dict.fromkeys(range(self._n), "what a robot has done is not repeated (control_hz)")
+
+    @override
+    def must_pause(self) -> bool:
+        return self._pace.must_pause()
 
     @override
     def metrics(self) -> dict[str, float]:

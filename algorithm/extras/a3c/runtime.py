@@ -264,7 +264,7 @@ class AsyncCollector:
         became = "" if saved["num_envs"] == now else f"{before} became {now}; "
         return [f"{became}{now} processes are not reproducible, and start new episodes"]
 
-    def presses(self) -> bool:
+    def must_pause(self) -> bool:
         """Return False: each worker learns between its own actions."""
         return False
 

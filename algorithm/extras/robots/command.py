@@ -14,6 +14,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import counted
 from algorithm.demos.sources import load_demonstrations
 from algorithm.extras.robots.reward import learn_success
+from algorithm.keys.demonstrations import DemoConfig
 from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
 
@@ -31,8 +32,9 @@ def train_reward(options: TrainOptions, loaded: LoadedConfig) -> int:
             console.warn(notice)
         context = RunContext(loaded=loaded, device="cpu", faults=Faults(console), stack=stack)
         spec = context.env("evaluate").specs[DEFAULT_BEHAVIOUR]
-        config = loaded.config.demonstrations.model_copy(update={"path": options.train_reward})
-        recorded = load_demonstrations(config, spec, DEFAULT_BEHAVIOUR, Path.cwd())
+        recorded = load_demonstrations(
+            DemoConfig(path=options.train_reward), spec, DEFAULT_BEHAVIOUR, Path.cwd()
+        )
         assert recorded is not None
         console.message(f"training with {counted(len(recorded.episodes), 'episode')}")
         success = learn_success(spec.obs, recorded.episodes, seed=loaded.seed)
@@ -43,7 +45,7 @@ def train_reward(options: TrainOptions, loaded: LoadedConfig) -> int:
         console.finish(
             [
                 ("missed", f"{success.missed:.1%} of the successes in episodes that were held out"),
-                ("mistaken", f"{success.mistaken:.1%} of their other observations"),
+                ("mistaken", f"{success.mistaken:.1%} of these episodes would end by a mistake"),
                 ("threshold", f"{success.threshold:.3f}"),
                 ("file", _FILE),
             ],

@@ -70,7 +70,8 @@ class SuccessClassifier(nn.Module):
 class LearnedSuccess:
     """A trained classifier, its threshold, and its errors on episodes that it was not trained with.
 
-    missed, mistaken: share of the successes below the threshold, and of the others above it
+    missed:   share of the successes below the threshold
+    mistaken: share of the episodes with another observation above it
     """
 
     obs: ObsSpec
@@ -111,7 +112,7 @@ def learn_success(obs: ObsSpec, episodes: Sequence[DemoEpisode], *, seed: int) -
 
     Batches hold as many successes as others. The threshold has the fewest errors on held-out episodes;
     where several have, it is the greatest of them, since a mistaken success ends an episode.
-    Raises UsageError if there are not two episodes with success, and two with observations without.
+    Raises UsageError if there are not two episodes with success.
     """
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
@@ -130,13 +131,14 @@ def learn_success(obs: ObsSpec, episodes: Sequence[DemoEpisode], *, seed: int) -
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    frames, labels = _frames([episodes[i] for i in held_out])
+    tests = [episodes[i] for i in held_out]
+    frames, labels = _frames(tests)
     probability = network.probabilities(frames)
     threshold = _threshold(probability, labels)
     above = probability > threshold
-    return LearnedSuccess(
-        obs, network, threshold, missed=float((~above[labels]).mean()), mistaken=float(above[~labels].mean())
-    )
+    episode = np.repeat(np.arange(len(tests)), [each.length + 1 for each in tests])
+    mistaken = len(np.unique(episode[above & ~labels])) / len(tests)
+    return LearnedSuccess(obs, network, threshold, missed=float((~above[labels]).mean()), mistaken=mistaken)
 
 
 def _split(with_success: Bool, rng: np.random.Generator) -> tuple[list[int], list[int]]:

@@ -18,6 +18,8 @@ from algorithm.env.config import INTERVENTION_KEYS
 Limits = float | Sequence[float] | None
 """One number for all elements of an action, one for each, or None for the bounds of the space."""
 
+_KEYS = INTERVENTION_KEYS
+
 STOP = "stop"
 """Info of a step or a reset that is true while the emergency stop is pressed."""
 
@@ -26,7 +28,7 @@ class ActionLimits(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A wrapper that clips actions, and reports the executed ones as ``info["action_taken"]``.
 
     What is executed is what the agent stores and learns from. A person's action, which the environment
-    reports by ``is_intervention``, is not clipped.
+    reports by the usual names, is not clipped; the next one changes from it, but stays between the limits.
 
     By configuration: ``wrappers: [{"algorithm.extras.robots.safety:ActionLimits": {low: -0.5, high: 0.5,
     change: 0.1}}]``.
@@ -78,12 +80,14 @@ class ActionLimits(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         executed = np.clip(wanted, low, high).astype(self._low.dtype)
         taken = executed if self._part is None else {**action, self._part: executed}
         obs, reward, terminated, truncated, info = self.env.step(taken)
-        by_person = bool(info.get(INTERVENTION_KEYS.flag))
-        reported = next((info[key] for key in _PERSON if info.get(key) is not None), None)
-        if by_person and reported is not None:
-            executed = np.asarray(reported if self._part is None else reported[self._part])
-        else:
-            info = {INTERVENTION_KEYS.executed: taken, **info}
+        flag, person = info.get(_KEYS.flag), next(filter(_is_there, map(info.get, _KEYS.actions)), None)
+        reported = info.get(_KEYS.executed)
+        if _is_there(person) if flag is None else flag:
+            done = person if reported is None else reported
+            if done is not None:
+                executed = np.asarray(done if self._part is None else done[self._part])
+        elif reported is None:
+            info = {**info, _KEYS.executed: taken}
         self._before = executed
         return obs, reward, terminated, truncated, info
 
@@ -92,7 +96,9 @@ class ActionLimits(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return rest
 
 
-_PERSON = (INTERVENTION_KEYS.executed, *INTERVENTION_KEYS.actions)
+def _is_there(value: object) -> bool:
+    """Return whether an info is reported."""
+    return value is not None
 
 
 def _like(box: gym.spaces.Box, values: Any, name: str) -> NDArray[Any]:  # noqa: ANN401 - numbers of any kind
@@ -108,7 +114,7 @@ class EmergencyStop(gym.Wrapper[Any, Any, Any, Any]):
 
     The next episode begins when the environment's method ``is_stopped()`` returns False, which reads the
     button; without that method, when somebody presses Enter in the terminal. Set ``base_config.env_timeout``
-    to −1: the run would take the pause for a failure.
+    to −1: otherwise the run takes the pause for a failure.
 
     Raises ValueError where there is neither a method nor a terminal.
     """
@@ -119,17 +125,20 @@ class EmergencyStop(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         self._stopped = False
-        self._released = env.get_wrapper_attr("is_stopped") if env.has_wrapper_attr("is_stopped") else None
-        if self._released is None and not sys.stdin.isatty():
+        self._is_pressed = env.get_wrapper_attr("is_stopped") if env.has_wrapper_attr("is_stopped") else None
+        if self._is_pressed is None and not sys.stdin.isatty():
             raise ValueError("nobody could end a stop: there is no method is_stopped() and no terminal")
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-        """Begin an episode, after a stop only when that is allowed."""
-        if self._stopped:
-            self._wait()
-            self._stopped = False
-        return self.env.reset(seed=seed, options=options)
+        """Begin an episode; while the stop is pressed, wait first."""
+        while True:
+            if self._stopped or (self._is_pressed is not None and self._is_pressed()):
+                self._wait()
+            obs, info = self.env.reset(seed=seed, options=options)
+            self._stopped = bool(info.get(STOP))
+            if not self._stopped:
+                return obs, info
 
     @override
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -139,9 +148,9 @@ class EmergencyStop(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated or self._stopped, info
 
     def _wait(self) -> None:
-        if self._released is None:
+        if self._is_pressed is None:
             input("emergency stop: press Enter to begin the next episode ")
             return
         print("emergency stop: waiting until is_stopped() is False", file=sys.stderr)
-        while self._released():
+        while self._is_pressed():
             time.sleep(self.POLL)

@@ -168,9 +168,9 @@ class LocalCollector:
         """(behaviour, id) -> number of its episode in the behaviour, by the order of beginning."""
         return {key: number for group in self._groups.values() for key, number in group.open_episodes.items()}
 
-    def presses(self) -> bool:
+    def must_pause(self) -> bool:
         """Return whether learning has to pause, since the next action is due."""
-        return self._env.presses()
+        return self._env.must_pause()
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics that the environments have recorded; the trainer logs all others."""

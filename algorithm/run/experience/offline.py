@@ -46,7 +46,7 @@ class OfflineCollector:
         self.behaviour_steps = {name: state.meta["steps"][name] for name in self.behaviour_steps}
         return []
 
-    def presses(self) -> bool:
+    def must_pause(self) -> bool:
         """Return False: no environment waits for an action."""
         return False
 

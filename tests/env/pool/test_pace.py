@@ -63,7 +63,7 @@ def test_between_episodes_nothing_is_timed():
     times_of_actions(pace, time, [0.01, 0.01])
     pace.rest()
     time.spend(5.0)
-    assert not pace.presses()
+    assert not pace.must_pause()
     assert times_of_actions(pace, time, [0.01, 0.01]) == pytest.approx([5.11, 5.21])
     assert pace.metrics()["time/overrun"] == 0.0
 
@@ -73,17 +73,35 @@ def test_learning_pauses_when_an_update_would_make_the_action_late():
     pace = time.pace()
     times_of_actions(pace, time, [0.02])
     updates = 0
-    while not pace.presses():
+    while not pace.must_pause():
         updates += 1
         time.spend(0.03)
     assert updates == 2  # 80 ms are left, and the third of 30 ms each would end behind them
-    assert times_of_actions(pace, time, [0.0]) == pytest.approx([0.1])
+    time.spend(0.015)  # acting
+    pace.wait()
+    assert time.now == pytest.approx(100.1)
+    pace.stepped()
+    assert not pace.must_pause()
+    time.spend(0.03)
+    assert not pace.must_pause()  # 70 ms are left for an update of 30 and acting of 15
+    time.spend(0.03)
+    assert pace.must_pause()
+
+
+def test_an_update_without_another_after_it_is_timed_by_the_next_action():
+    time = Time()
+    pace = time.pace()
+    times_of_actions(pace, time, [0.01])
+    assert not pace.must_pause()
+    time.spend(0.15)  # the only update of the step, too long
+    assert times_of_actions(pace, time, [0.01]) == pytest.approx([0.16])
+    assert pace.must_pause()
 
 
 def test_a_rate_that_no_step_reaches_is_refused():
     time = Time()
     with pytest.raises(EnvError, match="cannot be stepped 10 times a second"):
-        times_of_actions(time.pace(), time, [0.12] * 10)
+        times_of_actions(time.pace(), time, [0.12] * 11)
     time = Time()
     times_of_actions(time.pace(), time, [0.12] * 9 + [0.09] + [0.12] * 5)
 
@@ -108,9 +126,17 @@ def test_a_pool_keeps_the_times_of_its_episodes():
         PacedPool(executor, pace=time.pace(), seed_of=lambda i, e: 0, restarts=0, on_fault=pytest.fail)
     ) as env:
         env.reset()
+        for _ in range(5):
+            env.step({DEFAULT_BEHAVIOUR: np.zeros((1, 1), np.float32)})
+        saved = env.state()
+        env.reset()
+        assert env.must_pause() is False, "a reset from outside, too, begins an episode"
+        assert env.resume(saved).keys() == {0} and len(times) == 5, "nothing is repeated"
+        env.reset()
+        times.clear(), env.metrics()
         for _ in range(20):
-            env.step({DEFAULT_BEHAVIOUR: np.zeros((1, env.specs[DEFAULT_BEHAVIOUR].action.size), np.float32)})
-        assert env.presses() is False, "between episodes there is time"
+            env.step({DEFAULT_BEHAVIOUR: np.zeros((1, 1), np.float32)})
+        assert env.must_pause() is False, "between episodes there is time"
         assert env.metrics() == {"time/overrun": 0.0, "time/delay_ms": 0.0}
     first, second = np.split(np.array(times), 2)
     np.testing.assert_allclose(np.diff(first), 0.1)

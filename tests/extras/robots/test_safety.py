@@ -15,19 +15,21 @@ HYBRID = Dict({"grip": Discrete(3), "move": Box(-1.0, 1.0, (2,))})
 class Arm(gym.Env):
     """Remembers what was executed; ``helps``: action of a person in place of it; ``stops``: its stop."""
 
-    def __init__(self, space=None, helps=None, stops=False):
+    def __init__(self, space=None, helps=None, stops=False, flagged=True):
         self.observation_space = Box(-1.0, 1.0, (1,))
         self.action_space = space or Box(-2.0, 2.0, (2,))
-        self.helps, self.stops, self.executed, self.resets = helps, stops, [], 0
+        self.helps, self.stops, self.flagged, self.executed, self.resets = helps, stops, flagged, [], 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.resets += 1
-        return np.zeros(1, np.float32), {}
+        return np.zeros(1, np.float32), {"stop": self.stops and self.resets == 1}
 
     def step(self, action):
         self.executed.append(action)
-        info = {"stop": self.stops, "is_intervention": self.helps is not None}
+        info = {"stop": self.stops}
+        if self.flagged:
+            info["is_intervention"] = self.helps is not None
         if self.helps is not None:
             info["teleop_action"] = self.helps
         return np.zeros(1, np.float32), 0.0, False, False, info
@@ -80,8 +82,9 @@ def test_of_a_dict_one_part_is_limited():
     np.testing.assert_allclose(info["action_taken"]["move"], 0.1)
 
 
-def test_a_persons_action_is_reported_as_it_was_and_the_change_goes_on_from_it():
-    arm = Arm(helps=np.array([1.5, 1.5], np.float32))
+@pytest.mark.parametrize("flagged", [True, False])
+def test_a_persons_action_is_reported_as_it_was_and_the_change_goes_on_from_it(flagged):
+    arm = Arm(helps=np.array([1.5, 1.5], np.float32), flagged=flagged)
     env = ActionLimits(arm, low=-1, high=1, change=0.25)
     env.reset()
     info = env.step(np.zeros(2, np.float32))[-1]
@@ -113,13 +116,20 @@ def test_a_stop_truncates_and_waits_for_the_button(monkeypatch):
     arm = Button()
     env = EmergencyStop(arm)
     env.reset()
+    assert (arm.asked, arm.resets) == (3, 1), "it was pressed already"
     assert env.step(np.zeros(2))[3] is False
-    env.reset()  # no stop, no question
-    assert arm.asked == 0
-    arm.stops = True
+    arm.stops, arm.asked = True, 0
     assert env.step(np.zeros(2))[3] is True
     env.reset()
-    assert (arm.asked, arm.resets) == (3, 3)
+    assert (arm.asked, arm.resets) == (3, 2)
+
+
+def test_a_stop_during_the_reset_waits_and_resets_again(monkeypatch):
+    monkeypatch.setattr(EmergencyStop, "POLL", 0.0)
+    arm = Button(stops=True)
+    arm.asked = 5  # released
+    EmergencyStop(arm).reset()
+    assert arm.resets == 2
 
 
 def test_without_a_button_somebody_presses_enter(monkeypatch):
