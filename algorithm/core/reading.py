@@ -1,7 +1,8 @@
 """The one reader of a run's files: plain files of a bounded size, UTF-8, strict JSON.
 
 Any file in a run's folder may be damaged, or come from another person. A named pipe would be waited for
-without end, a device may never end. Some JSON is valid in Python only (NaN, infinity) and breaks later steps.
+without end, a device may never end. Some JSON is valid in Python only (NaN, infinity,
+a whole number of a million digits) and breaks later steps.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ TEXT = 64 * 2**20
 """Default maximum size in bytes of a file of text."""
 
 _BLOCK = 2**20  # bytes
+_DIGITS = 40  # of a whole number: the states of random generators have 128 bits
 _ZIP_END = 56 + 20 + 22  # bytes of the records at the end of a zip: two of a large one, and the last
 
 
@@ -86,13 +88,13 @@ def read_text(path: Path, limit: int = TEXT, *, follow: bool = False) -> str:
 
 
 def parse_json(data: bytes | str) -> Any:  # noqa: ANN401 - whatever the JSON spells
-    """Return a value of strict JSON: all numbers are finite.
+    """Return a value of strict JSON: finite numbers, integers of at most 40 digits.
 
     Raises ValueError with a one-line reason.
     """
     text = data.decode("utf-8") if isinstance(data, bytes) else data
     try:
-        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite, parse_int=_whole)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -136,3 +138,10 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text[:20]} is too large a number")
     return value
+
+
+def _whole(text: str) -> int:
+    """Parse an integer. Raises ValueError for one with too many digits."""
+    if len(text) > _DIGITS:
+        raise ValueError(f"a whole number has {len(text)} digits")
+    return int(text)

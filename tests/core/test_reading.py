@@ -20,6 +20,7 @@ pytestmark = pytest.mark.fault("F42")
     ('{"a": NaN}', "NaN is not a JSON number"),
     ('{"a": -Infinity}', "-Infinity is not a JSON number"),
     ('{"a": 1e999}', "1e999 is too large a number"),
+    ('{"a": ' + "9" * 41 + "}", "a whole number has 41 digits"),
     ("[" * 100_000, "nested too deeply"),
     (b'{"a": "\xff"}', "utf-8"),
     ("", "Expecting value"),
