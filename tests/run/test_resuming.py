@@ -435,6 +435,7 @@ def test_a_checkpoint_that_somebody_forged_ends_with_a_message(stopped, capsys):
         (("--resume", "-n", "z"), 6, "there is no run 'z'"),
         (("--resume", "--ckpt=150"), 6, "there is no checkpoint of step 150"),
         (("-n", "a"), 2, "-n a --resume"),
+        (("--eval=1", "-n", "a", "-o", "algorithm=PPO"), 2, "leave the algorithm out"),
     ],
 )
 def test_mistakes_say_what_to_do(stopped, capsys, flags, code, said):
