@@ -198,14 +198,16 @@ def test_a_state_goes_on_between_two_inversions():
 
 
 class Twice(nn.Module):
-    """One layer, applied twice in a pass."""
+    """One layer, applied twice in a pass, or two layers with one weight."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tied: bool) -> None:
         super().__init__()
         self.one = nn.Linear(2, 2)
+        self.two = nn.Linear(2, 2) if tied else self.one
+        self.two.weight = self.one.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.one(self.one(x))
+        return self.two(self.one(x))
 
 
 @pytest.mark.parametrize(
@@ -215,6 +217,8 @@ class Twice(nn.Module):
         (nn.Conv2d(2, 2, 3, groups=2), "Conv2d has no Fisher matrix"),
         (nn.Conv2d(2, 2, 3, padding="same"), "Conv2d has no Fisher matrix"),
         (nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"), "Conv2d has no Fisher matrix"),
+        (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False)), r"1\.weight is frozen"),
+        (Twice(tied=True), "Twice.two shares weight with Twice.one"),
     ],
 )
 def test_what_has_no_factors_is_named(network: nn.Module, named: str):
@@ -223,7 +227,7 @@ def test_what_has_no_factors_is_named(network: nn.Module, named: str):
 
 
 def test_a_layer_that_is_used_twice_is_named_and_no_hook_stays():
-    network = Twice()
+    network = Twice(tied=False)
     optimiser = kfac(network)
     with pytest.raises(ModelError, match=r"Twice\.one is used twice"), optimiser.recording():
         network(torch.ones(1, 2))

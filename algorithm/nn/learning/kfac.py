@@ -47,7 +47,7 @@ class FlatKfac(FlatOptimiser):
     stat_decay:    decay of the running means A and G; the first measurements all have the same weight
     inverse_every: measurements between two inversions
     scale:         ν of the last step
-    Raises ModelError for any other parameter.
+    Raises ModelError for any other parameter, for a frozen one, and for one that two layers share.
     """
 
     def __init__(
@@ -222,6 +222,7 @@ def _inverse(factor: Tensor, damping: Tensor) -> Tensor:
 def _owners(modules: Sequence[nn.Module]) -> Mapping[nn.Module, str]:
     """Return the modules with parameters of their own -> name. Raises ModelError for unsupported ones."""
     owners = dict[nn.Module, str]()
+    seen = dict[nn.Parameter, str]()
     for root in modules:
         for path, module in root.named_modules():
             parameters = dict(module.named_parameters(recurse=False))
@@ -236,6 +237,14 @@ def _owners(modules: Sequence[nn.Module]) -> Mapping[nn.Module, str]:
             ):
                 why = "a convolution must have one group, and as padding a number of zeros"
                 raise _refusal(f"{name} has no Fisher matrix here", why)
+            for key, parameter in parameters.items():
+                if not parameter.requires_grad:
+                    raise _refusal(f"{name}.{key} is frozen", "all parameters of a layer move together")
+                if parameter in seen:
+                    raise _refusal(
+                        f"{name} shares {key} with {seen[parameter]}", "the two have no common Fisher matrix"
+                    )
+                seen[parameter] = name
     return owners
 
 
