@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.steps import Bool, Float, Int
-from algorithm.env.adapter import Adapter
+from algorithm.env.adapter import Adapter, has_mask_method
 from algorithm.env.base import (
     EpisodeSeed,
     Observation,
@@ -32,7 +32,7 @@ from algorithm.env.base import (
 from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys
 from algorithm.env.executed import ExecutedActions
 from algorithm.env.lanes.base import LanesVecEnv, made
-from algorithm.env.masks import MASK
+from algorithm.env.masks import MASK, MASKS_METHOD
 from algorithm.env.outputs import (
     EpisodeInfos,
     SpaceMismatchError,
@@ -112,6 +112,7 @@ class GymVectorEnv(LanesVecEnv):
         self.arrangement = f"{self._n} in {self._class} ({_PHRASES[self._mode]})"
         self._infos = EpisodeInfos(infos, self._n)
         self._executed = ExecutedActions(env.single_action_space, interventions)
+        self._has_method = has_mask_method(env.unwrapped, self.adapter)
         self._last_infos = "final_info" if self._mode is AutoresetMode.SAME_STEP else ""
         self._options = dict(options or {})
         self._seed_each = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
@@ -247,6 +248,12 @@ class GymVectorEnv(LanesVecEnv):
             obs, infos = results_of("reset", returned)
         except SpaceMismatchError as error:
             raise self._space_error(str(error)) from error
+        if self._has_method and MASK not in infos:
+            raise self._error(
+                f"has a method {MASKS_METHOD}, which a vector class does not call",
+                why=f'{self._class} passes on only infos["{MASK}"]',
+                fix="put the mask into the info of a single environment, or pass the class of a single one",
+            )
         first = self._read(obs, infos, kept & self._resets_itself)
         if any(
             not np.array_equal(value[kept], self._last.obs[name][kept], equal_nan=True)
