@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.app.report.report import write_report
 from algorithm.config.locate import EnvFolder
 from algorithm.core.extras import extra
-from algorithm.store.names import LINEAGE, MODELS, STUDY, env_folder, is_name, names_beside
+from algorithm.store.names import MODELS, POPULATION, STUDY, env_folder, is_name, names_beside
 from algorithm.store.run_errors import no_run_matches
 from algorithm.store.rundir import RunDir
 
@@ -28,8 +29,8 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
         path = env_folder(folder.label, models) / names[0]
         if (path / STUDY).is_file():
             names = (f"{names[0]}/*",)
-        elif (path / LINEAGE).is_file():
-            names = (f"{names[0]}_*",)
+        elif (path / POPULATION).is_file():
+            names = _members(folder.label, names[0], models=models, argument=argument)
     matched = matching_names(folder.label, names, models=models, argument=argument)
     runs = [
         RunDir.open(folder.label, name, models=models, argument=argument, flag="--report") for name in matched
@@ -40,6 +41,15 @@ def report(options: TrainOptions, folder: EnvFolder) -> int:
         page = extra("write_comparison")(runs)
     print(runs[0].shown(page))
     return 0
+
+
+def _members(env: str, population: str, *, models: Path, argument: str) -> tuple[str, ...]:
+    """Return the names of a population's members, the oldest first. Raises UsageError if none has begun."""
+    form = re.compile(rf"{re.escape(population)}_[0-9]+")
+    members = tuple(filter(form.fullmatch, names_beside(env, population, models=models)[::-1]))
+    if not members:
+        raise no_run_matches(env, f"{population}_*", models=models, argument=argument)
+    return members
 
 
 def matching_names(

@@ -95,7 +95,8 @@ def test_the_members_of_a_population_are_compared(capsys):
         make_run(f"pop_{member}", overrides=(f"sac_config.tau={0.01 * member}",))
     folder = Path("models/task/pop")
     folder.mkdir()
-    (folder / "lineage.jsonl").touch()
+    (folder / "population.yaml").touch()
+    make_run("pop_long")  # a run of its own, whose name begins alike
     assert main(["./task", "--report", "pop"]) == 0
     assert "compare_pop_1_vs_pop_2.html" in capsys.readouterr().out
 
