@@ -40,6 +40,7 @@ LIMITS: tuple[dict[str, Any], ...] = (
     {"base_config.max_step": -1},
     {"tune_config.metric": "eval/return"},
     {"eval_config.per_step": -1},
+    {"eval_config.episodes": 0},
     {"tune_config.prune_after": 200_000},
     {"algorithm": "PPO"},
     {"sac_config.random_params": {"learning_rate": {"in": [0.1]}}},

@@ -218,11 +218,13 @@ def _of_pruning(loaded: LoadedConfig) -> tuple[StudyRule, ...]:
     config, tune, base = loaded.config, loaded.config.tune_config, loaded.config.base_config
     return (
         (
-            tune.prunes and tune.metric.startswith("eval/") and config.eval_config.per_step == -1,
+            tune.prunes
+            and tune.metric.startswith("eval/")
+            and (config.eval_config.per_step == -1 or config.eval_config.episodes == 0),
             "no trial can be pruned",
-            "eval_config.per_step",
+            "eval_config",
             "evaluations during training are switched off, and a pruner needs them",
-            "set eval_config.per_step, or tune_config.pruner: none",
+            "set eval_config.per_step and episodes, or tune_config.pruner: none",
         ),
         (
             tune.prunes and 0 < base.max_step <= (tune.prune_after or 0),
