@@ -23,6 +23,7 @@ from algorithm.env.observations import check_shape
 from algorithm.env.outputs import SpaceMismatchError, TimeStep
 from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.parameters.curricula import ParameterSource
+from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.extras.check.finding import (
     Finding,
     FindingError,
@@ -140,7 +141,8 @@ class EnvInstance:
         """Call the environment. Raises FindingError for any failure."""
         where = self.place + ("" if action is None else f", action {format_values(action)}")
         try:
-            return run()
+            with exits_as_errors():
+                return run()
         except SpaceMismatchError as failure:
             raise FindingError(spaces_mismatch(where, failure)) from failure
         except UsageError as refused:  # of parameters that it does not have
@@ -208,12 +210,13 @@ class CheckContext:
         try:
             yield instance
         except BaseException:
-            with suppress(Exception):  # the first failure is raised
+            with suppress(Exception), exits_as_errors():  # the first failure is raised
                 instance.bare.close()
             raise
         self._on_call()
         try:
-            instance.bare.close()
+            with exits_as_errors():
+                instance.bare.close()
         except Exception as failure:
             raise FindingError(call_failed("close", instance.place, failure)) from failure
 

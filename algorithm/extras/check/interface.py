@@ -12,6 +12,7 @@ from gymnasium.utils.passive_env_checker import env_reset_passive_checker, env_s
 
 from algorithm.core.errors import GYMNASIUM, described
 from algorithm.core.wording import counted
+from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.extras.check.context import CheckContext, EnvInstance, random_policy
 from algorithm.extras.check.episode_stats import collect_stats
 from algorithm.extras.check.finding import Finding, FindingError, error, format_trace, note, ok, warning
@@ -66,7 +67,8 @@ def check_wrappers(context: CheckContext) -> Iterator[Finding]:
 def _check_call(call: str, run: Callable[[], object]) -> None:
     """Call reset or step. Raises FindingError for a wrong result, and if the call fails."""
     try:
-        result = run()
+        with exits_as_errors():
+            result = run()
     except Exception as failure:
         raise FindingError(
             error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,26 @@ def test_a_parameter_that_it_does_not_have_is_told_as_a_training_tells_it() -> N
     assert [(one.what, one.where, one.trace, one.code) for one in found] == [
         ("the environment has no 'masss'", "environment_parameters.m.set", "", 2)
     ]
+
+
+class Leaving(toys.Sound):
+    """The process would end with its tenth step."""
+
+    def step(self, action: Any) -> Any:
+        if self._steps == 9:
+            sys.exit(0)
+        return super().step(action)
+
+
+class LeavingAtOnce(toys.Sound):
+    def step(self, action: Any) -> Any:
+        sys.exit(0)
+
+
+@pytest.mark.parametrize("toy", [Leaving, LeavingAtOnce])
+def test_an_environment_that_would_end_the_program_is_an_error(toy: Any) -> None:
+    errors = [f for result in checked(toy) for f in result.findings if f.level is Level.ERROR]
+    assert errors and all("SystemExit(0) would end the program" in finding.why for finding in errors)
 
 
 def test_an_error_of_an_essential_check_ends_all() -> None:
