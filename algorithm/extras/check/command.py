@@ -19,8 +19,10 @@ from algorithm.core.errors import ModelError
 from algorithm.core.program import flag_or_argument
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
+from algorithm.env.env_id import resolve_env_id
 from algorithm.env.objects import EnvSource
 from algorithm.env.parameters.curricula import ParameterSource
+from algorithm.env.registered import has_vector_class
 from algorithm.env.registry import find_recipe
 from algorithm.extras.check.checker import run_checks
 from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimits, LearningKeys
@@ -33,8 +35,11 @@ from algorithm.run.user_code import own_classes
 
 def check_task(options: TrainOptions, loaded: LoadedConfig) -> int:
     """Show the findings about an environment; return 0, or the exit code of a training if one is an error."""
-    kind = loaded.config.base_config.kind
-    check = check_single if kind.gymnasium else check_vec_env
+    base = loaded.config.base_config
+    single = base.kind.gymnasium
+    if base.kind.registered and has_vector_class(resolve_env_id(base.env_name, loaded.env_dir), 1):
+        single = False  # the registry has nothing but a vector class
+    check = check_single if single else check_vec_env
     in_shell = bool(flag_or_argument("in a shell", ""))
     costs = [("what a training costs", task_command(options, "--dry_run"))] * in_shell
     commands = [*costs, ("train", flag_or_argument(task_command(options), f"asac.train({options.env!r})"))]

@@ -85,6 +85,7 @@ class BehaviourRecord:
         self._most = 0  # agents at once
         self.steps = 0
         self._terminated = self._truncated = 0  # ends
+        self._alike: set[int] = set()  # agents that have ended, with one observation as the last and the next
         self._repeated = 0  # ends whose last observation is the first one of the next episode
         self._rewards: list[Float | Double] = []
         self._masked: list[float] = []  # share of the choices, of each call
@@ -99,6 +100,9 @@ class BehaviourRecord:
         took = np.array([agent in self._asked for agent in result.ids.tolist()], np.bool_)
         if result.skipped is not None:
             took &= ~result.skipped
+            self._alike.difference_update(result.ids[result.skipped].tolist())  # they are reset only now
+        self._repeated += len(self._alike)
+        self._alike.clear()
         self.steps += int(took.sum())
         self._rewards.append(result.reward[took])
         self._terminated += int((result.terminated & took).sum())
@@ -106,7 +110,7 @@ class BehaviourRecord:
         here = np.ones(len(result.ids), np.bool_) if result.left is None else ~result.left
         if result.final is not None:
             ended = (result.terminated | result.truncated) & took & here
-            self._repeated += int((ended & _equal(result.final, result)).sum())
+            self._alike.update(result.ids[ended & _equal(result.final, result)].tolist())
         self._asked.difference_update(result.ids.tolist())
         return self._record(result, here)
 
