@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from algorithm.app.report.charts import Line, draw, figure_of, save
+from algorithm.app.report.charts import Line, draw
 from algorithm.core.data import Double
 from algorithm.core.wording import short, steps_text
 from benchmarks.aggregates import (
@@ -165,16 +164,6 @@ def course_plots(
     """Return a plot for each of :data:`AXES` on which a side has values."""
     drawn = [Plot(title, along, scale, side_lines(sides, axis, tones)) for axis, along in AXES.items()]
     return [plot for plot in drawn if plot.lines]
-
-
-def write_plots(path: Path, plots: Sequence[Plot]) -> None:
-    """Write plots beside one another as a PNG; the same data give the same bytes.
-
-    Raises StorageError if the picture cannot be written.
-    """
-    with figure_of(**figure_options(1, len(plots))) as figure:
-        draw_grid(figure, [plots])
-        save(figure, path)
 
 
 def figure_options(rows: int, columns: int) -> dict[str, Any]:

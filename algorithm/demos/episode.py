@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from algorithm.core.data import Array
 from algorithm.core.spec import AgentSpec
-from algorithm.core.system.files import replace as replace_file
 from algorithm.env.config import without_team
 
 
@@ -89,41 +85,6 @@ Reader = Callable[[Path, Wanted | None, Notify], Iterator[RecordedEpisode]]
 
 Raises FaultyRecordingError for a file that cannot be used or has no such episode, OSError from the system.
 """
-
-
-class Draft:
-    """File that is written under a temporary name, and takes its own name when it is complete.
-
-    Every method may raise OSError but :meth:`discard`.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        self._file: BinaryIO | None = None
-
-    def open(self) -> BinaryIO:
-        """Create the file under its temporary name; return it for writing."""
-        if self.path.is_dir():
-            raise IsADirectoryError("it is a folder")
-        self._file = self._draft.open("wb")
-        return self._file
-
-    def finish(self) -> None:
-        """Close the file and rename it to ``path``, in place of an older file."""
-        assert self._file is not None, "open comes first"
-        self._file.close()
-        replace_file(self._draft, self.path)
-        self._file = None
-
-    def discard(self) -> None:
-        """Remove the temporary file."""
-        file, self._file = self._file, None
-        with contextlib.suppress(OSError):  # the disk may be full
-            if file is not None:
-                file.close()
-        with contextlib.suppress(OSError):
-            self._draft.unlink()
 
 
 def shown(value: Array) -> str:

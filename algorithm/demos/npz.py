@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,9 +18,9 @@ from numpy.typing import ArrayLike
 from algorithm.core.data import Array
 from algorithm.core.errors import described
 from algorithm.core.reading import check_zip, open_plain
+from algorithm.core.system.files import replace as replace_file
 from algorithm.core.system.memory import free_memory
 from algorithm.demos.episode import (
-    Draft,
     FaultyRecordingError,
     Notify,
     RecordedEpisode,
@@ -126,7 +127,7 @@ class NpzWriter:
     """Writer of an ``.npz`` recording, which appears at the end, complete, in place of an older file."""
 
     def __init__(self, path: Path) -> None:
-        self.target, self._draft = str(path), Draft(path)
+        self.target, self._draft = str(path), _Draft(path)
         self._file: zipfile.ZipFile | None = None
         self._lists: dict[str, list[str | int | float]] = {}
 
@@ -171,3 +172,38 @@ class NpzWriter:
         assert self._file is not None, "begin comes first"
         with self._file.open(f"{name}.npy", "w", force_zip64=True) as member:
             np.lib.format.write_array(member, np.asanyarray(value), allow_pickle=False)
+
+
+class _Draft:
+    """File that is written under a temporary name, and takes its own name when it is complete.
+
+    Every method may raise OSError but :meth:`discard`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self._file: BinaryIO | None = None
+
+    def open(self) -> BinaryIO:
+        """Create the file under its temporary name; return it for writing."""
+        if self.path.is_dir():
+            raise IsADirectoryError("it is a folder")
+        self._file = self._draft.open("wb")
+        return self._file
+
+    def finish(self) -> None:
+        """Close the file and rename it to ``path``, in place of an older file."""
+        assert self._file is not None, "open comes first"
+        self._file.close()
+        replace_file(self._draft, self.path)
+        self._file = None
+
+    def discard(self) -> None:
+        """Remove the temporary file."""
+        file, self._file = self._file, None
+        with contextlib.suppress(OSError):  # the disk may be full
+            if file is not None:
+                file.close()
+        with contextlib.suppress(OSError):
+            self._draft.unlink()

@@ -9,9 +9,6 @@ from pydantic import Strict
 
 from algorithm.core.fields import AnyConfig, Block, Finite, Limit, Whole, option
 
-ENDINGS = (".npz", ".demo")
-"""Endings of files with recordings."""
-
 MINARI = "minari:"
 """Prefix of a Minari data set's id, in keys that also take files."""
 

@@ -15,7 +15,7 @@ from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec
 from algorithm.demos.contents import read_contents
 from algorithm.demos.sources import READERS, find_sources, load_demonstrations
-from algorithm.keys.demonstrations import ENDINGS, DemoConfig
+from algorithm.keys.demonstrations import DemoConfig
 from tests.demos.maze import write
 from tests.lib.episodes import record
 
@@ -269,10 +269,6 @@ def test_bytes_at_random_are_survived(tmp_path, rng):
         except UsageError:
             refused += 1
     assert refused > 0
-
-
-def test_each_ending_has_a_reader():
-    assert set(READERS) == set(ENDINGS)
 
 
 @pytest.mark.parametrize("fault", [None, *FAULTS])

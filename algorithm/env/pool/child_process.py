@@ -19,10 +19,6 @@ POLL_S = 0.2  # interval at which the end of a process is detected
 _OUTPUT_BYTES = 8000  # of the end of its output, part of a failure's message
 
 
-def ignore_text(text: str) -> None:
-    """Discard a line on the progress of a start."""
-
-
 class WorkerLostError(Exception):
     """A child process that died, or hung and was killed.
 

@@ -17,11 +17,12 @@ from algorithm.core.errors import EnvError
 from algorithm.core.steps import Float
 from algorithm.core.system.processes import start_resource_tracker
 from algorithm.env.base import Picture
-from algorithm.env.pool.child_process import POLL_S, ChildProcess, WorkerLostError, ignore_text
+from algorithm.env.pool.child_process import POLL_S, ChildProcess, WorkerLostError
 from algorithm.env.pool.env_group import EnvGroup, GroupFailure, GroupInfo, MakeEnv
 from algorithm.env.pool.step_buffers import SharedStepBuffers, StepBuffers
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime, Watchdog, hanging_close
 from algorithm.env.pool.worker import run_worker
+from algorithm.env.request import ignore_hang, ignore_text
 
 
 class Executor(Protocol):
@@ -49,10 +50,6 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Release the simulators, within ten seconds. Raises EnvError where that fails."""
-
-
-def ignore_hang(error: EnvError) -> None:
-    """Ignore a hang: nothing is to be saved."""
 
 
 class InProcessExecutor(Executor):

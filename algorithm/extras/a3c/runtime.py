@@ -20,9 +20,10 @@ from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows, counted
 from algorithm.env.base import VecEnv
 from algorithm.env.parameters.curricula import refuse_lessons
-from algorithm.env.pool.child_process import POLL_S, WorkerLostError, ignore_text
+from algorithm.env.pool.child_process import POLL_S, WorkerLostError
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
+from algorithm.env.request import ignore_text
 from algorithm.extras.a3c.messages import Job, Report, Shares
 from algorithm.extras.a3c.process import TrainingProcess
 from algorithm.extras.a3c.shared import SharedWeights
