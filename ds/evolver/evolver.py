@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from algorithm.app.report.lineage import gene_text
 from algorithm.core.errors import NumericalError, StorageError
 from algorithm.core.seeding import stream
 from algorithm.run.signals import StopRequest
 from algorithm.store.checkpoints.manager import intact_checkpoints
 from ds.cluster.process import TICK_S, Crew
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
-from ds.evolver.lineage import LineageLog, make_records
+from ds.evolver.lineage import LineageLog, gene_text, make_records
 from ds.evolver.members import MemberRun, newest_step
 from ds.evolver.networks import REPLAY, write_start
 from ds.evolver.plan import PopulationPlan

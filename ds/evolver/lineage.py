@@ -1,19 +1,82 @@
-"""Reports on the generations that have ended: records, and curves in TensorBoard."""
+"""Lineage of a population: its members in every finished generation, and curves of them in TensorBoard."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from algorithm.app.report.lineage import GIVEN_UP, MemberOutcome, by_generation, gene_text, read_lineage
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+
+from algorithm.config.yaml_io import inline
 from algorithm.core.errors import StorageError
+from algorithm.core.reading import parse_json, read_lines
+from algorithm.core.wording import short
 from algorithm.store.logs.events import event_file, event_of
 from algorithm.store.rundir import RunDir
 from ds.evolver.generations import PopulationDir
 from ds.evolver.members import MemberRun, newest_step
 from ds.evolver.population import Population, elites, ranking
+
+GIVEN_UP = "given up"
+"""End of a member in a generation that was completed without it."""
+
+
+class MemberOutcome(BaseModel):
+    """A member of a population in a finished generation.
+
+    parents: numbers of members of the generation before
+    genes:   dotted path → value
+    score:   mean return of the generation's evaluations; None without one
+    rank:    1 is the best
+    step:    of its run at the end of the generation; −1 without a checkpoint
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    generation: NonNegativeInt
+    member: PositiveInt
+    name: str
+    origin: str
+    parents: Sequence[int]
+    genes: Mapping[str, Any]
+    score: float | None
+    rank: PositiveInt
+    elite: bool
+    end: str
+    why: str = ""
+    step: int
+
+
+def read_lineage(path: Path) -> list[MemberOutcome]:
+    """Read ``lineage.jsonl``: outcomes by generation and member, without lines that a kill cut off.
+
+    Raises StorageError for a file that cannot be read.
+    """
+    outcomes: dict[tuple[int, int], MemberOutcome] = {}
+    for line in read_lines(path):
+        with suppress(ValueError):
+            outcome = MemberOutcome.model_validate(parse_json(line))
+            outcomes[outcome.generation, outcome.member] = outcome
+    return [outcomes[key] for key in sorted(outcomes)]
+
+
+def by_generation(outcomes: Sequence[MemberOutcome]) -> dict[int, list[MemberOutcome]]:
+    """Return generation -> its members, in the order of ``outcomes``."""
+    return {
+        number: list(each) for number, each in itertools.groupby(outcomes, lambda outcome: outcome.generation)
+    }
+
+
+def gene_text(value: object) -> str:
+    """Format the value of a gene for reading: a number briefly, anything else as YAML on one line."""
+    if isinstance(value, float):
+        return short(value)
+    return f"{value:,}" if type(value) is int else inline(value)
 
 
 def make_records(
