@@ -204,7 +204,7 @@ def _flags(options: DistributedOptions, cluster: ClusterOptions) -> dict[str, ob
 def _check(loaded: LoadedConfig) -> None:
     """Raise UsageError for a configuration that no population can be trained with."""
     require_upload(loaded.config.wandb_config)
-    base, source = loaded.config.base_config, loaded.source
+    base, evaluation, source = loaded.config.base_config, loaded.config.eval_config, loaded.source
     refusals = (
         (
             not base.evolver_enabled,
@@ -222,11 +222,11 @@ def _check(loaded: LoadedConfig) -> None:
             f"-o base_config.evolver_cem_min_length={base.evolver_cem_length}, or a longer generation",
         ),
         (
-            loaded.config.eval_config.per_step == -1,
+            evaluation.per_step == -1 or evaluation.episodes == 0,
             "a population needs evaluations",
-            f"{source}: eval_config.per_step",
-            "it is switched off, and members are ranked by them",
-            "-o eval_config.per_step=2000",
+            f"{source}: eval_config.per_step and episodes",
+            "they are switched off, and members are ranked by them",
+            "-o eval_config.per_step=2000 -o eval_config.episodes=10",
         ),
         (
             base.in_editor,

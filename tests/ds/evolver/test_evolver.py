@@ -273,6 +273,7 @@ def test_a_member_that_is_killed_behind_its_last_checkpoint_is_complete(
         (["-o", "base_config.evolver_enabled=false"], {}, "evolver_enabled is false"),
         (["-o", "base_config.evolver_cem_min_length=3"], {}, "needs at least 3"),
         (["-o", "eval_config.per_step=-1"], {}, "a population needs evaluations"),
+        (["-o", "eval_config.episodes=0"], {}, "a population needs evaluations"),
         (["-o", "replay_config.capacity=1000000000"], {}, "replay"),
         ([], {"sac_config": {"random_params": {"seq_encoder": {"in": ["RNN"]}}}}, "cannot evolve"),
         (["--resume"], {}, "there is no such population"),
