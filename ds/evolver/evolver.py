@@ -145,7 +145,7 @@ class Evolver:
         copies = self._plan.selection.mode == "copy"
         checkpoints: dict[int, Path] = {}
         for member in population.members:
-            if member.origin in ("elite", "again"):
+            if not member.has_new_networks:
                 continue
             for number in member.parents:
                 if number not in checkpoints:

@@ -24,6 +24,7 @@ from algorithm.core.reading import read_json
 from algorithm.core.system.files import rename, sync_folder
 from algorithm.store.files import json_text, make_folder, write_durably, write_text
 from algorithm.store.names import LINEAGE, POPULATION, is_taken
+from ds.evolver.networks import check_start
 from ds.evolver.population import Population
 
 _FACTS = "population.json"
@@ -152,16 +153,21 @@ class PopulationDir:
         self._drop_networks(generation.number)
 
     def newest(self, warn: Callable[[str], None]) -> Generation | None:
-        """Return the newest generation that can be read; None if there is none.
+        """Return the newest intact generation whose networks are kept; None if there is none.
 
-        warn: called for each that cannot, which is passed over
+        warn: called for each that is damaged, which is passed over
         """
-        for number in sorted(self._numbers(), reverse=True):
-            file = self._generations / _name(number) / _GENERATION
+        for number in sorted(self._numbers(), reverse=True)[:_KEPT]:
+            folder = self._generations / _name(number)
             try:
-                return _JSON.validate_python(read_json(file))
+                generation = _JSON.validate_python(read_json(folder / _GENERATION))
+                for member in generation.population.members:
+                    if member.has_new_networks:
+                        check_start(folder / f"member_{member.number}")
             except (StorageError, ValueError) as error:
-                warn(f"{file} is damaged ({error}) · continuing with the generation before it")
+                warn(f"{folder} is damaged ({error}) · continuing with the generation before it")
+            else:
+                return generation
         return None
 
     def write_lineage(self, number: int) -> None:

@@ -23,6 +23,7 @@ from algorithm.store.checkpoints.manifest import (
     TRAINED,
     Entry,
     Manifest,
+    check_listed,
     damaged,
     read_manifest,
 )
@@ -100,6 +101,17 @@ def write_start(
         write_durably(folder / INDEX, (parents[0] / INDEX).read_bytes())
         start = replace(start, replay=manifest.replay, segments=manifest.segments)
     write_durably(folder / MANIFEST, start.text.encode())
+
+
+def check_start(folder: Path) -> None:
+    """Raise StorageError unless every file of :func:`write_start` is as it was written."""
+    manifest = read_manifest(folder)
+    for name, entry in manifest.files.items():
+        check_listed(folder, name, entry)
+    if manifest.replay is not None:
+        check_listed(folder, INDEX, manifest.replay)
+    for name, entry in manifest.segments.items():
+        check_listed(folder / REPLAY, name, entry)
 
 
 def _link(source: Path, target: Path) -> None:

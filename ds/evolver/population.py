@@ -71,6 +71,11 @@ class Member:
     since: StrictInt = 0
     elite_in: tuple[StrictInt, ...] = ()
 
+    @property
+    def has_new_networks(self) -> bool:
+        """True if it does not begin its generation with the networks of its own run."""
+        return self.origin not in ("first", "elite", "again")
+
 
 @dataclass(frozen=True)
 class Population:

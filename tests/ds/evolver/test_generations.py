@@ -8,24 +8,37 @@ from pathlib import Path
 import pytest
 
 from algorithm.core.errors import StorageError
+from algorithm.store.checkpoints.manifest import MANIFEST, STATE, Entry, Manifest
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
-from ds.evolver.population import Member, Population
+from ds.evolver.population import Member, Origin, Population
 
 RECORD = {"generation": 0, "member": 1, "score": None}
 GENES = {"a": 0.1 + 1e-17, "b": 2**70, "c": "é", "d": None, "e": [True, {"f": 1.0}]}
 
 
 def generation(number: int) -> Generation:
+    origin: Origin = "copied" if number else "first"
     return Generation(
-        population=Population(number, (Member(1, GENES, "copied", (1,), 0, tuple(range(number))),)),
+        population=Population(number, (Member(1, GENES, origin, (1,), 0, tuple(range(number))),)),
         starts={1: MemberStart(step=100 * number, evaluations=number)},
         lineage=[{**RECORD, "generation": number - 1}] if number else [],
     )
 
 
 def fill(draft: Path) -> None:
-    (draft / "member_1").mkdir()
-    (draft / "member_1" / "model.safetensors").write_bytes(b"networks of " + draft.name.encode())
+    start = draft / "member_1"
+    files = {"model.safetensors": b"networks of " + draft.name.encode(), STATE: b"{}"}
+    segment = b"steps"
+    (start / "replay").mkdir(parents=True)
+    for name, data in {**files, "replay.json": b"{}", "replay/0.seg": segment}.items():
+        (start / name).write_bytes(data)
+    manifest = Manifest(
+        step=100,
+        files={name: Entry.of(data) for name, data in files.items()},
+        replay=Entry.of(b"{}"),
+        segments={"0.seg": Entry.of(segment)},
+    )
+    (start / MANIFEST).write_text(manifest.text)
 
 
 @pytest.fixture
@@ -80,15 +93,32 @@ def test_a_kill_or_a_full_disk_leaves_the_generation_before(
 
 
 @pytest.mark.parametrize("how", ["gone", "torn", "other"])
-def test_a_damaged_generation_is_passed_over_and_written_again(folder: PopulationDir, how: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["generation.json"]
+    + [f"member_1/{name}" for name in ("manifest.json", "model.safetensors", "replay.json", "replay/0.seg")],
+)
+def test_a_damaged_generation_is_passed_over_and_written_again(
+    folder: PopulationDir, name: str, how: str
+) -> None:
     folder.write(generation(1), fill)
-    path = folder.path / "generations" / "generation_0001" / "generation.json"
+    path = folder.path / "generations" / "generation_0001" / name
     if how == "gone":
         path.unlink()
     else:
-        path.write_bytes(path.read_bytes()[:-9] if how == "torn" else b"{}")
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2] if how == "torn" else b"[]")
     found, said = read(folder)
     assert found == generation(0)
     assert len(said) == 1 and "continuing with the generation before it" in said[0]
     folder.write(generation(1), fill)
     assert read(folder) == (generation(1), [])
+
+
+def test_a_generation_whose_networks_are_gone_is_not_gone_back_to(folder: PopulationDir) -> None:
+    for number in range(1, 4):
+        folder.write(generation(number), fill)
+    for number in (2, 3):
+        (folder.path / "generations" / f"generation_000{number}" / "member_1" / "replay.json").unlink()
+    found, said = read(folder)
+    assert found is None and len(said) == 2
