@@ -56,6 +56,7 @@ class ProcessReport:
     """State of a node's process, and of its run's folder.
 
     address:  of the node, as other nodes reach it.
+    pid:      of the process; None if this actor has started none, or has reported its end.
     code:     the exit code once the process has ended.
     lines:    printed since the report before.
     endpoint: where a learner listens.
@@ -64,6 +65,7 @@ class ProcessReport:
     """
 
     address: str
+    pid: int | None = None
     code: int | None = None
     lines: tuple[str, ...] = ()
     endpoint: tuple[str, int] | None = None
@@ -129,9 +131,10 @@ class ProcessActor:
         )
         if self._process is None:
             return report
-        endpoint = _endpoint(self._run / "endpoint.json", self._process.pid)
+        pid = self._process.pid
+        endpoint = _endpoint(self._run / "endpoint.json", pid)
         code = self._process.exitcode  # before its last lines
-        report = replace(report, code=code, lines=self._new_lines(), endpoint=endpoint)
+        report = replace(report, pid=pid, code=code, lines=self._new_lines(), endpoint=endpoint)
         if code is not None:
             self._end_former()
         return report

@@ -196,7 +196,7 @@ class ManagedProcess:
             pid = await self._member.start.remote(order)
             self._crew.log(f"{self.name}: process {pid} on {self.node}")
             self.state = "running"
-            code = await self._follow()
+            code = await self._follow(pid)
         except StorageError as error:
             return error.exit_code, str(error)
         except errors.RayTaskError as error:
@@ -204,13 +204,20 @@ class ManagedProcess:
         except errors.RayActorError as error:
             if self.state == _WAITING:
                 return EnvError.exit_code, f"a node cannot start it: {_AWAY}\n{error}"
+            code = None
+        if code is None:
             return KILLED, f"{self.node}: the node, or Ray's worker on it, died"
         return code, POINTLESS.get(code) or f"{self.node}: {ending(code)}"
 
-    async def _follow(self) -> int:
-        """Process the reports of the process until it has ended; return its exit code."""
+    async def _follow(self, pid: int) -> int | None:
+        """Process the reports of a process until it has ended; return its exit code.
+
+        Return None if it has died with its worker: Ray may have started another one since, without it.
+        """
         while True:
             report = await self._member.report.remote()
+            if report.pid != pid:
+                return None
             self.output.extend(report.lines)
             self.on_report(report)
             if report.code is not None:

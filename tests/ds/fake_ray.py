@@ -91,6 +91,11 @@ class Handle:
         if isinstance(self.actor, ProcessActor):
             self.actor._end_former()
 
+    def replace(self) -> None:
+        """As if Ray's worker had died, and Ray had started another one before anybody called it."""
+        former, self.actor = self.actor, self._make()
+        former._end_former()
+
 
 def _spawn(function: Callable[..., None], arguments: tuple[object, ...], *, name: str) -> BaseProcess:
     process = _CONTEXT.Process(target=_fork, args=(function, arguments), name=name)

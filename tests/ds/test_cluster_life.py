@@ -134,6 +134,17 @@ def test_actors_come_back_and_are_scaled_until_a_stop(begin: Callable[..., Life]
     assert len(life.events("learner")) == 2, "it was started once, and saved once"
 
 
+def test_what_died_with_a_worker_that_ray_replaces_at_once_comes_back(begin: Callable[..., Life]) -> None:
+    life = begin()
+    life.wait(lambda: life.events("connected"))
+    for number in (1, 0):
+        life.ray.placed[number][0].replace()
+        life.wait(lambda number=number: len(life.events("connected")) == 3 - number)
+    assert len(life.events("fresh")) == 2
+    for name in ("actor 0", "learner"):
+        assert f"{name}: 127.0.0.1: the node, or Ray's worker on it, died; restarts in 0.01 s" in life.said
+
+
 def test_all_follow_to_another_node_unless_the_run_is_lost_with_it(begin: Callable[..., Life]) -> None:
     life = begin(actors=2)
     (life.folder / "save").touch()
