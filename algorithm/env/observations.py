@@ -115,10 +115,7 @@ class Bounds:
         }
 
     def violations(self, obs: Mapping[str, Array]) -> dict[str, str]:
-        """Return name -> element, value and bounds, as text, of the first violation of each observation.
-
-        Called in every step of every sub-environment: 2 µs for a small vector.
-        """
+        """Return name -> element, value and bounds, as text, of the first violation of each observation."""
         violated = {}
         for name, (low, high) in self._unviolated.items():
             value = obs[name]

@@ -122,7 +122,8 @@ def make_vec_env(request: EnvRequest) -> VecEnv:
     """Make the environments of a request, ready to reset.
 
     Several sub-environments run in the environment's own vector class where it has one, unless there are
-    wrappers, parameters, workers, a window or a video. Failures of that class are not survived.
+    wrappers, parameters, workers, a window, a video or ``control_hz``. Failures of that class are not
+    survived.
 
     Raises :class:`EnvError` if the environment cannot be built, UsageError as :func:`load_maker`.
     """

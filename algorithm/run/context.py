@@ -176,7 +176,7 @@ class RunContext:
             if learning:
                 demos = load_demonstrations(config.demonstrations, spec, name, loaded.env_dir, specs)
                 relabel = make_relabel(loaded, name, spec, self.stack, source)
-            if isinstance(file, Path):  # a learner may have made no environment
+            if file is not None:  # a learner may have made no environment
                 extend_path(loaded.env_dir)
             inputs = AgentInputs(
                 spec,

@@ -180,10 +180,10 @@ def write_picture(path: Path, lines: Sequence[Line], *, title: str) -> None:
         axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=32 if names else 10)
         axes.set_xlabel("environment steps")
         axes.set_ylabel("return")
-        save(figure, path)
+        _save(figure, path)
 
 
-def save(figure: Figure, path: Path) -> None:
+def _save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG. Raises StorageError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
