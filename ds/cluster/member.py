@@ -56,7 +56,7 @@ class ProcessReport:
     """State of a node's process, and of its run's folder.
 
     address:  of the node, as other nodes reach it.
-    pid:      of the process; None if this actor has started none, or has reported its end.
+    pid:      of the process; None if this actor has started none.
     code:     the exit code once the process has ended.
     lines:    printed since the report before.
     endpoint: where a learner listens.
@@ -107,6 +107,7 @@ class ProcessActor:
         self._private = Path()
         self._read = 0  # bytes of the output
         self._process: SpawnProcess | None = None
+        self._end: dict[str, Any] = {}  # fields of reports after the process has ended
 
     def start(self, order: Order) -> int:
         """Start a process in place of any former one; return its number. Raises OSError."""
@@ -118,11 +119,12 @@ class ProcessActor:
             file.unlink(missing_ok=True)
         self._private = Path(tempfile.mkdtemp(prefix="sac-"))
         self._read = 0
+        self._end = {}
         self._process = spawn(_perform, (order, self._typed, self._private), name="member")
         return int(self._process.pid or 0)
 
     def report(self) -> ProcessReport:
-        """Return the state of the process; its end is reported once."""
+        """Return the state of the process; its end in each report up to the next start, for one may be lost."""
         holder = holder_of(self._run / "run.lock")
         report = ProcessReport(
             address=self._address,
@@ -130,12 +132,13 @@ class ProcessActor:
             locked=holder is not None and holder.is_elsewhere,
         )
         if self._process is None:
-            return report
+            return replace(report, **self._end)
         pid = self._process.pid
         endpoint = _endpoint(self._run / "endpoint.json", pid)
         code = self._process.exitcode  # before its last lines
         report = replace(report, pid=pid, code=code, lines=self._new_lines(), endpoint=endpoint)
         if code is not None:
+            self._end = {"pid": pid, "code": code, "lines": report.lines}
             self._end_former()
         return report
 

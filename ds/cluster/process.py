@@ -32,6 +32,9 @@ KILLED = 128 + KILL
 
 TICK_S = 0.1
 REPORT_S = 0.5
+UNREACHABLE_S = 30.0
+"""Seconds until a process of which no report arrives counts as dead."""
+
 _WAITING = "waiting for a free node"
 _AWAY = "this program may not be on the node that Ray chose, at the same path and the same as here"
 _SHOWN_EVERY_S = 10.0
@@ -108,6 +111,22 @@ class ManagedProcess:
     def is_final(self, code: int) -> bool:
         """Return whether no start follows this exit code."""
         return code in POINTLESS
+
+    async def fetch_report(self) -> ProcessReport:
+        """Return a report of the process; try again for a while if the network fails, or Ray's worker is new.
+
+        Raises RayActorError if it is gone.
+        """
+        until = time.monotonic() + UNREACHABLE_S
+        while True:
+            try:
+                report: ProcessReport = await self._member.report.remote()
+            except self._crew.ray.exceptions.ActorUnavailableError:
+                if time.monotonic() >= until:
+                    raise
+                await asyncio.sleep(REPORT_S)
+            else:
+                return report
 
     def on_report(self, report: ProcessReport) -> None:
         """Process a report of the process."""
@@ -202,7 +221,7 @@ class ManagedProcess:
         except errors.RayTaskError as error:
             return EnvError.exit_code, f"{self.node or 'a node'} cannot start it: {error.cause}"
         except errors.RayActorError as error:
-            if self.state == _WAITING:
+            if self.state == _WAITING and not isinstance(error, errors.ActorUnavailableError):
                 return EnvError.exit_code, f"a node cannot start it: {_AWAY}\n{error}"
             code = None
         if code is None:
@@ -215,7 +234,7 @@ class ManagedProcess:
         Return None if it has died with its worker: Ray may have started another one since, without it.
         """
         while True:
-            report = await self._member.report.remote()
+            report = await self.fetch_report()
             if report.pid != pid:
                 return None
             self.output.extend(report.lines)

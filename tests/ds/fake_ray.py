@@ -33,6 +33,10 @@ class ActorError(Exception):
     """The actor is gone."""
 
 
+class UnavailableError(ActorError):
+    """The actor cannot be reached now."""
+
+
 class Answer:
     """The answer of a call that has been made."""
 
@@ -62,14 +66,19 @@ class Handle:
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self.actor, self.killed, self.lost = make(), False, False
+        self.cut, self.missed = False, 0  # whether no call reaches it, and how many have not
 
     def __getattr__(self, name: str) -> SimpleNamespace:
         def call(*arguments: Any) -> Any:
             if self.killed or self.lost:
                 raise ActorError("it has died")
+            if self.cut:
+                self.missed += 1
+                raise UnavailableError("the network is down")
             return getattr(self.actor, name)(*arguments)
 
         def again(*arguments: Any) -> Any:
+            self.cut = False
             if self.lost:
                 self.actor, self.lost = self._make(), False
             return call(*arguments)
@@ -113,7 +122,9 @@ def _fork(function: Callable[..., None], arguments: tuple[object, ...]) -> None:
 class FakeRay:
     """The module. address: of the node where the next process is placed."""
 
-    exceptions = SimpleNamespace(RayTaskError=TaskError, RayActorError=ActorError)
+    exceptions = SimpleNamespace(
+        RayTaskError=TaskError, RayActorError=ActorError, ActorUnavailableError=UnavailableError
+    )
 
     def __init__(self, gpus: int = 0) -> None:
         forkserver.ensure_running()  # it imports what is here now, whatever the current folder is later

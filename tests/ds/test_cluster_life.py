@@ -145,6 +145,23 @@ def test_what_died_with_a_worker_that_ray_replaces_at_once_comes_back(begin: Cal
         assert f"{name}: 127.0.0.1: the node, or Ray's worker on it, died; restarts in 0.01 s" in life.said
 
 
+def test_a_broken_connection_is_no_death_until_it_lasts(
+    begin: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = begin()
+    life.wait(lambda: life.events("connected"))
+    actor = life.ray.placed[1][0]
+    actor.cut = True
+    life.wait(lambda: actor.missed > 3)
+    actor.cut = False
+    assert not [line for line in life.said if "; restarts in" in line]
+
+    monkeypatch.setattr(process, "UNREACHABLE_S", 0.1)
+    actor.cut = True
+    life.wait(lambda: len(life.events("connected")) == 2)
+    assert "actor 0: 127.0.0.1: the node, or Ray's worker on it, died; restarts in 0.01 s" in life.said
+
+
 def test_all_follow_to_another_node_unless_the_run_is_lost_with_it(begin: Callable[..., Life]) -> None:
     life = begin(actors=2)
     (life.folder / "save").touch()

@@ -101,7 +101,7 @@ def test_the_end_of_a_process_is_reported_with_what_it_printed(
 ) -> None:
     assert node.end(what) == code
     assert node.lines == lines
-    assert node.code() is None, "once"
+    assert node.code() == code, "again, for an answer may be lost"
 
 
 def test_a_process_gets_signals_and_ends_where_another_begins(node: Node) -> None:
