@@ -124,7 +124,7 @@ class ProcessActor:
         return int(self._process.pid or 0)
 
     def report(self) -> ProcessReport:
-        """Return the state of the process; its end in each report up to the next start, for one may be lost."""
+        """Return the state of the process; its end in each report up to the next start: one may be lost."""
         holder = holder_of(self._run / "run.lock")
         report = ProcessReport(
             address=self._address,
