@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import time
 from collections import deque
@@ -103,6 +104,7 @@ class ManagedProcess:
         kind = crew.ray.remote(ProcessActor).options(max_restarts=-1, **options)
         self._member: Any = kind.remote(*member)
         self._task: asyncio.Task[int] | None = None
+        self._began = math.inf  # when it carried out its order
 
     async def make_order(self, report: ProcessReport) -> Order:
         """Return the order for a node, by its report; wait while nothing can be started there."""
@@ -177,7 +179,7 @@ class ManagedProcess:
         rule = self._crew.rule
         failures = 0
         while True:
-            begun = time.monotonic()
+            self._began = math.inf
             code, reason = await self._live()
             leaving = self.state == "leaving"
             self.state = "ended"
@@ -190,7 +192,7 @@ class ManagedProcess:
             if code == 0:  # the training is over; its learner is about to end as well
                 await asyncio.sleep(_DONE_S)
                 continue
-            if time.monotonic() - begun >= rule.healthy:
+            if time.monotonic() - self._began >= rule.healthy:
                 failures = 0
             if failures == rule.budget:
                 self._give_up(f"{reason}; {self.restarts} restarts did not help")
@@ -215,6 +217,7 @@ class ManagedProcess:
             pid = await self._member.start.remote(order)
             self._crew.log(f"{self.name}: process {pid} on {self.node}")
             self.state = "running"
+            self._began = time.monotonic()
             code = await self._follow(pid)
         except StorageError as error:
             return error.exit_code, str(error)
