@@ -67,12 +67,14 @@ class LearnerProcess(ManagedProcess):
         """Return the order to begin or resume the run. Raises StorageError if the run is lost."""
         plan = self._plan
         again = self._again
-        saved = report.step >= 0
-        if again and self._saved and not saved:
-            raise _lost_run(plan, report.address)
         unlock = again and report.locked
         if unlock:  # the other one may still be alive behind a broken network, and writing
             await asyncio.sleep(self._seen + plan.fence - time.monotonic())
+            report = await self.fetch_report()
+            self.node, unlock = report.address, report.locked
+        saved = report.step >= 0
+        if again and self._saved and not saved:
+            raise _lost_run(plan, report.address)
         former = self._former if self._former and self._former[0] == report.address else None
         self._took_former_port = former is not None and former[1] != plan.port
         port = former[1] if former else plan.port

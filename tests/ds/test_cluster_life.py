@@ -8,13 +8,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from algorithm.app.cli.ds import DistributedOptions
+from algorithm.app.cli.train import TrainOptions
 from ds.cluster import process
 from ds.cluster.cluster import Cluster
+from ds.cluster.group import LearnerProcess
+from ds.cluster.member import Order, ProcessReport
 from ds.cluster.plan import ClusterPlan
-from ds.cluster.process import Crew, RestartRule
+from ds.cluster.process import Crew, ManagedProcess, RestartRule
+from tests.ds import standin
 from tests.ds.cluster_main import StandIns
 from tests.ds.fake_ray import FakeRay
 
@@ -186,3 +193,50 @@ def test_a_node_without_the_folder(tmp_path: Path) -> None:
     life = Life(missing)
     assert life.end() == 4
     assert "No such file or directory" in life.said[-1]
+
+
+def test_a_run_that_another_machine_holds_is_taken_over_as_it_is_after_the_wait(tmp_path: Path) -> None:
+    ray: Any = FakeRay()
+    crew = Crew(ray, log=print, rule=RestartRule())
+    plan = ClusterPlan(
+        label="task", name="one", folder=tmp_path, roles=StandIns("one"), actors=0, adopt=True, fence=0.5
+    )
+    learner = LearnerProcess(crew, plan)
+    learner.on_report(ProcessReport(address="127.0.0.1"))
+
+    async def saved_meanwhile() -> Order:
+        making = asyncio.create_task(learner.make_order(ProcessReport(address="127.0.0.1", locked=True)))
+        await asyncio.sleep(0.01)
+        standin.save(tmp_path / plan.run)
+        return await making
+
+    order = asyncio.run(saved_meanwhile())
+    ray.close()
+    assert order.options.train.resume and not order.aside and not order.unlock
+
+
+def test_a_wait_for_a_place_is_no_time_of_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.chdir(tmp_path)
+
+    class Crashing(ManagedProcess):
+        async def make_order(self, report: ProcessReport) -> Order:
+            clock.now += 1000.0
+            train = TrainOptions(env="", overrides=("raise",))
+            return Order(module="tests.ds.performing", options=DistributedOptions(role="actor", train=train))
+
+    ray: Any = FakeRay()
+    crew = Crew(ray, log=print, rule=RestartRule(first=0.0, budget=2))
+
+    async def life() -> int:
+        crashing = Crashing(crew, "it", {}, (str(tmp_path), "", ["main_ds.py"]))
+        crashing.start()
+        deadline = time.monotonic() + LIMIT
+        while crashing.code is None and crashing.restarts < 9 and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        return crashing.restarts
+
+    restarts = asyncio.run(life())
+    ray.close()
+    assert restarts == 2
