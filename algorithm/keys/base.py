@@ -252,7 +252,9 @@ class BaseConfig(EnvConfig):
 
     def _of_other_simulators(self) -> Iterator[Contradiction]:
         """Yield keys that only single Gymnasium environments support."""
+        timed, paced = self.control_hz is not None, ("env_type", "control_hz")
         yield from contradicting(
+            (timed, paced, "this simulator keeps its own time", "leave control_hz out"),
             (
                 self.workers > 0,
                 ("env_type", "workers"),
@@ -260,12 +262,6 @@ class BaseConfig(EnvConfig):
                 if self.kind.player
                 else "worker processes are for single environments, and this simulator steps many itself",
                 "set workers: 0; all n_envs are stepped at once",
-            ),
-            (
-                self.control_hz is not None,
-                ("env_type", "control_hz"),
-                "this simulator keeps its own time",
-                "leave control_hz out",
             ),
             (len(self.wrappers) > 0, ("env_type", "wrappers"), *no_wrappers(self.kind)),
         )

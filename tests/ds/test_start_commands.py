@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -111,7 +112,9 @@ def test_the_lock_of_a_lost_node_is_taken_over_after_a_while(monkeypatch: pytest
     learner.on_report(replace(LISTENS, step=3))
     monkeypatch.setattr(time, "monotonic", lambda: 130.0)
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    assert order(learner, replace(SAVED, locked=True, address=THERE)).unlock
+    lost = replace(SAVED, locked=True, address=THERE)
+    monkeypatch.setattr(learner, "fetch_report", AsyncMock(return_value=lost))
+    assert order(learner, lost).unlock
     assert slept == [60.0]
 
 
@@ -139,6 +142,7 @@ class Failing(ManagedProcess):
         self._lives, self._now = lives, now
 
     async def _live(self) -> tuple[int, str]:
+        self._began = self._now[0]
         self._now[0] += self._lives.pop(0)
         return 1, "exit code 1"
 
