@@ -11,7 +11,7 @@ from algorithm.extras.onnx.check import TOLERANCE, session_of
 from algorithm.extras.onnx.reference import Situation
 from tests.extras.onnx.policies import actor, graph_of, reference
 
-DRAWS, ROWS, SIGMAS, GRID = 20_000, 8, 4.0, 2001
+DRAWS, ROWS, SIGMAS, GRID = 20_000, 8, 5.0, 2001
 """Samples in all, observations that they are drawn for, the limit, points of a normal distribution."""
 
 
