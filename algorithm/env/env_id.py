@@ -207,6 +207,7 @@ _EXTRAS = {
     "popgym": "popgym",
     "minigrid": "minigrid",
     "gymnasium_robotics": "robotics",
+    "gym_hil": "robots",
     "mujoco": "mujoco",
     "pybullet": "bullet",
     "dm_control": "dmc",
