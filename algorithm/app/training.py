@@ -227,7 +227,7 @@ def _show_start(context: TrainingContext, built: BuiltTraining) -> None:
 
 def _check_evaluations(loaded: LoadedConfig) -> None:
     """Raise UsageError for ``--evaluations`` if the training has none before its end."""
-    if not loaded.config.eval_config.on_the_way:
+    if not loaded.config.evaluates_on_the_way:
         raise UsageError(
             "--evaluations needs evaluations during training",
             where=f"{loaded.source}: eval_config.per_step",

@@ -136,6 +136,11 @@ class Config(BehaviourConfig):
         """Whether so many updates are planned that compiling them first saves time."""
         return planned_updates(self.sac_config, self.base_config.max_step) >= WORTH
 
+    @property
+    def evaluates_on_the_way(self) -> bool:
+        """Whether there are evaluations before the end of the training."""
+        return self.eval_config.per_step != -1 and self.eval_config.episodes > 0
+
     def wrappers_for(self, purpose: Literal["train", "evaluate"]) -> tuple[NamedEntry, ...]:
         """Return the wrappers of the environments of one purpose, innermost first."""
         eval_wrappers = self.eval_config.wrappers if purpose == "evaluate" else None
@@ -145,7 +150,6 @@ class Config(BehaviourConfig):
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield contradictions between blocks: evaluations, limits, parameters, and the algorithm's keys."""
         kind = self.base_config.kind
-        none_on_the_way = not self.eval_config.on_the_way
         yield from contradicting(
             (
                 not kind.films and self.eval_config.video,
@@ -161,13 +165,13 @@ class Config(BehaviourConfig):
                 *no_wrappers(kind),
             ),
             (
-                isinstance(self.base_config.stop_at_return, float) and none_on_the_way,
+                isinstance(self.base_config.stop_at_return, float) and not self.evaluates_on_the_way,
                 ("base_config.stop_at_return", "eval_config.per_step"),
                 "evaluations during training, which could end it, are switched off",
                 "set eval_config.per_step and episodes, or base_config.stop_at_return: null",
             ),
             (
-                self.base_config.stop_without_improvement > 0 and none_on_the_way,
+                self.base_config.stop_without_improvement > 0 and not self.evaluates_on_the_way,
                 ("base_config.stop_without_improvement", "eval_config.per_step"),
                 "no evaluation during training could end it",
                 "set eval_config.per_step and episodes, or base_config.stop_without_improvement: -1",

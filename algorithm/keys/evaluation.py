@@ -41,8 +41,3 @@ class EvalConfig(Block):
         "Replaces base_config.wrappers in evaluations, --run, --eval and --video. null: the same.",
         examples=[["Name", {"Name": {"argument": "value"}}]],
     )
-
-    @property
-    def on_the_way(self) -> bool:
-        """Whether there are evaluations before the end of the training."""
-        return self.per_step != -1 and self.episodes > 0

@@ -75,7 +75,7 @@ def _solved_at(loaded: LoadedConfig) -> float | None:
     """Return the environment's reward threshold; None without it or evaluations, or in early lessons."""
     config, folder = loaded.config, loaded.env_dir
     early = config.eval_config.lesson == "current" and last_lessons(config.parameters)
-    if early or not config.base_config.kind.registered or not config.eval_config.on_the_way:
+    if early or not config.base_config.kind.registered or not config.evaluates_on_the_way:
         return None
     wrappers = resolve_wrappers(config.wrappers_for("evaluate"), folder)
     return reward_threshold(resolve_env_id(config.base_config.env_name, folder), wrappers)

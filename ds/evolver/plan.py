@@ -204,7 +204,7 @@ def _flags(options: DistributedOptions, cluster: ClusterOptions) -> dict[str, ob
 def _check(loaded: LoadedConfig) -> None:
     """Raise UsageError for a configuration that no population can be trained with."""
     require_upload(loaded.config.wandb_config)
-    base, evaluation, source = loaded.config.base_config, loaded.config.eval_config, loaded.source
+    base, source = loaded.config.base_config, loaded.source
     refusals = (
         (
             not base.evolver_enabled,
@@ -222,7 +222,7 @@ def _check(loaded: LoadedConfig) -> None:
             f"-o base_config.evolver_cem_min_length={base.evolver_cem_length}, or a longer generation",
         ),
         (
-            evaluation.per_step == -1 or evaluation.episodes == 0,
+            not loaded.config.evaluates_on_the_way,
             "a population needs evaluations",
             f"{source}: eval_config.per_step and episodes",
             "they are switched off, and members are ranked by them",

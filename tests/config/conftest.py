@@ -51,6 +51,6 @@ def places(error: ConfigError) -> list[tuple[str, str]]:
 
 
 def again(loaded: LoadedConfig) -> LoadedConfig:
-    """What comes back of a configuration from the file of a run."""
+    """The configuration that is read back from the file of a run."""
     Path("run.yaml").write_text(dump_config(loaded))
     return load_config_file(Path("run.yaml"))

@@ -68,7 +68,7 @@ ppo:
 
 @pytest.fixture(autouse=True)
 def _forgets(monkeypatch):
-    """What a test has imported is forgotten behind it."""
+    """Modules that a test has imported are removed behind it."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield
     forget("asac_corridor", "their_", "own_ext")

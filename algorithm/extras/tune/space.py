@@ -218,9 +218,7 @@ def _of_pruning(loaded: LoadedConfig) -> tuple[StudyRule, ...]:
     config, tune, base = loaded.config, loaded.config.tune_config, loaded.config.base_config
     return (
         (
-            tune.prunes
-            and tune.metric.startswith("eval/")
-            and (config.eval_config.per_step == -1 or config.eval_config.episodes == 0),
+            tune.prunes and tune.metric.startswith("eval/") and not config.evaluates_on_the_way,
             "no trial can be pruned",
             "eval_config",
             "evaluations during training are switched off, and a pruner needs them",

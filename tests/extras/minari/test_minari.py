@@ -114,7 +114,7 @@ def test_a_data_set_of_somebody_else_becomes_arrays_of_an_agent(minari, tmp_path
 
 
 def test_masks_of_observations_and_infos_are_read(minari, tmp_path):
-    """Where the task has ended nothing is forbidden."""
+    """Nothing is forbidden after the end of the task."""
     actions, mask = [0, 2, 1], np.array([[1, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0]], np.int8)
     plain = {"actions": actions, "rewards": [0, 0, 1], "terminations": [0, 0, 1], "truncations": [0, 0, 0]}
     for obs, space, infos in (
