@@ -27,6 +27,19 @@ _ROUNDING = 1e-5
 _NAMES = "base_config.interventions names these infos"
 
 
+def reported_action(info: Mapping[str, Any], keys: InterventionKeys) -> tuple[str | None, bool | None]:
+    """Return the key of the executed action in an info, and whether a person acted; None: not reported.
+
+    Without a flag, a person acted where a person's action is there.
+    """
+    flag = info.get(keys.flag)
+    of_person = next((name for name in keys.actions if info.get(name) is not None), None)
+    by_person = as_bool(flag, f"info[{keys.flag!r}]") if flag is not None else True if of_person else None
+    if info.get(keys.executed) is not None:
+        return keys.executed, by_person
+    return of_person if by_person else None, by_person
+
+
 class ExecutedActions:
     """Reader of the actions that an environment has really executed.
 
@@ -50,12 +63,7 @@ class ExecutedActions:
         Raises SpaceMismatchError for an action outside of the space, and for a flag without an action.
         """
         keys = self._keys
-        flag = info.get(keys.flag)
-        of_person = next((name for name in keys.actions if info.get(name) is not None), None)
-        by_person = (
-            (None if of_person is None else True) if flag is None else as_bool(flag, f"info[{keys.flag!r}]")
-        )
-        key = keys.executed if info.get(keys.executed) is not None else of_person if by_person else None
+        key, by_person = reported_action(info, keys)
         if key is None:
             if by_person:
                 raise SpaceMismatchError(

@@ -46,7 +46,8 @@ class Pace:
         self._update = self._acting = 0.0  # seconds that they take, the longest ones decaying
         self._learns = False  # an update has begun since the last step, and no pause
         self._steps: list[float] = []
-        self._late: list[float] = []  # of the actions since the last summary
+        self._actions = self._late = 0  # since the last summary
+        self._delay = 0.0  # the greatest one since then
 
     def wait(self) -> None:
         """Wait for the time of the next action, which follows at once.
@@ -64,7 +65,9 @@ class Pace:
         if now < self._due:
             self._sleep(self._due - now)
             now = self._clock()
-        self._late.append(now - self._due)
+        self._actions += 1
+        self._late += now - self._due > TOLERANCE * self._period
+        self._delay = max(self._delay, now - self._due)
         missed = (now - self._due) // self._period
         self._due += self._period * (1 + missed)
         self._since = now
@@ -103,11 +106,12 @@ class Pace:
 
     def metrics(self) -> dict[str, float]:
         """Return the share of late actions and the greatest delay in milliseconds since the last call."""
-        late, self._late = self._late, []
-        if not late:
+        if not self._actions:
             return {}
-        share = sum(delay > TOLERANCE * self._period for delay in late) / len(late)
-        return {"time/overrun": share, "time/delay_ms": 1000 * max(late)}
+        values = {"time/overrun": self._late / self._actions, "time/delay_ms": 1000 * self._delay}
+        self._actions = self._late = 0
+        self._delay = 0.0
+        return values
 
 
 class PacedPool(EnvPool):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -32,7 +32,6 @@ HELD_OUT = 0.2
 _UNITS = 128
 _RATE = 3e-4
 _CHUNK = 256
-_OBS = ("names", "shapes", "dtypes", "categories")
 _NUMBERS = ("threshold", "missed", "mistaken")
 
 
@@ -82,9 +81,10 @@ class LearnedSuccess:
 
     def save(self, file: Path) -> None:
         """Write the classifier. Raises OSError."""
-        obs = {name: getattr(self.obs, name) for name in _OBS}
         numbers = {name: getattr(self, name) for name in _NUMBERS}
-        save_file(self.network.state_dict(), file, {"success": json.dumps({"obs": obs, **numbers})})
+        save_file(
+            self.network.state_dict(), file, {"success": json.dumps({"obs": asdict(self.obs), **numbers})}
+        )
 
     @classmethod
     def load(cls, file: Path, obs: ObsSpec) -> LearnedSuccess:
@@ -93,7 +93,7 @@ class LearnedSuccess:
             with safe_open(file, "pt") as saved:
                 facts = json.loads(saved.metadata()["success"])
                 weights = {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118 - no mapping
-            if facts["obs"] != json.loads(json.dumps({name: getattr(obs, name) for name in _OBS})):
+            if facts["obs"] != json.loads(json.dumps(asdict(obs))):
                 raise ValueError(f"it is of {facts['obs']}, and the environment has {obs}")
             network = SuccessClassifier(obs)
             network.load_state_dict(weights)

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from algorithm.env.config import INTERVENTION_KEYS
+from algorithm.env.executed import reported_action
 
 Limits = float | Sequence[float] | None
 """One number for all elements of an action, one for each, or None for the bounds of the space."""
-
-_KEYS = INTERVENTION_KEYS
 
 STOP = "stop"
 """Info of a step or a reset that is true while the emergency stop is pressed."""
@@ -80,25 +79,17 @@ class ActionLimits(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         executed = np.clip(wanted, low, high).astype(self._low.dtype)
         taken = executed if self._part is None else {**action, self._part: executed}
         obs, reward, terminated, truncated, info = self.env.step(taken)
-        flag, person = info.get(_KEYS.flag), next(filter(_is_there, map(info.get, _KEYS.actions)), None)
-        reported = info.get(_KEYS.executed)
-        if _is_there(person) if flag is None else flag:
-            done = person if reported is None else reported
-            if done is not None:
-                executed = np.asarray(done if self._part is None else done[self._part])
-        elif reported is None:
-            info = {**info, _KEYS.executed: taken}
+        key, by_person = reported_action(info, INTERVENTION_KEYS)
+        if key is not None:
+            executed = np.asarray(info[key] if self._part is None else info[key][self._part])
+        elif not by_person:
+            info = {**info, INTERVENTION_KEYS.executed: taken}
         self._before = executed
         return obs, reward, terminated, truncated, info
 
     def _rest(self) -> NDArray[Any]:
         rest: NDArray[Any] = np.clip(np.zeros_like(self._low), self._low, self._high)
         return rest
-
-
-def _is_there(value: object) -> bool:
-    """Return whether an info is reported."""
-    return value is not None
 
 
 def _like(box: gym.spaces.Box, values: Any, name: str) -> NDArray[Any]:  # noqa: ANN401 - numbers of any kind

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from gymnasium.spaces import Box
 from algorithm.core.data import DemoEpisode
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ObsSpec
-from algorithm.extras.robots.reward import LearnedReward, learn_success
+from algorithm.extras.robots.reward import LearnedReward, LearnedSuccess, learn_success
 
 OBS = ObsSpec(("obs",), ((2,),), ("float32",))
 
@@ -80,6 +82,9 @@ def test_too_few_successes_are_refused(successes):
 def test_a_file_of_other_observations_or_none_is_refused(learned, tmp_path):
     with pytest.raises(UsageError, match="the environment has"):
         LearnedReward(Walk(3), str(learned[0]))
+    wider = replace(OBS, ranges=((0.0, 2.0),))
+    with pytest.raises(UsageError, match="the environment has"):
+        LearnedSuccess.load(learned[0], wider)
     (tmp_path / "other.safetensors").write_bytes(b"no")
     for name in ("other.safetensors", "missing.safetensors"):
         with pytest.raises(UsageError, match="cannot be used"):

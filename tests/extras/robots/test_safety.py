@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
+from algorithm.env.gym import GymEnv
 from algorithm.extras.robots.safety import ActionLimits, EmergencyStop
 
 HYBRID = Dict({"grip": Discrete(3), "move": Box(-1.0, 1.0, (2,))})
@@ -109,6 +110,17 @@ def test_a_persons_action_is_reported_as_it_was_and_the_change_goes_on_from_it(f
 def test_limits_that_cannot_be_kept_are_refused(space, limits, message):
     with pytest.raises(ValueError, match=message):
         ActionLimits(Arm(space), **limits)
+
+
+def test_the_agent_learns_from_what_was_executed_and_a_layer_below_has_the_last_word():
+    """Through the reader of infos; the inner limits are tighter, and the change is counted from them."""
+    env = GymEnv(ActionLimits(ActionLimits(Arm(), high=0.25), change=0.5))
+    env.reset(0)
+    (seen, *_), (again, *_) = (env.step(np.ones(2, np.float32)) for _ in range(2))
+    np.testing.assert_allclose(seen.executed, 0.125)  # 0.25 of bounds of 2
+    np.testing.assert_allclose(again.executed, 0.125)
+    outer = env._env
+    np.testing.assert_allclose(outer._before, 0.25)
 
 
 def test_a_stop_truncates_and_waits_for_the_button(monkeypatch):
