@@ -41,6 +41,7 @@ from algorithm.keys.checkpoints import CheckpointConfig, WandbConfig
 from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.evaluation import EvalConfig
 from algorithm.keys.run import RunConfig
+from algorithm.keys.self_play import SelfPlayConfig
 from algorithm.keys.signals import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.replay.config import ReplayConfig
 
@@ -114,6 +115,7 @@ class Config(BehaviourConfig):
     behavioral_cloning: BehavioralCloning = block(
         BehavioralCloning, "Cloning of demonstrated actions.", by_behaviour=True
     )
+    self_play: SelfPlayConfig = block(SelfPlayConfig, "Games against past policies (docs/multi_agent.md).", random=True)
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", random=True)
     export_config: ExportConfig = block(ExportConfig, "ONNX export: `--export FILE.onnx`.")
@@ -163,6 +165,12 @@ class Config(BehaviourConfig):
                 not kind.gymnasium and bool(self.eval_config.wrappers),
                 ("base_config.env_type", "eval_config.wrappers"),
                 *no_wrappers(kind),
+            ),
+            (
+                self.self_play.window > 0 and not kind.teams,
+                ("base_config.env_type", "self_play.window"),
+                f"{kind.name} environments have no teams",
+                "set self_play.window: 0, or write the game as a PettingZoo environment",
             ),
             (
                 isinstance(self.base_config.stop_at_return, float) and not self.evaluates_on_the_way,

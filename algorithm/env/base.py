@@ -181,6 +181,10 @@ class VecEnv(Protocol):
         """Return the numbers of the environments of ``agents``; by default each has that of its agent."""
         return sorted(agents)
 
+    def team_of(self, agent: int) -> int:
+        """Return the number of the agent's team; by default all agents are in team 0."""
+        return 0
+
     def episode_of(self, agent: int, *, begins: bool) -> str:
         """Return environment, number and seed of the episode of the agent's last step, for a message.
 

@@ -75,6 +75,25 @@ class UnityArgs(Block):
     )
 
 
+class PettingZooArgs(Block):
+    """How the agents of a PettingZoo environment are grouped. Patterns are those of the shell: `walker_*`."""
+
+    share: dict[str, str] | None = option(
+        None,
+        "Behavior of each agent: {pattern: name}, for others their own. null: agents whose names differ by a "
+        "number only, and whose spaces are equal, share one. {}: none share.",
+        resume=_OTHER_TASK,
+        examples=[{"walker_*": "walker"}],
+    )
+    teams: dict[str, Whole] | None = option(
+        None,
+        "Team of each agent, for self-play: {pattern: number}. null: each behavior is a team; each agent, if "
+        "there is only one behavior.",
+        resume=_OTHER_TASK,
+        examples=[{"red_*": 0, "blue_*": 1}],
+    )
+
+
 class InterventionKeys(Block):
     """Infos of a step in which an environment reports that it executed another action than the policy's."""
 
@@ -115,6 +134,7 @@ class EnvConfig(Block):
         shared=True,
     )
     unity_args: UnityArgs = block(UnityArgs, "Only for Unity environments.")
+    pettingzoo_args: PettingZooArgs = block(PettingZooArgs, "Only for PettingZoo environments.")
     wrappers: Annotated[tuple[NamedEntry, ...], Strict(False)] = option(
         (),
         "Gymnasium wrappers, innermost first: Name, module:Class, file.py:Class or {Name: {kwargs}}.",

@@ -24,6 +24,7 @@ class EnvKind:
     player:     each is a program of its own with ports, or an editor, of which there is only one
     lanes:      many step at once, for hardly more time than one
     parameters: ``reset_config`` holds numbers by name, and not the options of ``reset``
+    teams:      agents may belong to teams, which can play against their own past policies
     """
 
     name: str
@@ -36,6 +37,7 @@ class EnvKind:
     player: bool = False
     lanes: bool = False
     parameters: bool = False
+    teams: bool = False
 
 
 UNITY = EnvKind(
@@ -46,12 +48,14 @@ UNITY = EnvKind(
     repeats=False,
     player=True,
     parameters=True,
+    teams=True,
 )
 GYM = EnvKind(name="GYM", maker="algorithm.env.gym:GymRecipe", registered=True)
 OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.registry:ObjectRecipe")
 """Environments that Python code passed as objects, which cannot be made again from a name."""
 
 DM_CONTROL = EnvKind(name="DM_CONTROL", extra_name="DmControlRecipe")
+PETTINGZOO = EnvKind(name="PETTINGZOO", extra_name="PettingZooVecEnv", gymnasium=False, repeats=True, teams=True)
 
 _SUITE = re.compile(
     r"(?P<package>(dm|dmc|dm_control|suite)[./:_])?"
@@ -97,7 +101,7 @@ BRAX = _many("BRAX", extra_name="make_brax")
 OBJECT_RUNS = "object/"
 """Beginning of the folders for runs of such an environment."""
 
-_BUILT_IN = (UNITY, GYM, DM_CONTROL, TENSOR, ENVPOOL, PLAYGROUND, BRAX, OBJECT)
+_BUILT_IN = (UNITY, GYM, DM_CONTROL, PETTINGZOO, TENSOR, ENVPOOL, PLAYGROUND, BRAX, OBJECT)
 KINDS: Mapping[str, EnvKind] = {kind.name: kind for kind in _BUILT_IN}
 """``base_config.env_type`` → built-in kind; for others see :func:`kind_of`."""
 
@@ -106,7 +110,7 @@ ENVS = Group("kind of environment", "base_config.env_type", built_in=tuple(KINDS
 
 def kind_of(name: str) -> EnvKind:
     """Return the kind of a name. A user's own is not imported: it has every feature for now."""
-    return KINDS.get(name) or EnvKind(name=name)
+    return KINDS.get(name) or EnvKind(name=name, teams=True)
 
 
 def plugin_of(kind: EnvKind) -> Plugin:

@@ -9,7 +9,7 @@ from typing import Any
 
 from algorithm.core.errors import EnvError
 from algorithm.env.base import EpisodeSeed, OnFault, ignore_fault
-from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys, UnityArgs
+from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys, PettingZooArgs, UnityArgs
 from algorithm.env.objects import EnvSource
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.wrappers import Wrapper
@@ -57,6 +57,9 @@ class EnvRequest:
     log:      folder for the output of worker processes, and of Unity's players; a temporary one by default
 
     unity:      ``base_config.unity_args``
+    pettingzoo: ``base_config.pettingzoo_args``
+    joint:      each agent also observes what all others observe, as ``all``
+    teams:      an agent of a team plays against others: Unity's teams share a behaviour
     behaviours: those that ``ma_config`` names, which are waited for at the start of a Unity player
     purpose:    name of the players' files
     since:      number of the first start of each player; another one, and other seeds, in a resumed run
@@ -86,6 +89,9 @@ class EnvRequest:
     waiting: Callable[[str], None] = ignore_text
     log: Path | None = None
     unity: UnityArgs = field(default_factory=UnityArgs)
+    pettingzoo: PettingZooArgs = field(default_factory=PettingZooArgs)
+    joint: bool = False
+    teams: bool = False
     behaviours: tuple[str, ...] = ()
     purpose: str = "player"
     since: int = 0

@@ -8,6 +8,7 @@ from functools import partial
 
 from algorithm.agents.base import Agent
 from algorithm.config.loader import all_changes, dump_config
+from algorithm.core.extras import extra
 from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
 from algorithm.env.pool.repetition import other_limits, specs_as_json
@@ -47,7 +48,10 @@ def build(context: TrainingContext, runtime: type[Runtime] = LocalRuntime) -> Bu
     seed_globally(context.loaded.seed)
     source, evaluator = _environments(context, chosen_runtime(context.loaded, runtime, greedy=inputs.greedy))
     check_together(context.loaded, source.env.specs)
-    training = _training(context, source, _agents(context, source))
+    agents = _agents(context, source)
+    if context.loaded.config.self_play.window:
+        extra("begin_self_play")(context, agents, source, evaluator)
+    training = _training(context, source, agents)
     render_modes = evaluator.env.render_modes if evaluator else ()
     _write_inputs(context, source.env.specs, render_modes)
     metrics = open_metrics(context.loaded, inputs.run, context.start, context.console, context.stack)

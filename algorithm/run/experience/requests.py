@@ -12,6 +12,9 @@ from algorithm.env.parameters.config import last_lessons
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.request import EnvRequest
 
+JOINT = "all"
+"""Name in ``critic_observations`` of what all agents observe."""
+
 Purpose = Literal["train", "evaluate"]
 
 
@@ -46,6 +49,9 @@ def env_request(
         timeout=base.env_timeout,
         restarts=base.env_restarts,
         unity=base.unity_args,
+        pettingzoo=base.pettingzoo_args,
+        joint=any(JOINT in each.run.critic_observations for each in (config, *loaded.behaviours.values())),
+        teams=config.self_play.window > 0,
         behaviours=tuple(loaded.behaviours),
         purpose=purpose,
     )

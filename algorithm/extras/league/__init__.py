@@ -1,0 +1,1 @@
+"""Several agents: PettingZoo's environments, and self-play with ratings."""
