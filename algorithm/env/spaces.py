@@ -42,8 +42,8 @@ def several_agents(env: object) -> str:
 
 
 ONE_AGENT = (
-    "write a gymnasium.Env in which one of them acts and the others are part of the environment; several "
-    "agents can learn in Unity players, or in your own kind of environment (docs/parts.md)"
+    "set base_config.env_type: PETTINGZOO if it is of PettingZoo (-o base_config.env_type=PETTINGZOO); else "
+    "derive it from pettingzoo.ParallelEnv or AECEnv (docs/multi_agent.md)"
 )
 """Remedy for an environment of several agents."""
 

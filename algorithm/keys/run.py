@@ -134,7 +134,8 @@ class RunConfig(Block):
     )
     critic_observations: Annotated[tuple[str, ...], Strict(False)] = option(
         (),
-        "Vector observations, by name, that only critics and values see, not the policy.",
+        "Vector observations, by name, that only critics and values see, not the policy. all: in PettingZoo, the "
+        "observations of all agents, its own first.",
         resume=OTHER_NETWORKS,
         shared=True,
     )
