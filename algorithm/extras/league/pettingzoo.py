@@ -13,6 +13,7 @@ from algorithm.core.data import State
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import AgentSpec
 from algorithm.core.steps import Array, Float
+from algorithm.env.adapter import Adapter
 from algorithm.env.base import Observation, Picture, ResetResult, StepResult, VecEnv
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.pool.env_group import RestartBudget, failure_of
@@ -71,6 +72,11 @@ class PettingZooVecEnv(VecEnv):
         self._seen: list[dict[int, Sight]] = [{} for _ in range(n)]  # what agents observe that need an action
         self._infos: dict[int, dict[str, float]] = {}
         self._interrupted = self.masked = False
+
+    @property
+    def adapters(self) -> Mapping[str, Adapter]:
+        """Behaviour -> adapter of its agents' spaces, without what all observe."""
+        return dict(zip(self._roster.behaviours, self._roster.adapters, strict=True))
 
     @override
     def reset(
