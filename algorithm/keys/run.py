@@ -134,8 +134,7 @@ class RunConfig(Block):
     )
     critic_observations: Annotated[tuple[str, ...], Strict(False)] = option(
         (),
-        "Vector observations, by name, that only critics and values see, not the policy. all: in PettingZoo, the "
-        "observations of all agents, its own first.",
+        "Vector observations that only critics and values see, not the policy. all: PettingZoo's, of all agents.",
         resume=OTHER_NETWORKS,
         shared=True,
     )

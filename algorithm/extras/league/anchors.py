@@ -66,7 +66,8 @@ class Anchors(Opponents):
     @override
     def rate(self, behaviour: str, opponents: Sequence[str], score: float) -> dict[str, float]:
         self._over = True
-        return {"score_vs_first" if self._games % 2 else "score_vs_random": score}
+        against = "first" if self._games % 2 else "random"
+        return {f"score_vs_{against}": score, "elo": self._season.ratings[behaviour]}
 
     @override
     def advance(self, steps: Mapping[str, int]) -> bool:

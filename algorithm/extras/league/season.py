@@ -14,9 +14,9 @@ from typing_extensions import override
 
 from algorithm.agents.base import Agent
 from algorithm.agents.roles import Acting, Policy
+from algorithm.config.extras_config import SelfPlayConfig
 from algorithm.core.data import State
 from algorithm.core.errors import EnvError
-from algorithm.keys.self_play import SelfPlayConfig
 
 Weights = Mapping[str, Tensor]
 """``part/name`` → tensor of the modules that act."""
@@ -123,6 +123,8 @@ class Season(Opponents):
     The rating of the policy that learns begins at ``initial_elo`` and moves with each game; a past policy
     keeps the rating that it had. The untrained policy is the first of the past ones.
 
+    ratings: of the policies that learn, by behaviour
+
     agents: that learn; acting: policies of their opponents; rng: draws opponents
     """
 
@@ -135,7 +137,7 @@ class Season(Opponents):
     ) -> None:
         super().__init__(acting)
         self._config, self._agents, self._rng = config, agents, rng
-        self._ratings = dict.fromkeys(agents, config.initial_elo)
+        self.ratings = dict.fromkeys(agents, config.initial_elo)
         self._steps = dict.fromkeys(agents, 0)
         self.first = {name: self._now(name) for name in agents}
         self._past = {name: [policy] for name, policy in self.first.items()}
@@ -146,8 +148,8 @@ class Season(Opponents):
     @override
     def rate(self, behaviour: str, opponents: Sequence[str], score: float) -> dict[str, float]:
         against = float(np.mean([self._current[name].rating for name in opponents or [behaviour]]))
-        self._ratings[behaviour] += K * (score - expected_score(self._ratings[behaviour], against))
-        return {"elo": self._ratings[behaviour]}
+        self.ratings[behaviour] += K * (score - expected_score(self.ratings[behaviour], against))
+        return {"elo": self.ratings[behaviour]}
 
     @override
     def advance(self, steps: Mapping[str, int]) -> bool:
@@ -168,7 +170,7 @@ class Season(Opponents):
     def _now(self, behaviour: str) -> PastPolicy:
         """Return the policy that learns as it is now."""
         parts = self._agents[behaviour].acting_parts()
-        return PastPolicy(self._steps[behaviour], self._ratings[behaviour], weights_of(parts))
+        return PastPolicy(self._steps[behaviour], self.ratings[behaviour], weights_of(parts))
 
     def _swap(self) -> None:
         """Draw the opponents: the newest policy, or any past one."""
@@ -184,7 +186,7 @@ class Season(Opponents):
             "teams": self._teams,
             "rng": self._rng.bit_generator.state,
             "behaviours": list(self._agents),
-            "ratings": list(self._ratings.values()),
+            "ratings": list(self.ratings.values()),
             "steps": list(self._steps.values()),
         }
         policies = {
@@ -206,7 +208,7 @@ class Season(Opponents):
         self.team, self._teams = meta["team"], list(meta["teams"])
         self._rng.bit_generator.state = meta["rng"]
         for k, name in enumerate(meta["behaviours"]):
-            self._ratings[name], self._steps[name] = meta["ratings"][k], meta["steps"][k]
+            self.ratings[name], self._steps[name] = meta["ratings"][k], meta["steps"][k]
             saved = policies.part(str(k))
             first, current, *past = [_policy_from(saved.part(i)) for i in sorted(saved.meta, key=int)]
             self.first[name], self._current[name] = first, current

@@ -11,10 +11,10 @@ from torch import nn
 
 from algorithm.agents.base import Agent
 from algorithm.agents.roles import Acting, ExploringPolicy
+from algorithm.config.extras_config import SelfPlayConfig
 from algorithm.core.data import State
 from algorithm.core.errors import EnvError
 from algorithm.extras.league.season import Season, expected_score
-from algorithm.keys.self_play import SelfPlayConfig
 
 
 class Weight:
