@@ -134,8 +134,8 @@ class RunConfig(Block):
     )
     critic_observations: Annotated[tuple[str, ...], Strict(False)] = option(
         (),
-        "Vector observations, by name, that only critics and values see, not the policy. all: in PettingZoo, the "
-        "observations of all agents, its own first.",
+        "Vector observations, by name, that only critics and values see, not the policy. In PettingZoo, all: "
+        "what all agents observe, its own first.",
         resume=OTHER_NETWORKS,
         shared=True,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from algorithm.core.extras import needs
 from algorithm.core.steps import Array, Float
 from algorithm.core.system.display import has_display
 from algorithm.env.env_id import advice, import_source, resolve_env_id
+from algorithm.env.objects import GameSource
 from algorithm.env.outputs import EpisodeInfos, SpaceMismatchError, as_bool, as_number, present
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.request import EnvRequest
@@ -53,7 +54,6 @@ class Turn:
 class Game:
     """One environment in which several agents act.
 
-    keys:  of the infos with numbers of an episode
     asked: indices of the agents that need an action, in order
     open:  indices of the agents that have been asked and whose episodes have not ended
     All methods raise whatever the environment raises, and SpaceMismatchError for wrong results.
@@ -62,16 +62,20 @@ class Game:
     def __init__(
         self,
         env: Any,  # noqa: ANN401 - PettingZoo brings no types
-        roster: Roster,
-        options: Mapping[str, Any] | None,
-        keys: Sequence[str],
+        request: EnvRequest,
     ) -> None:
-        self.env, self.roster = env, roster
-        self._options = dict(options) if options else None
-        self._keys = tuple(keys)
+        self.env, self.roster = env, Roster(env, request)
+        self._options = dict(request.options) if request.options else None
+        self._keys = request.infos
+        self._kept = isinstance(request.env, GameSource) and request.env.kept
         self._infos: dict[int, EpisodeInfos] = {}
         self.asked: list[int] = []
         self.open: set[int] = set()
+
+    def close(self) -> None:
+        """Release the environment."""
+        if not self._kept:
+            self.env.close()
 
     def reset(self, seed: int) -> Turn:
         """Start an episode; no agent in the result has ended."""
@@ -216,7 +220,12 @@ def make_game(request: EnvRequest, index: int) -> Game:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # SDL fails without a screen
     try:
         with exits_as_errors():
-            make = _maker(resolve_env_id(name, request.folder))
+            source = request.env
+            make = (
+                source.make
+                if isinstance(source, GameSource)
+                else _maker(resolve_env_id(name, request.folder))
+            )
             env = make(**kwargs)
     except UserError:
         raise
@@ -237,7 +246,7 @@ def make_game(request: EnvRequest, index: int) -> Game:
             fix="derive it from one of them, or set base_config.env_type to its kind",
         )
     kind = ParallelGame if isinstance(env, ParallelEnv) else TurnGame
-    return kind(env, Roster(env, request), request.options, request.infos)
+    return kind(env, request)
 
 
 def _maker(name: str) -> Any:  # noqa: ANN401 - a class or function of the user

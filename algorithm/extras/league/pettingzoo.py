@@ -189,7 +189,7 @@ class PettingZooVecEnv(VecEnv):
     def close(self) -> None:
         for game in self._games:
             if game is not None:
-                game.env.close()
+                game.close()
 
     def _step(self, i: int, flat: Mapping[int, Float], vanished: list[int]) -> list[AgentRow]:
         """Step environment i, and begin its next episode where it has ended or failed.
@@ -256,7 +256,7 @@ class PettingZooVecEnv(VecEnv):
         if (game := self._games[i]) is not None:
             self._games[i] = None
             with suppress(Exception), exits_as_errors():  # the first failure is reported
-                game.env.close()
+                game.close()
         self._budget.survive(failure, self._place(i, self._episode[i]))
 
     def _repeat(self, i: int, actions: Float, saved: Mapping[str, Array]) -> str:
