@@ -68,7 +68,7 @@ class Tape:
 
 def collector(env: VecEnv, tape: Tape, **options: Any) -> LocalCollector:
     policies = {name: Dice(spec) for name, spec in env.specs.items()}
-    return LocalCollector(env, policies, dict.fromkeys(policies, tape), num_envs=len(env._games), **options)
+    return LocalCollector(env, policies, dict.fromkeys(policies, tape), num_envs=len(env._slots), **options)
 
 
 def same(line: tuple[Any, ...], stored: tuple[Any, ...]) -> bool:
@@ -85,7 +85,7 @@ def test_every_transition_is_that_of_the_game(toy: str, limit: int) -> None:
     source = collector(env, tape, length_limit=limit)
     episodes = [episode for _ in range(1500) for episode in source.step()]
     lines = 0
-    for i, game in enumerate(env._games):
+    for i, game in enumerate(slot.game for slot in env._slots):
         for k, name in enumerate(game.env.possible_agents):
             ledger = [line for line in game.env.ledger.lines if line[0] == name]
             stored = tape.steps[3 * i + k]
@@ -118,7 +118,7 @@ def test_resumed_episodes_go_on_bit_for_bit(toy: str) -> None:
     for _ in range(40):
         masks = asked(env.step(actions_of(env, rng, masks)))
     env.reset([4])
-    masks = {name: seen.action_mask for name, seen in env._seen_in(range(3)).items()}
+    masks = {name: seen.action_mask for name, seen in env._seen(range(3)).items()}
     order = {name: np.argsort(np.argsort(ids)) for name, ids in env._rows.items()}
     masks = {name: mask[order[name]] for name, mask in masks.items()}
     state = env.state()
@@ -151,8 +151,8 @@ def test_what_is_not_repeated_is_named_and_ends(toy: str) -> None:
     for _ in range(200):
         again.step()
     assert {name: group.ids.tolist() for name, group in again._groups.items()} == resumed._rows
-    assert resumed._episode[1] > 0 and set(later.closed) <= {3, 4, 5}
-    lines = [line for line in resumed._games[1].env.ledger.lines if line[0] == "blue"]
+    assert resumed._slots[1].episode > 0 and set(later.closed) <= {3, 4, 5}
+    lines = [line for line in resumed._slots[1].game.env.ledger.lines if line[0] == "blue"]
     assert all(map(same, lines[-20:], later.steps[5][-20:]))
 
 
