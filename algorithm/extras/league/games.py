@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -13,7 +16,7 @@ from algorithm.core.errors import EnvError, UserError, described
 from algorithm.core.extras import needs
 from algorithm.core.steps import Array, Float
 from algorithm.core.system.display import has_display
-from algorithm.env.env_id import advice, import_source, resolve_env_id
+from algorithm.env.env_id import advice, import_source, resolve_env_id, suggest_name
 from algorithm.env.objects import GameSource
 from algorithm.env.outputs import EpisodeInfos, SpaceMismatchError, as_bool, as_number, present
 from algorithm.env.pool.process_exit import exits_as_errors
@@ -231,7 +234,7 @@ def make_game(request: EnvRequest, index: int) -> Game:
             "the environment could not be made",
             where=f"{name} with {kwargs}" if kwargs else name,
             why=described(error),
-            fix=advice(error, "check base_config.env_name and env_args"),
+            fix=_missing(error, name) or advice(error, "check base_config.env_name and env_args"),
         ) from error
     with needs("pettingzoo", "env_type PETTINGZOO"):
         from pettingzoo import AECEnv, ParallelEnv
@@ -244,6 +247,19 @@ def make_game(request: EnvRequest, index: int) -> Game:
         )
     kind = ParallelGame if isinstance(env, ParallelEnv) else TurnGame
     return kind(env, request)
+
+
+def _missing(error: Exception, name: str) -> str:
+    """Return advice on a game that PettingZoo does not have, or that needs another package; else ""."""
+    package, _, game = name.rpartition(".")
+    spec = sys.modules.get(package)
+    if not isinstance(error, ModuleNotFoundError) or spec is None or ":" in name:
+        return ""
+    if error.name == name:
+        games = [each.name for each in iter_modules(spec.__path__)]
+        return suggest_name(game, [each for each in games if re.search(r"_v\d+$", each)])
+    family = package.partition(".")[2]
+    return f'{sys.executable} -m pip install "pettingzoo[{family}]"'
 
 
 def _maker(name: str) -> Any:  # noqa: ANN401 - a class or function of the user
