@@ -204,11 +204,11 @@ class Season(Opponents):
 
     @override
     def load_state(self, state: State) -> None:
-        meta, policies, opponents = state.part("own").meta, state.part("policies"), state.part("opponents")
-        self.team, self._teams = meta["team"], list(meta["teams"])
-        self._rng.bit_generator.state = meta["rng"]
-        for k, name in enumerate(meta["behaviours"]):
-            self.ratings[name], self._steps[name] = meta["ratings"][k], meta["steps"][k]
+        own, policies, opponents = state.part("own").meta, state.part("policies"), state.part("opponents")
+        self.team, self._teams = own["team"], list(own["teams"])
+        self._rng.bit_generator.state = own["rng"]
+        for k, name in enumerate(own["behaviours"]):
+            self.ratings[name], self._steps[name] = own["ratings"][k], own["steps"][k]
             saved = policies.part(str(k))
             first, current, *past = [_policy_from(saved.part(i)) for i in sorted(saved.meta, key=int)]
             self.first[name], self._current[name] = first, current
