@@ -19,8 +19,9 @@ from algorithm.config.tree import plain
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import UsageError
 from algorithm.env.lanes.contract import TensorEnv
-from algorithm.env.objects import EnvMaker, EnvObject, EnvSource, ManyAgents, source_of
+from algorithm.env.objects import EnvObject, source_of
 from algorithm.env.registry import find_recipe
+from algorithm.env.sources import EnvMaker, EnvSource, ManyAgents
 from algorithm.run.experience.requests import env_request
 
 _Name: TypeAlias = str | os.PathLike[str]

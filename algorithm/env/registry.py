@@ -19,18 +19,12 @@ from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.gym import GymEnv, GymRecipe
 from algorithm.env.kinds import OBJECT, EnvKind, kind_of, plugin_of
 from algorithm.env.lanes.gym_vector import GymVectorEnv
-from algorithm.env.objects import (
-    EnvMaker,
-    EnvSource,
-    ExternalTensorEnv,
-    ExternalVectorEnv,
-    GamePassedError,
-    GameSource,
-)
+from algorithm.env.objects import ExternalTensorEnv, ExternalVectorEnv
 from algorithm.env.pool.executor import Executor, InProcessExecutor, WorkerExecutor
 from algorithm.env.pool.pool import EnvPool
 from algorithm.env.registered import has_vector_class, make_vector
 from algorithm.env.request import EnvRequest
+from algorithm.env.sources import EnvMaker, EnvSource, GamePassedError, GameSource
 from algorithm.env.wrappers import resolve_wrappers
 
 Maker = type[GymRecipe] | Callable[[EnvRequest], VecEnv]

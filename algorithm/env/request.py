@@ -10,8 +10,8 @@ from typing import Any
 from algorithm.core.errors import EnvError
 from algorithm.env.base import EpisodeSeed, OnFault, ignore_fault
 from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys, PettingZooArgs, UnityArgs
-from algorithm.env.objects import EnvSource
 from algorithm.env.parameters.curricula import ParameterSource
+from algorithm.env.sources import EnvSource
 from algorithm.env.wrappers import Wrapper
 
 

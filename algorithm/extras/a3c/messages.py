@@ -9,7 +9,7 @@ from pathlib import Path
 from algorithm.agents.roles import Contribution
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import Episode
-from algorithm.env.objects import EnvSource
+from algorithm.env.sources import EnvSource
 
 GRANT = b""
 """Permission for one more rollout. It is small, so that the parent never blocks while it sends one."""

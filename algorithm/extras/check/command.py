@@ -20,10 +20,10 @@ from algorithm.core.program import flag_or_argument
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
 from algorithm.env.env_id import resolve_env_id
-from algorithm.env.objects import EnvSource, GameSource
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registered import has_vector_class
 from algorithm.env.registry import find_recipe
+from algorithm.env.sources import EnvSource, GameSource
 from algorithm.extras.check.checker import run_checks
 from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimits, LearningKeys
 from algorithm.extras.check.finding import CheckResult, Finding, Level

@@ -17,8 +17,8 @@ from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import counted
 from algorithm.env.base import Fault, Observation, ResetResult, StepResult, VecEnv
 from algorithm.env.config import opponents
-from algorithm.env.objects import EnvSource
 from algorithm.env.registry import make_vec_env
+from algorithm.env.sources import EnvSource
 from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.check.finding import CheckResult, Finding, error, note, ok, refusal, warning
 from algorithm.run.experience.requests import env_request

@@ -17,10 +17,10 @@ from algorithm.core.extras import needs
 from algorithm.core.steps import Array, Float
 from algorithm.core.system.display import has_display
 from algorithm.env.env_id import advice, import_source, resolve_env_id, suggest_name
-from algorithm.env.objects import GameSource
 from algorithm.env.outputs import EpisodeInfos, SpaceMismatchError, as_bool, as_number, present
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.request import EnvRequest
+from algorithm.env.sources import GameSource
 from algorithm.extras.league.grouping import Roster, Sight
 
 IDLE = 1_000

@@ -22,11 +22,11 @@ from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import EnvError, UsageError, described
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.spaces import in_space
-from algorithm.env.objects import EnvSource
 from algorithm.env.observations import UNNAMED
 from algorithm.env.outputs import SpaceMismatchError, as_bool, as_number, flags_of, numbers_of
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.registry import find_recipe
+from algorithm.env.sources import EnvSource
 from algorithm.nn.process import others_modes
 from algorithm.replay.relabel import ACHIEVED, DESIRED, GoalTask, Hindsight, Relabel
 from algorithm.run.experience.requests import env_request

@@ -7,10 +7,10 @@ from typing import Literal
 
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.seeding import episode_seeds
-from algorithm.env.objects import EnvSource
 from algorithm.env.parameters.config import last_lessons
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.request import EnvRequest
+from algorithm.env.sources import EnvSource
 
 JOINT = "all"
 """Name in ``critic_observations`` of what all agents observe."""

@@ -9,12 +9,14 @@ import pytest
 
 pytest.importorskip("pettingzoo")
 
+from algorithm.config.locate import find_env
 from algorithm.core.data import ActorOutput, Float, StepBatch
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.config import PettingZooArgs
+from algorithm.env.objects import source_of
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.extras.league.pettingzoo import PettingZooVecEnv
@@ -83,7 +85,7 @@ def same(line: tuple[Any, ...], stored: tuple[Any, ...]) -> bool:
 def test_every_transition_is_that_of_the_game(toy: str, limit: int) -> None:
     env, tape = made(toy, n=3), Tape()
     source = collector(env, tape, length_limit=limit)
-    episodes = [episode for _ in range(1500) for episode in source.step()]
+    episodes = [episode for _ in range(700) for episode in source.step()]
     lines = 0
     for i, game in enumerate(slot.game for slot in env._slots):
         for k, name in enumerate(game.env.possible_agents):
@@ -94,7 +96,7 @@ def test_every_transition_is_that_of_the_game(toy: str, limit: int) -> None:
             assert len(stored) == len(ledger)
             assert all(map(same, expected, cut)), f"{name} of {i}"
             lines += len(ledger)
-    assert source.steps == lines > 1500
+    assert source.steps == lines > 1000
     ends = [step[4] for steps in tape.steps.values() for step in steps if step[4]]
     assert limit > 0 or len(episodes) == len(ends) > 100
 
@@ -273,3 +275,43 @@ def test_groups(args: dict[str, Any], alike: bool, behaviours: list[str], teams:
     assert [env._behaviour(agent) for agent in range(3)] == behaviours
     assert [env.team_of(agent) for agent in range(6)] == teams * 2
     assert env.environments_of([1, 5, 2]) == [0, 1]
+
+
+def passed(env: Any, **options: Any) -> VecEnv:
+    return make_vec_env(EnvRequest("OBJECT", source_of(env), seed_of=episode_seeds(1, "train"), **options))
+
+
+def test_objects_are_classes_functions_and_instances() -> None:
+    instance = Crowd()
+    for env in (passed(Ring, n=2), passed(lambda **args: Crowd(**args), n=2, video=True), passed(instance)):
+        assert isinstance(env, PettingZooVecEnv)
+        collector(env, Tape()).step()
+        env.close()
+    assert instance.agents, "an instance is not closed"
+    assert source_of(instance).another()._env is not instance
+    for options in ({"n": 2}, {"workers": 1}, {"env_args": {"alike": True}}):
+        with pytest.raises(UsageError, match=r"an instance is one|has no workers|has no arguments"):
+            passed(instance, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("pettingzoo.classic.tictacto_v3", "did you mean tictactoe_v3"),
+        ("mpe2.simple_v3:Nothing", "name a class or a function"),
+        (f"{TOYS}:Crowd", "base_config.env_type=PETTINGZOO"),
+    ],
+)
+def test_wrong_names(name: str, advice: str) -> None:
+    kind = "GYM" if name.startswith("tests") else "PETTINGZOO"
+    with pytest.raises(EnvError) as error:
+        make_vec_env(EnvRequest(kind, name, seed_of=episode_seeds(1, "train")))
+    assert advice in error.value.fix
+
+
+def test_parallel_games_are_preferred_and_names_need_no_folder() -> None:
+    assert find_env("mpe2.simple_spread_v3").keys_of_name["base_config.env_type"] == "PETTINGZOO"
+    env = PettingZooVecEnv(
+        EnvRequest("PETTINGZOO", "mpe2.simple_spread_v3", seed_of=episode_seeds(1, "train"))
+    )
+    assert env.reset()["agent"].ids.tolist() == [0, 1, 2] and env.time_limit == 25
