@@ -1,0 +1,1 @@
+"""Tests of several agents: games, self-play and PettingZoo."""
