@@ -24,7 +24,7 @@ from algorithm.config.loader import load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.errors import UsageError
 from algorithm.env.base import VecEnv
-from algorithm.extras.league.games import Entrant, Games, Score
+from algorithm.extras.league.contests import Entrant, Contest, MatchScore
 from algorithm.nn.process import own_modes
 from algorithm.run.context import RunContext
 from algorithm.run.evaluation.evaluate import DEFAULT_MAX_STEP, episode_limit
@@ -36,7 +36,7 @@ from algorithm.store.names import Ckpt, names_beside
 from algorithm.store.rundir import RunDir
 
 _GAMES = 100
-"""Games of each pair without ``--eval N``."""
+"""Contest of each pair without ``--eval N``."""
 
 _RANDOM = "random"
 """Name of the entrant that acts at random."""
@@ -125,7 +125,7 @@ class _Matches:
         )
         return RunContext(loaded=loaded, device=self.options.device, faults=self.faults, stack=self.stack)
 
-    def _games(self, played: PlayableRun) -> Games:
+    def _games(self, played: PlayableRun) -> Contest:
         """Return the games on a run's environment. Raises UsageError if that has no teams."""
         context, options = self._context(played), self.options
         config = context.loaded.config
@@ -142,7 +142,7 @@ class _Matches:
         env = context.env("evaluate")
         limit = episode_limit(config, env.time_limit)
         limit = limit if limit > 0 else env.time_limit or DEFAULT_MAX_STEP
-        return Games(env, limit, stop=lambda: bool(self.stop), greedy=options.disable_sample)
+        return Contest(env, limit, stop=lambda: bool(self.stop), greedy=options.disable_sample)
 
     def _agents(self, text: str, played: PlayableRun, which: Ckpt | None, env: VecEnv) -> Mapping[str, Agent]:
         """Return the agents of a checkpoint. Raises UsageError if the environment has other spaces."""
@@ -152,7 +152,7 @@ class _Matches:
         saved = find_checkpoint(played.run.checkpoints, which, warn=warn, flag=flag)
         return played.players(self._context(played), env.specs, saved, warn=warn)
 
-    def _written(self, played: PlayableRun, scores: Sequence[Score]) -> str:
+    def _written(self, played: PlayableRun, scores: Sequence[MatchScore]) -> str:
         """Write ``matches.json`` in a run's folder; return its path, for the user. Raises StorageError."""
         path = played.run.path / "matches.json"
         acting = "deterministic" if self.options.disable_sample else "sampled"

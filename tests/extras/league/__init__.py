@@ -1,1 +1,0 @@
-"""Tests of several agents: games, self-play and PettingZoo."""

@@ -12,7 +12,7 @@ import pytest
 
 from algorithm.core.errors import UsageError
 from algorithm.env.request import EnvRequest
-from algorithm.extras.league.games import Entrant, Games, Score, UniformPolicy
+from algorithm.extras.league.contests import Entrant, Contest, MatchScore, UniformPolicy
 from main import main
 from tests.lib.toys_teams import HigherNumber
 
@@ -39,9 +39,9 @@ class Constant(UniformPolicy):
         return super().act(obs, prev_action, carry, mask)
 
 
-def games(limit: int = 10, **args: Any) -> Games:
+def games(limit: int = 10, **args: Any) -> Contest:
     env = HigherNumber(EnvRequest(ENV, "cards", env_args=args, seed_of=lambda i, k: k))
-    return Games(env, limit, stop=lambda: False, greedy=False)
+    return Contest(env, limit, stop=lambda: False, greedy=False)
 
 
 @pytest.mark.parametrize("in_turn", [False, True])
@@ -49,20 +49,26 @@ def games(limit: int = 10, **args: Any) -> Games:
 def test_the_higher_number_wins_and_chance_wins_its_share(in_turn: bool, length: int) -> None:
     table = games(in_turn=in_turn, length=length)
     score = table.score(Always("2"), Always("1"), 10)
-    assert score == Score(first="2", second="1", won=10, drawn=0, lost=0)
-    assert table.score(Always("0"), Always("1"), 10) == Score(first="0", second="1", won=0, drawn=0, lost=10)
-    assert table.score(Always("1"), Always("1"), 10) == Score(first="1", second="1", won=0, drawn=10, lost=0)
+    assert score == MatchScore(first="2", second="1", won=10, drawn=0, lost=0)
+    assert table.score(Always("0"), Always("1"), 10) == MatchScore(
+        first="0", second="1", won=0, drawn=0, lost=10
+    )
+    assert table.score(Always("1"), Always("1"), 10) == MatchScore(
+        first="1", second="1", won=0, drawn=10, lost=0
+    )
     by_chance = table.score(Entrant("random"), Always("2"), 300)
     assert by_chance is not None and by_chance.won == 0
     assert by_chance.drawn == pytest.approx(300 / 3**length, abs=40)
 
 
 def test_both_have_the_better_seat_equally_often() -> None:
-    assert games(bonus=1).score(Always("1"), Always("1"), 7) == Score(
+    assert games(bonus=1).score(Always("1"), Always("1"), 7) == MatchScore(
         first="1", second="1", won=4, drawn=0, lost=4
     )
     table = games(bonus=1, teams=4, in_turn=True)
-    assert table.score(Always("2"), Always("1"), 6) == Score(first="2", second="1", won=3, drawn=3, lost=0)
+    assert table.score(Always("2"), Always("1"), 6) == MatchScore(
+        first="2", second="1", won=3, drawn=3, lost=0
+    )
     assert table.env.resets == 2, "each half begins with the same games"
 
 
@@ -73,9 +79,9 @@ def test_random_players_differ() -> None:
 
 
 def test_a_share_has_the_interval_of_wilson() -> None:
-    few = Score(first="a", second="b", won=0, drawn=0, lost=10)
+    few = MatchScore(first="a", second="b", won=0, drawn=0, lost=10)
     assert few.interval == pytest.approx((0.0, 0.27754), abs=1e-5)
-    many = Score(first="a", second="b", won=61, drawn=4, lost=35)
+    many = MatchScore(first="a", second="b", won=61, drawn=4, lost=35)
     assert many.interval == pytest.approx((0.51202, 0.69992), abs=1e-3)
     assert many.text == "won 61 % [51, 70], drawn 4 %, lost 35 %, 100 games"
 

@@ -1,4 +1,4 @@
-"""Games of two entrants on one environment: whose agents have the higher return."""
+"""Contest of two entrants on one environment: whose agents have the higher return."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Entrant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class MatchScore:
     """Result of ``games`` between two entrants, by name; ``won`` and ``lost`` by the first."""
 
     first: str
@@ -104,8 +104,8 @@ class Score:
         return f"won {won} % [{low}, {high}], drawn {drawn} %, lost {lost} %, {self.games} games"
 
 
-class Games:
-    """Games on one environment, one after the other, whose teams are given to two entrants in turn.
+class Contest:
+    """Contest on one environment, one after the other, whose teams are given to two entrants in turn.
 
     limit:  steps of an agent after which a game counts as one that does not end
     stop:   called after each game; if it returns true, no other game begins
@@ -119,7 +119,7 @@ class Games:
         self._limit, self._stop, self._greedy = limit, stop, greedy
         self._place: dict[int, int] = {}  # team -> its place in the order in which teams appear
 
-    def score(self, first: Entrant, second: Entrant, games: int) -> Score | None:
+    def score(self, first: Entrant, second: Entrant, games: int) -> MatchScore | None:
         """Play games, half of them with teams exchanged, from the same starts; an odd number gets one more.
 
         Return their score, None without a finished game. Raises UsageError if there is one team only, or a
@@ -131,7 +131,7 @@ class Games:
                 entrant.policies(self.env.specs, f"match, entrant {k}, turn {turn}", greedy=self._greedy)
                 for k, entrant in enumerate((first, second))
             ]
-            table = _Table(self.env, policies, partial(self._sides, turn=turn))
+            table = _Seating(self.env, policies, partial(self._sides, turn=turn))
             for _ in range((games + 1) // 2):
                 if self._stop():
                     break
@@ -139,7 +139,7 @@ class Games:
         if not results:
             return None
         won, drawn, lost = (results.count(result) for result in (1, 0, -1))
-        return Score(first=first.name, second=second.name, won=won, drawn=drawn, lost=lost)
+        return MatchScore(first=first.name, second=second.name, won=won, drawn=drawn, lost=lost)
 
     def _sides(self, ids: Int, turn: int) -> Int:
         """Return the entrant, 0 or 1, of each agent [N]."""
@@ -147,7 +147,7 @@ class Games:
         places = [self._place.setdefault(team, len(self._place)) for team in teams]
         return (np.array(places, np.int64) + turn) % 2
 
-    def _game(self, table: _Table) -> Mapping[int, list[float]]:
+    def _game(self, table: _Seating) -> Mapping[int, list[float]]:
         """Play until all agents of a game have ended an episode; return the returns of each team."""
         begun, returns, steps = table.open_episodes, dict[int, list[float]](), 0
         while True:
@@ -176,7 +176,7 @@ class Games:
         return 1 if best[0] > best[1] else -1
 
 
-class _Table:
+class _Seating:
     """Agents of an environment that act by the policies of two entrants, from its first episode on.
 
     policies: of each entrant, by behaviour
