@@ -115,7 +115,9 @@ class Config(BehaviourConfig):
     behavioral_cloning: BehavioralCloning = block(
         BehavioralCloning, "Cloning of demonstrated actions.", by_behaviour=True
     )
-    self_play: SelfPlayConfig = block(SelfPlayConfig, "Games against past policies (docs/multi_agent.md).", random=True)
+    self_play: SelfPlayConfig = block(
+        SelfPlayConfig, "Games against past policies (docs/multi_agent.md).", random=True
+    )
     eval_config: EvalConfig = block(EvalConfig, "Evaluation.", random=True)
     checkpoint_config: CheckpointConfig = block(CheckpointConfig, "Checkpoints.", random=True)
     export_config: ExportConfig = block(ExportConfig, "ONNX export: `--export FILE.onnx`.")

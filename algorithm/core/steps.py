@@ -198,7 +198,8 @@ class StepBatch(Sized):
 
     def rows(self, chosen: Int) -> StepBatch:
         """Return copies of the rows ``chosen`` of a single step."""
-        return self.of_columns({name: value[chosen] for name, value in self.columns().items()})
+        columns = {name: value[chosen] for name, value in self.columns().items()}
+        return replace(self.of_columns(columns), lag=self.lag)
 
     def new_obs(self, names: Sequence[str]) -> dict[str, Array]:
         """Return each agent's new observations: the first one only at an episode's start."""

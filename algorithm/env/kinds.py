@@ -55,7 +55,9 @@ OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.registry:ObjectRecipe")
 """Environments that Python code passed as objects, which cannot be made again from a name."""
 
 DM_CONTROL = EnvKind(name="DM_CONTROL", extra_name="DmControlRecipe")
-PETTINGZOO = EnvKind(name="PETTINGZOO", extra_name="PettingZooVecEnv", gymnasium=False, repeats=True, teams=True)
+PETTINGZOO = EnvKind(
+    name="PETTINGZOO", extra_name="PettingZooVecEnv", gymnasium=False, repeats=True, teams=True
+)
 
 _SUITE = re.compile(
     r"(?P<package>(dm|dmc|dm_control|suite)[./:_])?"

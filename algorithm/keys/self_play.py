@@ -22,7 +22,9 @@ class SelfPlayConfig(Block):
     play_against_latest_model_ratio: Finite = option(
         0.5, "Probability that they become the newest policy instead.", ge=0, le=1
     )
-    initial_elo: Finite = option(1200.0, "Rating of the untrained policy.", resume="fixed: ratings begin there")
+    initial_elo: Finite = option(
+        1200.0, "Rating of the untrained policy.", resume="fixed: ratings begin there"
+    )
 
     @property
     def steps_of_team(self) -> int:

@@ -76,7 +76,10 @@ class Runtime(ABC):
 
 
 class LocalRuntime(Runtime):
-    """Runtime in which the agents act in this process, and the training's loop collects."""
+    """Runtime in which the agents act in this process, and the training's loop collects.
+
+    vec_env: the environments of the training
+    """
 
     remote = False
 
@@ -84,15 +87,15 @@ class LocalRuntime(Runtime):
     def __init__(self, context: TrainingContext, eval_env: VecEnv | None) -> None:
         self._base = context.loaded.config.base_config
         self._on_non_finite = context.on_non_finite(context.inputs.run.argument)
-        self._env = context.env(
+        self.vec_env = context.env(
             "train", self._base.n_envs, render=context.inputs.render, workers=self._base.workers
         )
-        self.env = EnvInfo.of(self._env)
+        self.env = EnvInfo.of(self.vec_env)
         self.make_replay = ReplayBuffer
 
     @override
     def make_collector(self, agents: Mapping[str, Agent], watch: Stopwatch) -> Collector:
-        return local_collector(self._env, self._base, self._on_non_finite, agents, watch)
+        return local_collector(self.vec_env, self._base, self._on_non_finite, agents, watch)
 
 
 class OfflineRuntime(Runtime):

@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -242,26 +242,32 @@ class EnvGroup:
 
     def _fail(self, i: int, call: str, error: Exception) -> GroupFailure:
         """Close sub-environment i, and return its failure in a call."""
-        misfit = isinstance(error, SpaceMismatchError)  # raised by us: no line of the environment is to blame
-        why = error.line if isinstance(error, UserError) else str(error) if misfit else described(error)
-        trace = "" if misfit else _env_traceback(error)
+        failure = failure_of(self.info.name, i, call, error)
         env = self._envs.pop(i, None)
         if env is not None:
             try:
                 env.close()
             except BaseException as raised:  # reported together with the first failure
                 second = as_exception(raised)
-                trace += f"\n\nclosing it failed as well: {type(second).__name__}: {second}"
-        return GroupFailure(
-            envs=(i,),
-            culprit=i,
-            what=f"{self.info.name} failed in {call}",
-            why=why,
-            trace=trace,
-            # What could not be built again would fail the next time as well.
-            fatal=misfit or isinstance(error, UserError),
-            refused=error if isinstance(error, UsageError) else None,
-        )
+                also = f"\n\nclosing it failed as well: {type(second).__name__}: {second}"
+                failure = replace(failure, trace=failure.trace + also)
+        return failure
+
+
+def failure_of(name: str, i: int, call: str, error: Exception) -> GroupFailure:
+    """Return the failure of sub-environment i in a call. name: of the environment."""
+    misfit = isinstance(error, SpaceMismatchError)  # raised by us: no line of the environment is to blame
+    why = error.line if isinstance(error, UserError) else str(error) if misfit else described(error)
+    return GroupFailure(
+        envs=(i,),
+        culprit=i,
+        what=f"{name} failed in {call}",
+        why=why,
+        trace="" if misfit else _env_traceback(error),
+        # What could not be built again would fail the next time as well.
+        fatal=misfit or isinstance(error, UserError),
+        refused=error if isinstance(error, UsageError) else None,
+    )
 
 
 def close_error(name: str, error: Exception) -> EnvError:

@@ -59,6 +59,7 @@ class AgentProcessor(LiveAgents):
         super().__init__(name, spec, policy, first)
         self.recorder, self._on_bad = recorder, on_bad
         self.acted: ActorOutput | None = None
+        self._acted_before = False  # whether the result is of an action from an earlier step for any agent
         self._stored, kept = policy.stored_carry_shape, self.carry.shape[1:]
         if math.prod(self._stored) > math.prod(kept):
             raise ValueError(f"stored_carry_shape of {name!r} must fit into its carry {kept}: {self._stored}")
@@ -79,6 +80,7 @@ class AgentProcessor(LiveAgents):
         """
         acted = self.acted
         assert acted is not None
+        self._acted_before = False
         if self._changes(result):
             result, acted = self._rearranged(result, acted)
         result, again = self._examined(result, acted)
@@ -157,6 +159,7 @@ class AgentProcessor(LiveAgents):
         source = places(known["ids"], result.ids)
         appeared, waits = source < 0, np.ones(len(known["ids"]), np.bool_)
         waits[source[~appeared]] = False
+        self._acted_before = bool(np.isin(self._waiting["ids"], result.ids).any())
         self._waiting = picked(known, waits)
         present = {name: moved(value, source) for name, value in known.items()}
         self._set_rows({**present, "ids": result.ids})
@@ -243,6 +246,7 @@ class AgentProcessor(LiveAgents):
             reward=result.reward.astype(np.float32),
             terminated=result.terminated,
             truncated=result.truncated | over_limit,
+            lag=int(self._acted_before),  # an update may have come between
         )
         recorder.add_steps(steps if len(rows) == len(steps) else steps.rows(rows))
 
