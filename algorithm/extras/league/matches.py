@@ -24,7 +24,7 @@ from algorithm.config.loader import load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.errors import UsageError
 from algorithm.env.base import VecEnv
-from algorithm.extras.league.contests import Entrant, Contest, MatchScore
+from algorithm.extras.league.contests import Contest, Entrant, MatchScore
 from algorithm.nn.process import own_modes
 from algorithm.run.context import RunContext
 from algorithm.run.evaluation.evaluate import DEFAULT_MAX_STEP, episode_limit
