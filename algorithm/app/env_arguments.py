@@ -19,7 +19,7 @@ from algorithm.config.tree import plain
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import UsageError
 from algorithm.env.lanes.contract import TensorEnv
-from algorithm.env.objects import EnvMaker, EnvObject, EnvSource, source_of
+from algorithm.env.objects import EnvMaker, EnvObject, EnvSource, ManyAgents, source_of
 from algorithm.env.registry import find_recipe
 from algorithm.run.experience.requests import env_request
 
@@ -30,7 +30,13 @@ _SCHEDULE = (
 )
 
 EnvLike: TypeAlias = (
-    _Name | gym.Env[Any, Any] | VectorEnv | TensorEnv | Callable[..., gym.Env[Any, Any]] | EnvObject
+    _Name
+    | gym.Env[Any, Any]
+    | VectorEnv
+    | TensorEnv
+    | ManyAgents
+    | Callable[..., gym.Env[Any, Any] | ManyAgents]
+    | EnvObject
 )
 """A task by name, or an object: an environment, its class, a function that makes it, many at once."""
 

@@ -21,7 +21,7 @@ from algorithm.core.errors import NumericalError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Sized
 from algorithm.env.adapter import Adapter
-from algorithm.env.kinds import kind_of
+from algorithm.env.kinds import PETTINGZOO, kind_of
 from algorithm.env.lanes.base import LanesVecEnv
 from algorithm.env.masks import MASK
 from algorithm.env.objects import EnvObject, ExternalVectorEnv
@@ -179,6 +179,11 @@ def eval_adapters(
 
     Raises as :func:`eval_adapter`, and StorageError for a damaged manifest.
     """
+    if loaded.config.base_config.kind == PETTINGZOO:
+        env = make_vec_env(env_request(loaded, "evaluate", source=env_object and env_object.evaluate))
+        env.close()
+        of_behaviours: Mapping[str, Adapter] = cast(Any, env).adapters
+        return of_behaviours
     if env_object is not None or not loaded.config.base_config.kind.player:
         return {DEFAULT_BEHAVIOUR: eval_adapter(loaded, env_object)}
     return {

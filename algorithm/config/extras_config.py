@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from algorithm.core.fields import Block, Natural, Whole, option
+from algorithm.core.fields import AtLeastOne, Block, Finite, Natural, Whole, option
 
 OLDEST, NEWEST = 9, 20
 """Operator sets: 9 is Barracuda's, 20 the newest that torch's TorchScript exporter is documented to write."""
@@ -63,3 +63,30 @@ class TuneConfig(Block):
     def prunes(self) -> bool:
         """Whether poor trials are ended early: those of several seeds have no common curve."""
         return self.pruner == "median" and self.seeds == 1
+
+
+class SelfPlayConfig(Block):
+    """Games against past policies, for environments with teams. One team learns at a time."""
+
+    window: Whole = option(
+        0,
+        "Number of past policies to play against. 0: no self-play, all teams learn at once. ML-Agents: 10.",
+        ge=0,
+        resume="free: the oldest ones beyond it are dropped",
+    )
+    save_steps: Whole = option(20_000, "Steps of the learning team between two past policies.", ge=1)
+    team_change: AtLeastOne | None = option(
+        None, "Steps after which another team learns. null: five times save_steps."
+    )
+    swap_steps: Whole = option(10_000, "Steps after which the opponents become another past policy.", ge=1)
+    play_against_latest_model_ratio: Finite = option(
+        0.5, "Probability that they become the newest policy instead.", ge=0, le=1
+    )
+    initial_elo: Finite = option(
+        1200.0, "Rating of the untrained policy.", resume="fixed: ratings begin there"
+    )
+
+    @property
+    def steps_of_team(self) -> int:
+        """Steps after which another team learns."""
+        return self.team_change or 5 * self.save_steps

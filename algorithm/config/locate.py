@@ -11,7 +11,17 @@ from pathlib import Path
 
 from algorithm.config.errors import ConfigError, Problem
 from algorithm.config.yaml_io import shown
-from algorithm.env.kinds import BRAX, DM_CONTROL, ENVPOOL, GYM, OBJECT, OBJECT_RUNS, PLAYGROUND, dm_task
+from algorithm.env.kinds import (
+    BRAX,
+    DM_CONTROL,
+    ENVPOOL,
+    GYM,
+    OBJECT,
+    OBJECT_RUNS,
+    PETTINGZOO,
+    PLAYGROUND,
+    dm_task,
+)
 
 CONFIG_FILE = "config.yaml"
 _INSTALLED = Path(__file__).resolve().parents[1] / "shipped_envs"
@@ -28,6 +38,7 @@ _PACKAGES = {
 """Form of an id that only a package registers -> the name with its package."""
 
 _FORMS = {
+    PETTINGZOO: r"(pettingzoo|mpe2)\.[\w.]+",
     DM_CONTROL: r"dm\.\w+\.\w+",
     ENVPOOL: r"envpool\.[\w./-]+",
     PLAYGROUND: r"playground\.\w+",
@@ -68,8 +79,9 @@ def find_env(env: str) -> EnvFolder:
     """Find the folder that ENV names: below ``envs/`` here, below the project's ``envs/``, or any path.
 
     If no such folder has a config.yaml, ENV may be the name of an environment: an id of Gymnasium,
-    ``module:Id``, ``file.py:Id``, ``envpool.Id``, ``playground.Task`` or ``brax.task``, or a task of the
-    DeepMind Control suite in any of its forms, whose label is ``dm.domain.task``. ``object/Name`` labels runs
+    ``module:Id``, ``file.py:Id``, ``pettingzoo.family.game``, ``envpool.Id``, ``playground.Task`` or
+    ``brax.task``, or a task of the DeepMind Control suite in any of its forms, whose label is
+    ``dm.domain.task``. ``object/Name`` labels runs
     of environments that were passed as objects. Raises ConfigError, with similar names, otherwise.
     """
     roots = _roots()

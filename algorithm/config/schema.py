@@ -19,7 +19,7 @@ from algorithm.agents.on_policy.family_config import A2cConfig, A3cConfig, Acktr
 from algorithm.agents.registry import ALGORITHMS, FAMILIES, contradictions
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.td3.config import Td3Config
-from algorithm.config.extras_config import ExportConfig, TuneConfig
+from algorithm.config.extras_config import ExportConfig, SelfPlayConfig, TuneConfig
 from algorithm.config.tree import KeyPath
 from algorithm.core.fields import (
     Block,
@@ -41,7 +41,6 @@ from algorithm.keys.checkpoints import CheckpointConfig, WandbConfig
 from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.evaluation import EvalConfig
 from algorithm.keys.run import RunConfig
-from algorithm.keys.self_play import SelfPlayConfig
 from algorithm.keys.signals import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.replay.config import ReplayConfig
 

@@ -198,6 +198,8 @@ def _is_of(module: ModuleType, entry_point: object) -> bool:
 
 
 _EXTRAS = {
+    "pettingzoo": "pettingzoo",
+    "mpe2": "pettingzoo",
     "envpool": "envpool",
     "mujoco_playground": "playground",
     "brax": "brax",

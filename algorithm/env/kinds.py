@@ -51,7 +51,7 @@ UNITY = EnvKind(
     teams=True,
 )
 GYM = EnvKind(name="GYM", maker="algorithm.env.gym:GymRecipe", registered=True)
-OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.registry:ObjectRecipe")
+OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.registry:ObjectRecipe", teams=True)
 """Environments that Python code passed as objects, which cannot be made again from a name."""
 
 DM_CONTROL = EnvKind(name="DM_CONTROL", extra_name="DmControlRecipe")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
@@ -17,8 +17,18 @@ from algorithm.core.plugins import mismatch
 from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.env.lanes.contract import TensorEnv
 from algorithm.env.second import another_env, deep_copy
-from algorithm.env.spaces import ONE_AGENT, Space, several_agents
+from algorithm.env.spaces import ONE_AGENT, Space, is_game, several_agents
 from algorithm.env.wrappers import KeptOpen, LanesKeptOpen
+
+
+class ManyAgents(Protocol):
+    """An environment of PettingZoo."""
+
+    possible_agents: list[Any]
+
+
+class GamePassedError(UsageError):
+    """An environment of PettingZoo where one of Gymnasium was expected."""
 
 
 class EnvSource:
@@ -80,6 +90,11 @@ class EnvMaker(EnvSource):
             raise not_an_env(env, f"{self.name} has returned it")
         return _rendering(env, mode)
 
+    @property
+    def game(self) -> GameSource:
+        """The same class or function as a source of PettingZoo environments."""
+        return GameSource(self._make.fn)
+
     @override
     def check(self, n: int, workers: int, more: Sequence[str]) -> None:
         if workers:
@@ -127,12 +142,45 @@ class ExternalEnv(EnvSource):
     @override
     def check(self, n: int, workers: int, more: Sequence[str]) -> None:
         if n > 1 or workers:
+            raise _only_one(self.name, n, workers)
+
+
+class GameSource(EnvSource):
+    """A PettingZoo environment, its class, or a function that makes it; an instance is never closed."""
+
+    kind = "a PettingZoo environment"
+
+    def __init__(self, env: Any) -> None:  # noqa: ANN401 - PettingZoo brings no types
+        self._env, self.kept = env, not callable(env)
+        named = type(env) if self.kept else env
+        label = env.metadata.get("name") if self.kept else None  # wrappers hide the class
+        super().__init__(*_names(named.__module__, label or named.__qualname__))
+
+    @override
+    def __call__(self, **kwargs: object) -> gym.Env[Any, Any]:
+        raise not_an_env(self._env, "it was passed as the environment")
+
+    def make(self, **kwargs: object) -> Any:  # noqa: ANN401 - PettingZoo brings no types
+        """Return an environment. Raises ValueError if an instance has another render mode."""
+        return self._env(**kwargs) if not self.kept else _rendering(self._env, kwargs.get("render_mode"))
+
+    @override
+    def another(self) -> EnvSource:
+        return GameSource(_copy(self._env, self.name)) if self.kept else self
+
+    @override
+    def check(self, n: int, workers: int, more: Sequence[str]) -> None:
+        able = ("window", "film", *["arguments"] * (not self.kept))
+        lacking = [*(what for what in more if what not in able), *["workers"] * bool(workers)]
+        if lacking:
             raise UsageError(
-                "an instance is one environment, in this process",
-                where="base_config.n_envs, base_config.workers",
-                why=f"{self.name} was passed as an instance, and n_envs is {n}, workers is {workers}",
-                fix="pass its class, or a function that makes it",
+                f"a PettingZoo environment passed as an object has no {' and no '.join(lacking)}",
+                where=self.name,
+                why="its agents are stepped together, in this process",
+                fix="leave that out, or build it into the environment",
             )
+        if self.kept and n > 1:
+            raise _only_one(self.name, n, workers)
 
 
 class ExternalVectorEnv(EnvSource):
@@ -197,15 +245,7 @@ class ExternalTensorEnv(ExternalVectorEnv):
 
     @override
     def another(self) -> EnvSource:
-        try:
-            return ExternalTensorEnv(deep_copy(self.tensors))
-        except Exception as error:
-            raise UsageError(
-                "evaluations need a second environment, and there is only one",
-                where=self.name,
-                why=f"a deep copy cannot be made: {described(error)}",
-                fix="pass a second one: eval_env=…",
-            ) from error
+        return ExternalTensorEnv(_copy(self.tensors, self.name))
 
     @property
     @override
@@ -258,6 +298,8 @@ def source_of(env: object) -> EnvSource:
         return ExternalVectorEnv(env)
     if isinstance(env, TensorEnv):
         return ExternalTensorEnv(env)
+    if is_game(env):
+        return GameSource(env)
     if several_agents(env) or (not callable(env) and not isinstance(env, gym.Env)):
         raise not_an_env(env, "it was passed as the environment")
     return ExternalEnv(env) if isinstance(env, gym.Env) else EnvMaker(env)
@@ -271,12 +313,35 @@ def not_an_env(value: object, why: str) -> UsageError:
         "pass a gymnasium.Env, its class, a function that returns one, a gymnasium.vector.VectorEnv, a "
         "TensorEnv, or the name of a task"
     )
-    return UsageError(
+    return (GamePassedError if is_game(value) else UsageError)(
         f"an object of type {type(value).__name__} is not an environment{' of one agent' * bool(several)}",
         where=f"{value!r:.80}",
         why=several or (f"{why}, and it is of gym, not of gymnasium" if of_gym else why),
         fix=ONE_AGENT if several else GYMNASIUM if of_gym else fix,
     )
+
+
+def _only_one(name: str, n: int, workers: int) -> UsageError:
+    """Return the error for several environments, or workers, of an object that is one in this process."""
+    return UsageError(
+        "an instance is one environment, in this process",
+        where="base_config.n_envs, base_config.workers",
+        why=f"{name} was passed as an instance, and n_envs is {n}, workers is {workers}",
+        fix="pass its class, or a function that makes it",
+    )
+
+
+def _copy(env: Any, name: str) -> Any:  # noqa: ANN401 - any environment
+    """Return a deep copy for evaluations. Raises UsageError if there cannot be one."""
+    try:
+        return deep_copy(env)
+    except Exception as error:
+        raise UsageError(
+            "evaluations need a second environment, and there is only one",
+            where=name,
+            why=f"a deep copy cannot be made: {described(error)}",
+            fix="pass a second one: eval_env=…",
+        ) from error
 
 
 def _names(module: str, qualified: str) -> tuple[str, str]:

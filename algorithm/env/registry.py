@@ -19,7 +19,14 @@ from algorithm.env.env_id import resolve_env_id, use_folder
 from algorithm.env.gym import GymEnv, GymRecipe
 from algorithm.env.kinds import OBJECT, EnvKind, kind_of, plugin_of
 from algorithm.env.lanes.gym_vector import GymVectorEnv
-from algorithm.env.objects import EnvSource, ExternalTensorEnv, ExternalVectorEnv
+from algorithm.env.objects import (
+    EnvMaker,
+    EnvSource,
+    ExternalTensorEnv,
+    ExternalVectorEnv,
+    GamePassedError,
+    GameSource,
+)
 from algorithm.env.pool.executor import Executor, InProcessExecutor, WorkerExecutor
 from algorithm.env.pool.pool import EnvPool
 from algorithm.env.registered import has_vector_class, make_vector
@@ -167,7 +174,15 @@ def _of_object(source: EnvSource, request: EnvRequest) -> VecEnv:
         return TensorVecEnv(lambda: source.tensors, request, lent=True)
     if isinstance(source, ExternalVectorEnv):
         return wrap_vector_env(source.make, request)
-    return make_pool(find_recipe(request), request)
+    if isinstance(source, GameSource):
+        games: VecEnv = extra("PettingZooVecEnv")(request)
+        return games
+    try:
+        return make_pool(find_recipe(request), request)
+    except GamePassedError:
+        if not isinstance(source, EnvMaker):
+            raise
+        return _of_object(source.game, replace(request, env=source.game))
 
 
 def make_pool(recipe: GymRecipe, request: EnvRequest) -> EnvPool:

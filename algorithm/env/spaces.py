@@ -27,10 +27,15 @@ class Leaf(NamedTuple):
     space: Space
 
 
+def is_game(env: object) -> bool:
+    """Return whether an object or class is an environment of PettingZoo."""
+    kind = env if isinstance(env, type) else type(env)
+    return any(base.__module__.partition(".")[0] == "pettingzoo" for base in kind.__mro__)
+
+
 def several_agents(env: object) -> str:
     """Return the reason why an object or class is an environment of several agents; empty if it is not."""
-    kind = env if isinstance(env, type) else type(env)
-    if any(base.__module__.partition(".")[0] == "pettingzoo" for base in kind.__mro__):
+    if is_game(env):
         return "it is a PettingZoo environment"
     seen = getattr(env, "observation_space", None)
     if hasattr(env, "possible_agents") and (
@@ -42,8 +47,8 @@ def several_agents(env: object) -> str:
 
 
 ONE_AGENT = (
-    "write a gymnasium.Env in which one of them acts and the others are part of the environment; several "
-    "agents can learn in Unity players, or in your own kind of environment (docs/parts.md)"
+    "set base_config.env_type: PETTINGZOO if it is of PettingZoo (-o base_config.env_type=PETTINGZOO); else "
+    "derive it from pettingzoo.ParallelEnv or AECEnv (docs/multi_agent.md)"
 )
 """Remedy for an environment of several agents."""
 

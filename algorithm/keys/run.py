@@ -134,7 +134,7 @@ class RunConfig(Block):
     )
     critic_observations: Annotated[tuple[str, ...], Strict(False)] = option(
         (),
-        "Vector observations, by name, that only critics and values see, not the policy.",
+        "Vector observations that only critics and values see. all: PettingZoo's, of all agents.",
         resume=OTHER_NETWORKS,
         shared=True,
     )

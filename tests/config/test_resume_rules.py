@@ -28,7 +28,8 @@ reward_signals.gail.dense_n
 reward_signals.curiosity.gamma reward_signals.curiosity.ends reward_signals.rnd.gamma reward_signals.rnd.ends
 reward_signals.gail.gamma reward_signals.gail.ends
 reward_signals.gail.dense_depth demonstrations.min_return demonstrations.max_episodes
-demonstrations.offline demonstrations.warm_up_policy"""
+demonstrations.offline demonstrations.warm_up_policy
+base_config.pettingzoo_args.share base_config.pettingzoo_args.teams self_play.initial_elo"""
 
 OTHER_NETWORKS = "the networks would differ from the trained ones"
 

@@ -58,7 +58,7 @@ def test_options_of_a_reset_reach_the_environment():
     ("NoSuchTask-v0", "GYM", "base_config.env_name"),
     ("no.such.module:Task-v0", "GYM", "env_name"),
     ("tests.lib.toys_objects:Several", "GYM", "several agents"),
-    ("x", "OTHER", "built in: UNITY, GYM, DM_CONTROL, TENSOR, ENVPOOL, PLAYGROUND, BRAX, OBJECT"),
+    ("x", "OTHER", "built in: UNITY, GYM, DM_CONTROL, PETTINGZOO, TENSOR, ENVPOOL, PLAYGROUND, BRAX, OBJECT"),
 ])  # fmt: skip
 def test_what_does_not_exist_says_what_to_check(name, kind, what):
     with pytest.raises((EnvError, UsageError)) as caught:

@@ -169,6 +169,18 @@ sac_imitation: # three horizons
     rnd: {strength: 0.1, gamma: 0.9, ends: false}
     gail: {strength: 1, form: AIRL, gamma: 0.8}
   demonstrations: {path: shown.npz}
+self_play: # killed between past policies, opponents and teams
+  base_config:
+    {env_type: PETTINGZOO, env_name: pettingzoo.classic.tictactoe_v3, n_envs: 3, max_step: 560}
+  self_play: {window: 3, save_steps: 50, team_change: 120, swap_steps: 30}
+  eval_config: {episodes: 4}
+self_play_memory: # opponents with a recurrent state, rollouts in which actions wait
+  inherited: [self_play, ppo]
+  base_config:
+    {env_type: PETTINGZOO, env_name: pettingzoo.classic.tictactoe_v3, n_envs: 3, max_step: 560}
+  nn_config: {rep: {rnn_n: 8}}
+  ppo_config: {sequence_step: 7}
+  sac_config: {seq_encoder: RNN}
 """
 
 
@@ -200,7 +212,7 @@ def killed(checkpoints: Path, *flags: str, rng: random.Random) -> None:
     assert program.end() == -signal.SIGKILL, program.said
 
 
-QUICK = ("hybrid", "lessons", "ppo_memory", "td3", "sac_demonstrated")
+QUICK = ("hybrid", "lessons", "ppo_memory", "td3", "sac_demonstrated", "self_play")
 """Sections of every run of the suite: a replay, lessons, rollouts with stored states, demonstrations."""
 
 

@@ -20,7 +20,7 @@ from algorithm.core.program import flag_or_argument
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
 from algorithm.env.env_id import resolve_env_id
-from algorithm.env.objects import EnvSource
+from algorithm.env.objects import EnvSource, GameSource
 from algorithm.env.parameters.curricula import ParameterSource
 from algorithm.env.registered import has_vector_class
 from algorithm.env.registry import find_recipe
@@ -48,8 +48,12 @@ def check_task(options: TrainOptions, loaded: LoadedConfig) -> int:
 
 def check_object(loaded: LoadedConfig, source: EnvSource, *, quiet: bool) -> int:
     """Show the findings about an environment that was handed in as an object; return the exit code."""
-    context = _context(loaded, CheckLimits(), source.copies())
-    return _show(run_checks(context), loaded, [], quiet=quiet)
+    limits = CheckLimits()
+    if isinstance(source, GameSource):
+        checks = check_vec_env(loaded, limits, source.another())
+    else:
+        checks = run_checks(_context(loaded, limits, source.copies()))
+    return _show(checks, loaded, [], quiet=quiet)
 
 
 def _show(

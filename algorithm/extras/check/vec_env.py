@@ -17,6 +17,7 @@ from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import counted
 from algorithm.env.base import Fault, Observation, ResetResult, StepResult, VecEnv
 from algorithm.env.config import opponents
+from algorithm.env.objects import EnvSource
 from algorithm.env.registry import make_vec_env
 from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.check.finding import CheckResult, Finding, error, note, ok, refusal, warning
@@ -26,15 +27,18 @@ _FEW = 20  # rewards, or ends, below which nothing is concluded
 _NON_FINITE = "training would stop there, or drop the episode (base_config.on_non_finite)"
 
 
-def check_vec_env(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckResult, None, None]:
+def check_vec_env(
+    loaded: LoadedConfig, limits: CheckLimits, source: EnvSource | None = None
+) -> Generator[CheckResult, None, None]:
     """Yield findings about an environment whose agents act at random for ``limits.seconds``.
 
+    source: of an environment that was passed as an object
     A failure of the environment is a finding, too.
     """
     yield _result("environment", "start")
     base, faults, began = loaded.config.base_config, list[Fault](), time.monotonic()
     request = replace(
-        env_request(loaded, "train"),
+        env_request(loaded, "train", source=source),
         n=1 if base.kind.player else base.n_envs,
         seed_of=episode_seeds(loaded.seed, "check"),
         restarts=0,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+import re
+import sys
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -13,7 +16,8 @@ from algorithm.core.errors import EnvError, UserError, described
 from algorithm.core.extras import needs
 from algorithm.core.steps import Array, Float
 from algorithm.core.system.display import has_display
-from algorithm.env.env_id import advice, import_source, resolve_env_id
+from algorithm.env.env_id import advice, import_source, resolve_env_id, suggest_name
+from algorithm.env.objects import GameSource
 from algorithm.env.outputs import EpisodeInfos, SpaceMismatchError, as_bool, as_number, present
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.request import EnvRequest
@@ -36,15 +40,15 @@ class Ending(NamedTuple):
 
 @dataclass
 class Turn:
-    """Results of a reset or step, by index of the agent; without any in ``asked`` the episode is over.
+    """Results of a reset or step, by index of the agent; the episode is over if none is ``awaiting``.
 
-    asked:  what agents observe that need an action now
+    awaiting: observations of the agents that need an action now
     ended:  agents whose episodes ended, after at least one action
     reward: of each agent in either that has acted, since its last action
     infos:  numbers of that agent's episode, by key
     """
 
-    asked: dict[int, Sight] = field(default_factory=dict)
+    awaiting: dict[int, Sight] = field(default_factory=dict)
     ended: dict[int, Ending] = field(default_factory=dict)
     reward: dict[int, float] = field(default_factory=dict)
     infos: dict[int, dict[str, float]] = field(default_factory=dict)
@@ -53,25 +57,26 @@ class Turn:
 class Game:
     """One environment in which several agents act.
 
-    keys:  of the infos with numbers of an episode
-    asked: indices of the agents that need an action, in order
-    open:  indices of the agents that have been asked and whose episodes have not ended
+    open: indices of the agents that have needed an action and whose episodes have not ended
     All methods raise whatever the environment raises, and SpaceMismatchError for wrong results.
     """
 
     def __init__(
         self,
         env: Any,  # noqa: ANN401 - PettingZoo brings no types
-        roster: Roster,
-        options: Mapping[str, Any] | None,
-        keys: Sequence[str],
+        request: EnvRequest,
     ) -> None:
-        self.env, self.roster = env, roster
-        self._options = dict(options) if options else None
-        self._keys = tuple(keys)
+        self.env, self.roster = env, Roster(env, request)
+        self._options = dict(request.options) if request.options else None
+        self._keys = request.infos
+        self._kept = isinstance(request.env, GameSource) and request.env.kept
         self._infos: dict[int, EpisodeInfos] = {}
-        self.asked: list[int] = []
         self.open: set[int] = set()
+
+    def close(self) -> None:
+        """Release the environment."""
+        if not self._kept:
+            self.env.close()
 
     def reset(self, seed: int) -> Turn:
         """Start an episode; no agent in the result has ended."""
@@ -80,7 +85,7 @@ class Game:
         return self._checked(turn)
 
     def step(self, actions: Mapping[int, Float]) -> Turn:
-        """Take flat actions of the agents in ``asked``."""
+        """Take flat actions of all agents that the last turn has ``awaiting``."""
         turn = Turn()
         adapters, names = self.roster.adapters, self.roster.names
         self._act({names[k]: adapters[k].actions.to_env(flat) for k, flat in actions.items()}, turn)
@@ -103,8 +108,7 @@ class Game:
                 f"agent {self.roster.names[gone[0]]} is not in `agents` any more, and was neither terminated "
                 "nor truncated"
             )
-        self.open = (self.open - turn.ended.keys()) | turn.asked.keys()
-        self.asked = sorted(turn.asked)
+        self.open = (self.open - turn.ended.keys()) | turn.awaiting.keys()
         return turn
 
     def _index(self, name: Any) -> int:  # noqa: ANN401 - any hashable object
@@ -154,12 +158,12 @@ class ParallelGame(Game):
             if k not in self.open:
                 self._count(k, 0.0, {}, turn)
             raw = _entry(obs, name, "observation")
-            turn.asked[k] = self.roster.sight(k, raw, infos.get(name, {}), over=False)
+            turn.awaiting[k] = self.roster.sight(k, raw, infos.get(name, {}), over=False)
         if self.roster.joint:
-            alive = {k: sight.obs for k, sight in turn.asked.items()}
+            alive = {k: sight.obs for k, sight in turn.awaiting.items()}
             every = {**{k: ending.sight.obs for k, ending in turn.ended.items()}, **alive}
-            for k, sight in turn.asked.items():
-                turn.asked[k] = self.roster.with_all(k, sight, alive)
+            for k, sight in turn.awaiting.items():
+                turn.awaiting[k] = self.roster.with_all(k, sight, alive)
             for k, ending in turn.ended.items():
                 turn.ended[k] = ending._replace(sight=self.roster.with_all(k, ending.sight, every))
 
@@ -191,7 +195,7 @@ class TurnGame(Game):
             sight = self.roster.sight(k, raw, info, over=any(end))
             others = self._others(name, alive=not any(end)) if self.roster.joint else {}
             if not any(end):
-                turn.asked[k] = self.roster.with_all(k, sight, others)
+                turn.awaiting[k] = self.roster.with_all(k, sight, others)
                 return
             turn.ended[k] = Ending(self.roster.with_all(k, sight, {**dead, **others}), *end)
             dead[k] = sight.obs
@@ -199,7 +203,7 @@ class TurnGame(Game):
         raise SpaceMismatchError(f"{IDLE:,} agents in a row had ended, and none needed an action")
 
     def _others(self, name: Any, *, alive: bool) -> dict[int, Mapping[str, Array]]:  # noqa: ANN401 - hashable
-        """Return what the other agents observe. alive: only of those that have not ended."""
+        """Return the other agents' observations. alive: only of those that have not ended."""
         env = self.env
         over = {n for flags in (env.terminations, env.truncations) for n, flag in flags.items() if flag}
         others = [n for n in env.agents if n != name and not (alive and n in over)]
@@ -216,7 +220,12 @@ def make_game(request: EnvRequest, index: int) -> Game:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # SDL fails without a screen
     try:
         with exits_as_errors():
-            make = _maker(resolve_env_id(name, request.folder))
+            source = request.env
+            make = (
+                source.make
+                if isinstance(source, GameSource)
+                else _maker(resolve_env_id(name, request.folder))
+            )
             env = make(**kwargs)
     except UserError:
         raise
@@ -225,7 +234,7 @@ def make_game(request: EnvRequest, index: int) -> Game:
             "the environment could not be made",
             where=f"{name} with {kwargs}" if kwargs else name,
             why=described(error),
-            fix=advice(error, "check base_config.env_name and env_args"),
+            fix=_missing(error, name) or advice(error, "check base_config.env_name and env_args"),
         ) from error
     with needs("pettingzoo", "env_type PETTINGZOO"):
         from pettingzoo import AECEnv, ParallelEnv
@@ -237,7 +246,20 @@ def make_game(request: EnvRequest, index: int) -> Game:
             fix="derive it from one of them, or set base_config.env_type to its kind",
         )
     kind = ParallelGame if isinstance(env, ParallelEnv) else TurnGame
-    return kind(env, Roster(env, request), request.options, request.infos)
+    return kind(env, request)
+
+
+def _missing(error: Exception, name: str) -> str:
+    """Return advice on a game that PettingZoo does not have, or that needs another package; else ""."""
+    package, _, game = name.rpartition(".")
+    spec = sys.modules.get(package)
+    if not isinstance(error, ModuleNotFoundError) or spec is None or ":" in name:
+        return ""
+    if error.name == name:
+        games = [each.name for each in iter_modules(spec.__path__)]
+        return suggest_name(game, [each for each in games if re.search(r"_v\d+$", each)])
+    family = package.partition(".")[2]
+    return f'{sys.executable} -m pip install "pettingzoo[{family}]"'
 
 
 def _maker(name: str) -> Any:  # noqa: ANN401 - a class or function of the user

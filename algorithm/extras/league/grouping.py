@@ -156,8 +156,8 @@ def behaviours_of(
         stems = [_NUMBER.sub("", agent) or "agent" for agent in agents]
         kinds = list(zip(stems, spaces, strict=True))
         alike = [
-            stems.count(stem) > 1 and all(kind[1] == own for kind in kinds if kind[0] == stem)
-            for stem, own in kinds
+            stems.count(stem) > 1 and all(kind[1] == space for kind in kinds if kind[0] == stem)
+            for stem, space in kinds
         ]
         return [stem if same else agent for stem, same, agent in zip(stems, alike, agents, strict=True)]
     _refuse_unused(share, agents, "share")

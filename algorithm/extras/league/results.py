@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ class AgentRow(NamedTuple):
 
 
 def observation(spec: AgentSpec, rows: Sequence[tuple[int, Sight]]) -> Observation:
-    """Return what agents observe, by id."""
+    """Return the observations of agents, by id."""
     mask = spec.action.all_allowed(len(rows))
     for row, (_, sight) in enumerate(rows):
         if sight.mask is not None:
@@ -72,7 +72,7 @@ def saved_arrays(key: str, seen: Observation) -> dict[str, Array]:
     return {f"{key}/ids": seen.ids, f"{key}/mask": seen.action_mask, **obs}
 
 
-def saved_observation(key: str, arrays: Mapping[str, Array], agents: range) -> Observation:
+def saved_observation(key: str, arrays: Mapping[str, Array], agents: Collection[int]) -> Observation:
     """Return the part of a saved observation that belongs to ``agents``, by their ids."""
     ids = arrays[f"{key}/ids"].astype(np.int64)
     rows = [row for row in np.argsort(ids).tolist() if ids[row] in agents]

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.agents.base import Agent
-from algorithm.agents.roles import Acting, ExploringPolicy, Policy
-from algorithm.core.data import ActorOutput, Array, Bool, Float, State
+from algorithm.agents.roles import Acting, Policy
+from algorithm.config.extras_config import SelfPlayConfig
+from algorithm.core.data import State
 from algorithm.core.errors import EnvError
-from algorithm.core.spec import AgentSpec
-from algorithm.keys.self_play import SelfPlayConfig
 
 Weights = Mapping[str, Tensor]
 """``part/name`` → tensor of the modules that act."""
@@ -124,6 +123,8 @@ class Season(Opponents):
     The rating of the policy that learns begins at ``initial_elo`` and moves with each game; a past policy
     keeps the rating that it had. The untrained policy is the first of the past ones.
 
+    ratings: of the policies that learn, by behaviour
+
     agents: that learn; acting: policies of their opponents; rng: draws opponents
     """
 
@@ -136,7 +137,7 @@ class Season(Opponents):
     ) -> None:
         super().__init__(acting)
         self._config, self._agents, self._rng = config, agents, rng
-        self._ratings = dict.fromkeys(agents, config.initial_elo)
+        self.ratings = dict.fromkeys(agents, config.initial_elo)
         self._steps = dict.fromkeys(agents, 0)
         self.first = {name: self._now(name) for name in agents}
         self._past = {name: [policy] for name, policy in self.first.items()}
@@ -147,8 +148,8 @@ class Season(Opponents):
     @override
     def rate(self, behaviour: str, opponents: Sequence[str], score: float) -> dict[str, float]:
         against = float(np.mean([self._current[name].rating for name in opponents or [behaviour]]))
-        self._ratings[behaviour] += K * (score - expected_score(self._ratings[behaviour], against))
-        return {"elo": self._ratings[behaviour]}
+        self.ratings[behaviour] += K * (score - expected_score(self.ratings[behaviour], against))
+        return {"elo": self.ratings[behaviour]}
 
     @override
     def advance(self, steps: Mapping[str, int]) -> bool:
@@ -169,7 +170,7 @@ class Season(Opponents):
     def _now(self, behaviour: str) -> PastPolicy:
         """Return the policy that learns as it is now."""
         parts = self._agents[behaviour].acting_parts()
-        return PastPolicy(self._steps[behaviour], self._ratings[behaviour], weights_of(parts))
+        return PastPolicy(self._steps[behaviour], self.ratings[behaviour], weights_of(parts))
 
     def _swap(self) -> None:
         """Draw the opponents: the newest policy, or any past one."""
@@ -185,7 +186,7 @@ class Season(Opponents):
             "teams": self._teams,
             "rng": self._rng.bit_generator.state,
             "behaviours": list(self._agents),
-            "ratings": list(self._ratings.values()),
+            "ratings": list(self.ratings.values()),
             "steps": list(self._steps.values()),
         }
         policies = {
@@ -203,11 +204,11 @@ class Season(Opponents):
 
     @override
     def load_state(self, state: State) -> None:
-        meta, policies, opponents = state.part("own").meta, state.part("policies"), state.part("opponents")
-        self.team, self._teams = meta["team"], list(meta["teams"])
-        self._rng.bit_generator.state = meta["rng"]
-        for k, name in enumerate(meta["behaviours"]):
-            self._ratings[name], self._steps[name] = meta["ratings"][k], meta["steps"][k]
+        own, policies, opponents = state.part("own").meta, state.part("policies"), state.part("opponents")
+        self.team, self._teams = own["team"], list(own["teams"])
+        self._rng.bit_generator.state = own["rng"]
+        for k, name in enumerate(own["behaviours"]):
+            self.ratings[name], self._steps[name] = own["ratings"][k], own["steps"][k]
             saved = policies.part(str(k))
             first, current, *past = [_policy_from(saved.part(i)) for i in sorted(saved.meta, key=int)]
             self.first[name], self._current[name] = first, current
@@ -233,70 +234,3 @@ def _policy_state(policy: PastPolicy) -> State:
 def _policy_from(state: State) -> PastPolicy:
     weights = {name: torch.from_numpy(np.array(value)) for name, value in state.arrays.items()}
     return PastPolicy(state.meta["step"], state.meta["rating"], weights)
-
-
-class AnchorPolicy:
-    """Policy of an opponent in evaluations: the untrained one, or random actions while ``at_random``."""
-
-    def __init__(self, spec: AgentSpec, policy: ExploringPolicy, seed: int) -> None:
-        self._spec, self._policy, self._seed = spec.action, policy, seed
-        self._fresh, self.stored_carry_shape = policy.state(), policy.stored_carry_shape
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin the random numbers again, so that every evaluation draws the same."""
-        self._policy.load_state(self._fresh)
-        self.at_random, self._rng = True, np.random.default_rng(self._seed)
-
-    def initial_carry(self, n: int) -> Float:
-        """Return the carry of n agents at the start of their episodes, [n, *C]."""
-        return self._policy.initial_carry(n)
-
-    def act(
-        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
-    ) -> ActorOutput:
-        """Return actions of N agents; see :class:`ActorOutput`."""
-        output = self._policy.act(obs, prev_action, carry, action_mask)
-        if not self.at_random:
-            return output
-        action, z, logp = self._spec.random(self._rng, action_mask)
-        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=output.carry)
-
-
-class Anchors(Opponents):
-    """Games of evaluations: against random actions and against the untrained policy in turn, for each team.
-
-    Ratings of a season drift, since each is relative to the others; scores against these opponents do not.
-    """
-
-    def __init__(
-        self, season: Season, acting: Mapping[str, Acting], specs: Mapping[str, AgentSpec], seed: int
-    ) -> None:
-        super().__init__(acting)
-        self._season, self._games, self._over = season, 0, False
-        self._anchors = {name: AnchorPolicy(specs[name], each.policy, seed) for name, each in acting.items()}
-        self.policies = self._anchors
-
-    @override
-    def begin(self) -> None:
-        super().begin()
-        self._games, self._over = 0, False
-        for name, anchor in self._anchors.items():
-            self._load(name, self._season.first[name].weights)
-            anchor.begin()
-
-    @override
-    def rate(self, behaviour: str, opponents: Sequence[str], score: float) -> dict[str, float]:
-        self._over = True
-        return {"score_vs_first" if self._games % 2 else "score_vs_random": score}
-
-    @override
-    def advance(self, steps: Mapping[str, int]) -> bool:
-        if not self._over:
-            return False
-        self._over, self._games = False, self._games + 1
-        for anchor in self._anchors.values():
-            anchor.at_random = self._games % 2 == 0
-        if self._games % 2 == 0:
-            self._next_team()
-        return True

@@ -12,7 +12,8 @@ from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.core.system.memory import free_memory
 from algorithm.core.wording import format_bytes
-from algorithm.extras.league.season import Anchors, Season, weights_of
+from algorithm.extras.league.anchors import Anchors
+from algorithm.extras.league.season import Season, weights_of
 from algorithm.extras.league.teams import SelfPlayEnv
 from algorithm.run.evaluation.evaluate import Evaluator
 from algorithm.run.runtime import LocalRuntime, Runtime
@@ -29,10 +30,10 @@ def begin_self_play(
     """
     if not isinstance(source, LocalRuntime):
         raise UsageError(
-            "self-play trains in one process",
+            "self-play needs the environments in this process",
             where="self_play.window",
-            why="past policies act where the environment is, and here that is elsewhere",
-            fix="train without actors and with num_processes: 1, or set self_play.window: 0",
+            why="past policies act in them, and actors or worker processes step them, or nobody does",
+            fix="train without actors, offline training and num_processes, or set self_play.window: 0",
         )
     config, specs, seed = context.loaded.config.self_play, source.env.specs, context.loaded.seed
     _refuse_large(agents, config.window)

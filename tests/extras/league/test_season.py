@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from torch import nn
 
-from algorithm.agents.roles import Acting
+from algorithm.agents.base import Agent
+from algorithm.agents.roles import Acting, ExploringPolicy
+from algorithm.config.extras_config import SelfPlayConfig
 from algorithm.core.data import State
 from algorithm.core.errors import EnvError
 from algorithm.extras.league.season import Season, expected_score
-from algorithm.keys.self_play import SelfPlayConfig
 
 
 class Weight:
@@ -43,11 +45,12 @@ class Played:
     """A season of one behaviour, ``player``, between teams 0 and 1."""
 
     def __init__(self, **keys: float) -> None:
-        config = SelfPlayConfig(**{"window": 3, "save_steps": 10, "swap_steps": 5, **keys})
+        values: dict[str, Any] = {"window": 3, "save_steps": 10, "swap_steps": 5, **keys}
         self.agent, self.opponent = Weight(), Weight()
         self.agent.set(0.0)
-        acting = {"player": Acting(self.opponent, {"policy": self.opponent.part})}
-        self.season = Season(config, {"player": self.agent}, acting, np.random.default_rng(1))
+        agent, policy = cast(Agent, self.agent), cast(ExploringPolicy, self.opponent)
+        acting = {"player": Acting(policy, {"policy": self.opponent.part})}
+        self.season = Season(SelfPlayConfig(**values), {"player": agent}, acting, np.random.default_rng(1))
         for team in (0, 1):
             self.season.meet(team)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 from typing_extensions import override
 
-from algorithm.core.data import ActorOutput, Array, Bool, Float, State, StepBatch
+from algorithm.core.data import ActorOutput, Array, Bool, Episode, Float, State, StepBatch
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import StepResult, VecEnv
@@ -77,32 +78,6 @@ class Turns(Opponents):
         self.policy.rng.bit_generator.state = meta["rng"]
 
 
-class Seen(VecEnv):
-    """Environments that keep all actions and results, as (agent, action) and (agent, result's row)."""
-
-    def __init__(self, env: VecEnv) -> None:
-        self._env, self.rows, self.results = env, np.zeros(0, np.int64), list[StepResult]()
-        self.actions: list[tuple[list[int], Float]] = []
-        self.specs, self.time_limit, self.fps = env.specs, env.time_limit, env.fps
-        self.render_modes, self.arrangement, self.masked = env.render_modes, env.arrangement, True
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("state", "resume", "environments_of", "team_of", "infos", "close", "metrics", "drop"):
-            return getattr(self._env, name)
-        return super().__getattribute__(name)
-
-    @override
-    def reset(self, indices: Sequence[int] | None = None, *, episode: int | None = None) -> Any:
-        return self._env.reset(indices, episode=episode)
-
-    @override
-    def step(self, actions: Mapping[str, Float]) -> Any:
-        results = self._env.step(actions)
-        self.results.append(results["player"])
-        self.actions.append(actions["player"])
-        return results
-
-
 class Kept:
     """Recorder of transitions by agent: (step in the episode, observation, action, reward, ended)."""
 
@@ -128,77 +103,76 @@ def tictactoe(n: int) -> VecEnv:
     )
 
 
-def collector(every: int, n: int = 3) -> tuple[LocalCollector, SelfPlayEnv, Turns, Kept, Seen]:
-    """Return a collector of self-play in n games, in which another team learns after ``every`` steps."""
-    inner = Seen(tictactoe(n))
-    spec = inner.specs["player"]
-    turns, kept = Turns(spec, every), Kept()
-    env = SelfPlayEnv(inner, turns)
-    rollout = LocalCollector(env, {"player": Uniform(spec, 9)}, {"player": kept}, num_envs=n)
-    return rollout, env, turns, kept, inner
+@dataclass
+class Played:
+    """Self-play in three games, in which another team learns after ``every`` steps."""
+
+    every: int = 10**9
+    kept: Kept = field(default_factory=Kept)
+    results: list[StepResult] = field(default_factory=list)  # of the games themselves
+
+    def __post_init__(self) -> None:
+        games = tictactoe(3)
+        step, spec = games.step, games.specs["player"]
+
+        def recorded(actions: Mapping[str, Float]) -> Mapping[str, StepResult]:
+            shown = step(actions)
+            self.results.append(shown["player"])
+            return shown
+
+        games.step = recorded  # type: ignore[method-assign]
+        self.turns, self.policy = Turns(spec, self.every), Uniform(spec, 9)
+        env = SelfPlayEnv(games, self.turns)
+        self.rollout = LocalCollector(env, {"player": self.policy}, {"player": self.kept}, num_envs=3)
+
+    def steps(self, n: int) -> list[Episode]:
+        """Take n steps; return the episodes that ended."""
+        return [episode for _ in range(n) for episode in self.rollout.step()]
 
 
 def test_only_the_learning_team_is_stored() -> None:
-    rollout, _, turns, kept, _ = collector(every=10**9)
-    for _ in range(600):
-        rollout.step()
-    assert {row[0] % 2 for row in kept.rows} == {0}
-    assert rollout.steps == turns.steps == len(kept.rows) > 800
-    assert kept.closed == []
+    played = Played()
+    played.steps(600)
+    assert {row[0] % 2 for row in played.kept.rows} == {0}
+    assert played.rollout.steps == played.turns.steps == len(played.kept.rows) > 800
+    assert played.kept.closed == []
 
 
-def test_each_transition_is_that_of_the_game_and_its_score_the_game_s() -> None:
-    rollout, env, turns, kept, inner = collector(every=10**9)
-    episodes = []
-    for _ in range(900):
-        episodes += rollout.step()
-    of_agents = [e for e in episodes]
-    expected = [(np.sign(episode.total) + 1) / 2 for episode in of_agents]
-    assert turns.scores == expected
-    assert {0.0, 0.5, 1.0} == set(turns.scores)
+def test_each_reward_is_stored_once_and_each_game_gets_its_score() -> None:
+    played = Played()
+    episodes = played.steps(900)
+    assert played.turns.scores == [(np.sign(episode.total) + 1) / 2 for episode in episodes]
+    assert set(played.turns.scores) == {0.0, 0.5, 1.0}
     assert [episode.infos["elo"] for episode in episodes] == [1.0 + k for k in range(len(episodes))]
-    by_agent: dict[int, float] = {}
-    for result in inner.results:
+    of_games, stored = defaultdict[int, float](float), defaultdict[int, float](float)
+    for result in played.results:
         for agent, reward in zip(result.ids.tolist(), result.reward.tolist(), strict=True):
-            by_agent[agent] = by_agent.get(agent, 0.0) + reward * (agent % 2 == 0)
-    stored: dict[int, float] = {}
-    for agent, _, _, _, reward, _ in kept.rows:
-        stored[agent] = stored.get(agent, 0.0) + reward
-    assert stored == {agent: total for agent, total in by_agent.items() if agent % 2 == 0}
+            of_games[agent] += reward * (agent % 2 == 0)
+    for row in played.kept.rows:
+        stored[row[0]] += row[4]
+    assert stored == {agent: total for agent, total in of_games.items() if agent % 2 == 0}
 
 
-def test_another_team_learns_and_no_transition_is_mixed_up() -> None:
-    rollout, _, turns, kept, _ = collector(every=25)
-    for _ in range(1500):
-        rollout.step()
+def test_teams_take_turns_and_no_transition_is_mixed_up() -> None:
+    played = Played(every=25)
+    played.steps(1500)
+    kept, following = played.kept, dict[int, int]()
     assert {row[0] % 2 for row in kept.rows} == {0, 1}
-    open_steps: dict[int, int] = {}
     for agent, step, _, _, _, over in kept.rows:
-        if agent in kept.closed and step == 0:
-            open_steps.pop(agent, None)
-        assert step == open_steps.get(agent, 0), "each transition follows the one before"
-        if over:
-            open_steps.pop(agent, None)
-        else:
-            open_steps[agent] = step + 1
+        assert step in (0, following.get(agent, 0)), "each transition follows the one before"
+        following[agent] = 0 if over else step + 1
     assert len(kept.closed) > 10
-    assert rollout.steps == len(kept.rows)
+    assert played.rollout.steps == len(kept.rows)
 
 
 def test_a_resumed_game_goes_on_with_the_same_transitions() -> None:
-    through, env, _, kept, _ = collector(every=25)
-    for _ in range(137):
-        through.step()
-    state = through.state()
-    state = State(
-        {name: np.array(value) for name, value in state.arrays.items()}, json.loads(json.dumps(state.meta))
-    )
-    before, rng = len(kept.rows), through._groups["player"].policy.rng.bit_generator.state
-    for _ in range(200):
-        through.step()
-    again, _, turns, kept_again, _ = collector(every=25)
-    assert again.load_state(state) == []
-    again._groups["player"].policy.rng.bit_generator.state = rng
-    for _ in range(200):
-        again.step()
-    assert kept_again.rows == kept.rows[before:]
+    through, resumed = Played(every=25), Played(every=25)
+    through.steps(137)
+    state, drawn = through.rollout.state(), through.policy.rng.bit_generator.state
+    saved = State({k: np.array(v) for k, v in state.arrays.items()}, json.loads(json.dumps(state.meta)))
+    before = len(through.kept.rows)
+    through.steps(200)
+    assert resumed.rollout.load_state(saved) == []
+    resumed.policy.rng.bit_generator.state = drawn
+    resumed.steps(200)
+    assert resumed.kept.rows == through.kept.rows[before:]

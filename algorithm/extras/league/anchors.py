@@ -1,0 +1,81 @@
+"""Opponents in evaluations of self-play: always random actions and the untrained policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from typing_extensions import override
+
+from algorithm.agents.roles import Acting, ExploringPolicy
+from algorithm.core.data import ActorOutput, Array, Bool, Float
+from algorithm.core.spec import AgentSpec
+from algorithm.extras.league.season import Opponents, Season
+
+
+class AnchorPolicy:
+    """Policy of an opponent in evaluations: the untrained one, or random actions while ``at_random``."""
+
+    def __init__(self, spec: AgentSpec, policy: ExploringPolicy, seed: int) -> None:
+        self._spec, self._policy, self._seed = spec.action, policy, seed
+        self._fresh, self.stored_carry_shape = policy.state(), policy.stored_carry_shape
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the random numbers again, so that every evaluation draws the same."""
+        self._policy.load_state(self._fresh)
+        self.at_random, self._rng = True, np.random.default_rng(self._seed)
+
+    def initial_carry(self, n: int) -> Float:
+        """Return the carry of n agents at the start of their episodes, [n, *C]."""
+        return self._policy.initial_carry(n)
+
+    def act(
+        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
+    ) -> ActorOutput:
+        """Return actions of N agents; see :class:`ActorOutput`."""
+        output = self._policy.act(obs, prev_action, carry, action_mask)
+        if not self.at_random:
+            return output
+        action, z, logp = self._spec.random(self._rng, action_mask)
+        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=output.carry)
+
+
+class Anchors(Opponents):
+    """Games of evaluations: against random actions and against the untrained policy in turn, for each team.
+
+    Ratings of a season drift, since each is relative to the others; scores against these opponents do not.
+    """
+
+    def __init__(
+        self, season: Season, acting: Mapping[str, Acting], specs: Mapping[str, AgentSpec], seed: int
+    ) -> None:
+        super().__init__(acting)
+        self._season, self._games, self._over = season, 0, False
+        self._anchors = {name: AnchorPolicy(specs[name], each.policy, seed) for name, each in acting.items()}
+        self.policies = self._anchors
+
+    @override
+    def begin(self) -> None:
+        super().begin()
+        self._games, self._over = 0, False
+        for name, anchor in self._anchors.items():
+            self._load(name, self._season.first[name].weights)
+            anchor.begin()
+
+    @override
+    def rate(self, behaviour: str, opponents: Sequence[str], score: float) -> dict[str, float]:
+        self._over = True
+        against = "first" if self._games % 2 else "random"
+        return {f"score_vs_{against}": score, "elo": self._season.ratings[behaviour]}
+
+    @override
+    def advance(self, steps: Mapping[str, int]) -> bool:
+        if not self._over:
+            return False
+        self._over, self._games = False, self._games + 1
+        for anchor in self._anchors.values():
+            anchor.at_random = self._games % 2 == 0
+        if self._games % 2 == 0:
+            self._next_team()
+        return True
