@@ -1,4 +1,4 @@
-"""Contest of two entrants on one environment: whose agents have the higher return."""
+"""Games of two entrants on one environment: whose agents have the higher return."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class MatchScore:
 
 
 class Contest:
-    """Contest on one environment, one after the other, whose teams are given to two entrants in turn.
+    """Games on one environment, one after the other, whose teams are given to two entrants in turn.
 
     limit:  steps of an agent after which a game counts as one that does not end
     stop:   called after each game; if it returns true, no other game begins

@@ -36,7 +36,7 @@ from algorithm.store.names import Ckpt, names_beside
 from algorithm.store.rundir import RunDir
 
 _GAMES = 100
-"""Contest of each pair without ``--eval N``."""
+"""Games of each pair without ``--eval N``."""
 
 _RANDOM = "random"
 """Name of the entrant that acts at random."""
@@ -71,23 +71,23 @@ class _Matches:
         """Play all pairs, write and show their scores."""
         texts, console = self.options.play_against, self.faults.console
         runs = [None if text == _RANDOM else self._run_of(text) for text in texts]
-        first = next((run for run in runs if run is not None), None)
-        if len(runs) < 2 or first is None:
+        host = next((run for run in runs if run is not None), None)
+        if len(runs) < 2 or host is None:
             raise _no_game(texts)
-        games = self._games(first[0])
+        games = self._games(host[0])
         entrants = [
             Entrant(text, None if run is None else self._agents(text, *run, games.env))
             for text, run in zip(texts, runs, strict=True)
         ]
         scores = []
-        for one, other in combinations(entrants, 2):
-            console.message(f"{one.name} against {other.name}")
-            if not self.stop and (score := games.score(one, other, self.options.eval or _GAMES)):
+        for first, second in combinations(entrants, 2):
+            console.message(f"{first.name} against {second.name}")
+            if not self.stop and (score := games.score(first, second, self.options.eval or _GAMES)):
                 scores.append(score)
         rows = [(f"{score.first} against {score.second}", score.text) for score in scores]
         if self.stop:
             rows.append(("ended by", f"{self.stop.reason}, before all games were finished"))
-        console.finish([*rows, ("file", self._written(first[0], scores))], [])
+        console.finish([*rows, ("file", self._written(host[0], scores))], [])
 
     def _run_of(self, text: str) -> tuple[PlayableRun, Ckpt | None]:
         """Return the run that NAME, NAME:CKPT or FOLDER names, and its checkpoint, None for the newest.

@@ -219,10 +219,10 @@ class UnityVecEnv(VecEnv):
         return left
 
 
-def _unlike_teams(behaviour: str, one: AgentSpec, other: AgentSpec) -> UsageError:
+def _unlike_teams(behaviour: str, spec: AgentSpec, other: AgentSpec) -> UsageError:
     return UsageError(
         f"the teams of {behaviour} cannot share a policy",
         where="self_play.window",
-        why=f"their sensors or actions differ: {one}, and {other}",
+        why=f"their sensors or actions differ: {spec}, and {other}",
         fix="give the agents of all teams the same ones, or set self_play.window: 0",
     )

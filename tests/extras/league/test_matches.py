@@ -12,7 +12,7 @@ import pytest
 
 from algorithm.core.errors import UsageError
 from algorithm.env.request import EnvRequest
-from algorithm.extras.league.contests import Entrant, Contest, MatchScore, UniformPolicy
+from algorithm.extras.league.contests import Contest, Entrant, MatchScore, UniformPolicy
 from main import main
 from tests.lib.toys_teams import HigherNumber
 

@@ -153,11 +153,11 @@ class Rival(PlayerAgent):
             self.number = float(action.continuous[0])
 
 
-def compare(one: Rival, other: Rival) -> None:
+def compare(first: Rival, second: Rival) -> None:
     """End the game of two rivals that have chosen: the higher number gets 1, the lower one −1."""
-    if one.number is not None and other.number is not None:
-        gain = float(np.sign(one.number - other.number))
-        for rival, reward in ((one, gain), (other, -gain)):
+    if first.number is not None and second.number is not None:
+        gain = float(np.sign(first.number - second.number))
+        for rival, reward in ((first, gain), (second, -gain)):
             rival.reward = reward
             rival.end_episode()
 
@@ -208,13 +208,13 @@ def teams(academy: Academy, area: int) -> None:
 
 def duel(academy: Academy, area: int) -> None:
     """Add the rivals of two teams."""
-    one, other = (
+    first, second = (
         Rival(academy, replace(DUEL, name=f"Duel?team={team}"), timing_of(academy, 0, between=False))
         for team in (0, 1)
     )
-    academy.add(one)
-    academy.add(other)
-    academy.after_step.append(lambda: compare(one, other))
+    academy.add(first)
+    academy.add(second)
+    academy.after_step.append(lambda: compare(first, second))
 
 
 def late(academy: Academy, area: int) -> None:
