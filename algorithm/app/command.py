@@ -94,7 +94,7 @@ def _command(options: TrainOptions) -> Command:
         return partial(_print, options)
     if options.report:
         return partial(_report, options)
-    if options.plays or options.export is not None or options.resume:
+    if options.plays or options.play_against or options.export is not None or options.resume:
         return _of_run(options)
     if options.check or options.dry_run or options.demos or options.train_reward:
         return _preview(options)
@@ -131,7 +131,9 @@ def _of_run(options: TrainOptions) -> Command:
     folder = _env_folder(options)
     print_line(options, f"{folder.label}: loading torch")
     with interruptible_imports():
-        if options.plays:
+        if options.play_against:
+            begin = extra("play_against")
+        elif options.plays:
             from algorithm.app.play import play as begin
         elif options.exports_graph:
             begin = extra("share_graphs")

@@ -39,6 +39,7 @@ PLACES: Mapping[str, Place] = {
     "named_export": Place("algorithm.extras.sharing.opening"),
     "playable_export": Place("algorithm.extras.sharing.opening"),
     "make_envpool": Place("algorithm.extras.simulators.envpool", pip="envpool"),
+    "play_against": Place("algorithm.extras.league.matches"),
     "begin_self_play": Place("algorithm.extras.league.self_play"),
     "PettingZooVecEnv": Place("algorithm.extras.league.pettingzoo", pip="pettingzoo"),
     "make_brax": Place("algorithm.extras.simulators.jax_envs", pip="brax"),

@@ -187,14 +187,20 @@ def without_team(behaviour: str) -> str:
     return behaviour.partition("?team=")[0]
 
 
+def team_in(behaviour: str) -> int:
+    """Return the team in Unity's name of a behaviour: 1 in ``Name?team=1``, 0 without one."""
+    team = behaviour.partition("?team=")[2]
+    return int(team) if team.isdecimal() else 0
+
+
 def opponents(behaviours: Iterable[str]) -> list[str]:
-    """Return a line on each behaviour of Unity that has several teams."""
+    """Return a line on each behaviour of Unity with several teams, which share it in self-play."""
     teams: dict[str, list[str]] = {}
     for name in behaviours:
         teams.setdefault(without_team(name), []).append(name)
     return [
-        f"{' and '.join(names)}: each learns separately against the others' current policies; there is no "
-        "self-play against earlier ones"
+        f"{' and '.join(names)}: each learns separately against the others' current policies; "
+        "self_play.window: 10 lets them share one, which also plays against earlier ones"
         for names in teams.values()
         if len(names) > 1
     ]

@@ -235,6 +235,8 @@ SECTIONS = (
     "    e: {curriculum: [{name: x, value: 1, completion_criteria: {measure: progress, threshold: 1}}]}\n"
     "    e1: {value: 1, set: m}\n    e2: {value: 1, set: l}\n    e3: {value: 2, set: m}\n"
     "    f: {curriculum: [{name: x, value: 1, completion_criteria: {measure: progress, threshold: 0.5}}, "
+    "{name: y, value: 1}]}\n"
+    "    g: {curriculum: [{name: x, value: 1, completion_criteria: {measure: elo, threshold: 1300}}, "
     "{name: y, value: 1}]}",
 )
 """Lines below ``default:``."""

@@ -148,6 +148,12 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "leave them out, and use them with the new task",
     ),
     (
+        lambda options: options.play_against and options.name,
+        "--play_against names the runs itself",
+        "-n names a single one",
+        "leave -n out",
+    ),
+    (
         lambda options: options.tune is not None and options.resume and options.dry_run,
         "--tune can do one thing at a time",
         "--resume continues, --dry_run estimates",
@@ -195,7 +201,8 @@ def refuse_mixed(options: TrainOptions) -> None:
     """Exit for flags that choose two commands at once, or that require another flag."""
     tunes = options.tune is not None
     modes = {
-        "--run, --eval or --video": options.plays,
+        "--run, --eval or --video": options.plays and not (options.play_against and options.eval),
+        "--play_against": options.play_against,
         "--resume": options.resume and not tunes,
         "--tune": tunes,
         "--check": options.check,

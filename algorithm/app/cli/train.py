@@ -165,6 +165,13 @@ class TrainOptions:
         metavar="NAME",
         help="write a report of a run, or compare runs",
     )
+    play_against: tuple[str, ...] = _what(
+        "--play_against",
+        default=(),
+        nargs="+",
+        metavar="RUN[:CKPT]",
+        help="let runs, or random, play against each other: 100 games of each pair, or --eval N",
+    )
     list: bool = _what("--list", default=False, help="list all tasks, or the sections and runs of ENV")
     export: str | None = _what(
         "--export",

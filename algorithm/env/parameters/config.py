@@ -187,14 +187,14 @@ class CompletionCriteria(Block):
     """End of a lesson: a measure above a threshold, once it has lasted so many episodes.
 
     behavior: behaviour whose episodes count; None: the only behaviour
-    measure:  mean return, or share of max_step
+    measure:  mean return, share of max_step, or rating of self-play
     min_lesson_length: episodes that a lesson lasts at least, and over at most which the mean is taken
     signal_smoothing: a quarter of the former value is kept, see :class:`.curricula.Curricula`
     require_reset: the next lesson begins at once, and every open episode is truncated
     """
 
     behavior: str | None = None
-    measure: Literal["reward", "progress"] = "reward"
+    measure: Literal["reward", "progress", "elo"] = "reward"
     threshold: Finite
     min_lesson_length: Annotated[AtLeastOne, Field(le=1_000_000_000)] = 1
     signal_smoothing: bool = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -58,7 +59,8 @@ class Curricula:
     The measure ``reward`` is the mean return r̄ of the last episodes, at most as many as the largest
     min_lesson_length of that behaviour (ML-Agents' reward buffer). With signal_smoothing it is
     m = 0.25·m_before + 0.75·r̄, taken whenever episodes end. A lesson's first m is r̄: ML-Agents begins at 0,
-    which ends a lesson too early where returns are negative.
+    which ends a lesson too early where returns are negative. The measure ``elo`` is the rating after the last
+    game of self-play.
     """
 
     def __init__(self, parameters: EnvParameters) -> None:
@@ -71,6 +73,7 @@ class Curricula:
             behaviour = end.behavior or ""
             longest[behaviour] = max(longest.get(behaviour, 1), end.min_lesson_length)
         self._returns = {behaviour: deque[float](maxlen=length) for behaviour, length in longest.items()}
+        self._elos: dict[str, float] = {}  # by behaviour
         self._smoothed: dict[str, float] = {}  # parameter -> the measure of its lesson so far
         self._fresh = set[str]()  # behaviours with episodes since the last call of advance()
         self._former = set[tuple[str, int]]()  # agents whose open episode began in an earlier lesson
@@ -95,6 +98,8 @@ class Curricula:
             names = {"", episode.behaviour, without_team(episode.behaviour)}
             for behaviour in names & self._returns.keys():
                 self._returns[behaviour].append(episode.total)
+                if "elo" in episode.infos:
+                    self._elos[behaviour] = episode.infos["elo"]
                 self._fresh.add(behaviour)
 
     def advance(self, progress: float) -> list[LessonChange]:
@@ -131,6 +136,7 @@ class Curricula:
                 "lessons": self._lessons,
                 "names": {name: self._names(name) for name in self._curricula},
                 "returns": {name: list(values) for name, values in self._returns.items()},
+                "elos": self._elos,
                 "smoothed": self._smoothed,
                 "former": [list(key) for key in sorted(self._former)],
             }
@@ -152,6 +158,7 @@ class Curricula:
         self._lessons |= state.meta.get("lessons", {})
         for name, values in self._returns.items():
             values.extend(state.meta.get("returns", {}).get(name, ()))
+        self._elos = dict(state.meta.get("elos", {}))
         self._smoothed = dict(state.meta.get("smoothed", {}))
         self._former = {(name, agent) for name, agent in state.meta.get("former", ())}
 
@@ -163,6 +170,8 @@ class Curricula:
             return False
         if criteria.measure == "progress":
             return progress > criteria.threshold
+        if criteria.measure == "elo":
+            return self._elos.get(behaviour, -math.inf) > criteria.threshold
         if behaviour not in self._fresh:
             return False
         measure = sum(returns) / len(returns)

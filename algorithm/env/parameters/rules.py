@@ -46,6 +46,9 @@ def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
         if config.base_config.max_step == -1 and any(end and end.measure == "progress" for end in ends):
             why = "measure: progress is the share of max_step, and max_step is -1"
             yield Contradiction((path, "base_config.max_step"), why, "set max_step, or measure: reward")
+        if not config.self_play.window and any(end and end.measure == "elo" for end in ends):
+            why = "measure: elo is the rating of self-play, and self_play.window is 0"
+            yield Contradiction((path, "self_play.window"), why, "set self_play.window, or measure: reward")
         stops = isinstance(config.base_config.stop_at_return, float)
         if stops and parameter.lessons and config.eval_config.lesson == "current":
             keys = ("base_config.stop_at_return", "eval_config.lesson")

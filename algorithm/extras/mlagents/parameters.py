@@ -59,4 +59,6 @@ def _clean_lesson(name: str, lesson: dict[str, Any], left_out: list[tuple[str, s
         length = criteria.get("min_lesson_length") or 1  # one episode is enough with 0
         threshold = criteria.get("threshold", 0.0)
         kept["completion_criteria"] = {**criteria, "min_lesson_length": length, "threshold": threshold}
+        if criteria.get("measure") == "Elo":
+            kept["completion_criteria"]["measure"] = "elo"
     return kept

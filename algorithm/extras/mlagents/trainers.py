@@ -33,6 +33,9 @@ _CONVS |= dict.fromkeys(("match3", "fully_connected"), "simple")
 _SCHEDULES = one_of({"constant": "constant", "linear": "linear"})
 _FALLS = "constant here, decays linearly in ML-Agents"
 
+_LATEST = "self_play.play_against_latest_model_ratio"
+_FIRST_OF = OfWholeRun(lambda values: values[0], "that of the first behavior with self-play")
+
 POCA = "poca"
 """The trainer with a critic of a whole team."""
 
@@ -94,22 +97,14 @@ COMMON: tuple[TrainerKey, ...] = (
     absent("threaded", "one process acts and learns in turn; main_ds.py does both at once"),
     absent("init_path", "ML-Agents' networks cannot be read; --init_from reads runs of this project"),
     absent("framework", "always PyTorch"),
-    *(
-        absent(
-            f"self_play.{key}",
-            "no self-play: all teams learn at once, against the current policies",
-        )
-        for key in (
-            "save_steps",
-            "team_change",
-            "swap_steps",
-            "window",
-            "play_against_latest_model_ratio",
-            "play_against_current_self_ratio",
-            "play_against_current_best_ratio",
-            "initial_elo",
-        )
-    ),
+    number("self_play.window", "self_play.window", default=10, run=_FIRST_OF),
+    number("self_play.save_steps", "self_play.save_steps", default=20_000, run=_FIRST_OF),
+    number("self_play.team_change", "self_play.team_change", run=_FIRST_OF),
+    number("self_play.swap_steps", "self_play.swap_steps", default=10_000, run=_FIRST_OF),
+    row("self_play.play_against_latest_model_ratio", _LATEST, default=0.5, run=_FIRST_OF),
+    row("self_play.play_against_current_self_ratio", _LATEST, run=_FIRST_OF, means="its former name"),
+    row("self_play.play_against_current_best_ratio", _LATEST, run=_FIRST_OF, means="its former name"),
+    row("self_play.initial_elo", "self_play.initial_elo", default=1200.0, run=_FIRST_OF),
     row(f"{_N}.normalize", "sac_config.use_normalization", default=False),
     number(f"{_N}.hidden_units", "nn_config.rep.dense_n", "nn_config.policy.dense_n", default=128),
     row(f"{_N}.num_layers", "nn_config.policy.dense_depth", default=2),

@@ -185,11 +185,14 @@ def _restart(slot: PlayerSlot) -> PlayerMessage:
     return slot.reset()
 
 
-def behaviour_names(names: Iterable[str], awaited: Sequence[str]) -> dict[str, str]:
-    """Return Unity's name -> ours: without the team, unless there are several or ``awaited`` names it."""
+def behaviour_names(names: Iterable[str], awaited: Sequence[str], *, shared: bool = False) -> dict[str, str]:
+    """Return Unity's name -> ours: without the team, unless there are several or ``awaited`` names it.
+
+    shared: whether teams share a behaviour, which has no team in its name then
+    """
     plain = [without_team(name) for name in names]
     return {
-        name: short if plain.count(short) == 1 and name not in awaited else name
+        name: short if shared or (plain.count(short) == 1 and name not in awaited) else name
         for name, short in zip(names, plain, strict=True)
     }
 

@@ -8,8 +8,10 @@ import numpy as np
 from typing_extensions import override
 
 from algorithm.core.data import Float, State
+from algorithm.core.errors import UsageError
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import ResetResult, StepResult, VecEnv
+from algorithm.env.config import team_in
 from algorithm.env.request import EnvRequest
 from algorithm.extras.unity.player import PlayerError
 from algorithm.extras.unity.players import Players, behaviour_names
@@ -24,8 +26,8 @@ class UnityVecEnv(VecEnv):
     ``reset_config`` and ``environment_parameters`` are sent with a player's first reset, and changes of them
     with the next exchange; ``env_args`` are further arguments of the build.
 
-    A behaviour has its name in Unity, without the team if it has only one. The agents of a failed player
-    vanish. Only whole players can be reset.
+    A behaviour has its name in Unity, without the team if it has only one, or if teams share it (``teams`` of
+    the request). The agents of a failed player vanish. Only whole players can be reset.
 
     Raises UsageError for settings that cannot work, and EnvError if a player does not start.
     """
@@ -42,8 +44,13 @@ class UnityVecEnv(VecEnv):
         self._numbers = AgentNumbers()
         self._stale: dict[str, set[int]] = {}  # agents of a saved run, whose episodes end with the next reset
         known = self._players.behaviours
-        self._names = behaviour_names(known, request.behaviours)
+        self._names = behaviour_names(known, request.behaviours, shared=request.teams)
+        self._teams: dict[int, int] = {}  # by the agents' numbers
         self.specs: Mapping[str, AgentSpec] = {self._names[name]: each.spec for name, each in known.items()}
+        for name, each in known.items():
+            if each.spec != self.specs[self._names[name]]:
+                self.close()
+                raise _unlike_teams(self._names[name], each.spec, self.specs[self._names[name]])
         self._rows: dict[str, list[int]] = {name: [] for name in self.specs}
 
     @override
@@ -150,6 +157,10 @@ class UnityVecEnv(VecEnv):
         ]
 
     @override
+    def team_of(self, agent: int) -> int:
+        return self._teams[agent]
+
+    @override
     def close(self) -> None:
         self._players.close()
 
@@ -197,6 +208,7 @@ class UnityVecEnv(VecEnv):
                 key, end = (behaviour, agent), ends.pop(agent, None)
                 if key not in slot.agents:
                     slot.agents[key], end = self._numbers.take(), None
+                    self._teams[slot.agents[key]] = team_in(behaviour)
                 rows.put(slot.agents[key], base + at, end)
             for agent, end in ends.items():
                 number = slot.agents.pop((behaviour, agent), None)
@@ -205,3 +217,12 @@ class UnityVecEnv(VecEnv):
                     left.append(number)
             slot.awaiting[behaviour] = asking.ids
         return left
+
+
+def _unlike_teams(behaviour: str, spec: AgentSpec, other: AgentSpec) -> UsageError:
+    return UsageError(
+        f"the teams of {behaviour} cannot share a policy",
+        where="self_play.window",
+        why=f"their sensors or actions differ: {spec}, and {other}",
+        fix="give the agents of all teams the same ones, or set self_play.window: 0",
+    )

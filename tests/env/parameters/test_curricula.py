@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -76,6 +77,20 @@ def test_progress_counts_once_the_lesson_has_lasted():
     assert after(curricula, 0, progress=0.9) == ["0"]
     assert after(curricula, 0, progress=0.5) == ["0"]
     assert [change.after for change in curricula.advance(0.51)] == ["last"]
+
+
+def test_a_rating_counts_once_the_lesson_has_lasted_and_stays_in_a_resumed_run():
+    curricula = made(height=curriculum(plain(1250, measure="elo"), plain(1300, 2, measure="elo")))
+    curricula.add([episode(9000)])
+    assert not curricula.advance(0), "no game has been rated yet"
+    curricula.add([replace(episode(-1), infos={"elo": 1251.0}), episode(-1)])
+    assert [change.after for change in curricula.advance(0)] == ["1"]
+    curricula.add([replace(episode(1), infos={"elo": 1301.0})])
+    assert not curricula.advance(0), "one game of two"
+    resumed = made(height=curriculum(plain(1250, measure="elo"), plain(1300, 2, measure="elo")))
+    resumed.load_state(curricula.state())
+    resumed.add([episode(0)])
+    assert [change.after for change in resumed.advance(0)] == ["last"]
 
 
 def test_episodes_count_for_their_behaviour_and_an_open_one_for_the_lesson_it_began_in():

@@ -129,6 +129,21 @@ SAID: Mapping[str, tuple[str | None, dict[str, object]]] = {
             "base_config.env_args": {"level": 3, "-lean": True},
             "base_config.unity_args.build_path.linux": "build/Tennis",
             "base_config.env_timeout": 60,
+            "self_play.window": 10,
+            "self_play.save_steps": 50_000,
+            "self_play.team_change": 100_000,
+            "self_play.swap_steps": 2_000,
+            "self_play.play_against_latest_model_ratio": 0.5,
+            "self_play.initial_elo": 1200.0,
+        },
+    ),
+    "SoccerTwos": (  # without a team change it is five times 50,000
+        None,
+        {
+            "self_play.window": 10,
+            "self_play.save_steps": 50_000,
+            "self_play.steps_of_team": 250_000,
+            "self_play.swap_steps": 10_000,
         },
     ),
 }
@@ -214,6 +229,23 @@ def test_lessons_of_older_files_are_ours(folder: Path) -> None:
         "value": 1,
         "completion_criteria": {"min_lesson_length": 1, "threshold": 1},
     }
+
+
+def test_self_play_is_of_the_run_and_elo_ends_lessons(folder: Path) -> None:
+    Path("cup.yaml").write_text(
+        "behaviors:\n  A: {trainer_type: ppo, self_play: {window: 3, play_against_current_self_ratio: 0.2}}\n"
+        "  B: {trainer_type: sac, self_play: {window: 5}}\n  C: {trainer_type: sac}\n"
+        "environment_parameters: {a: {curriculum: ["
+        "{name: x, value: 1, completion_criteria: {measure: Elo, behavior: A, threshold: 1300}}, "
+        "{name: y, value: 2}]}}"
+    )
+    said = asac.from_mlagents("cup.yaml")
+    config = loaded(said).config
+    assert (config.self_play.window, config.self_play.play_against_latest_model_ratio) == (3, 0.2)
+    assert "window: 3 # self_play.window, that of the first behavior with self-play" in said
+    assert config.parameters["a"].curriculum[0].completion_criteria.measure == "elo"
+    Path("no_games.yaml").write_text(FILES["3DBall"])
+    assert "self_play" not in asac.from_mlagents("no_games.yaml")
 
 
 def test_the_table_names_keys_that_exist() -> None:

@@ -196,9 +196,26 @@ def test_spaces_are_told_in_words_and_two_teams_as_what_they_are(folder: Path, c
     shown = capsys.readouterr().out
     for page in (shown, (RUN / "report.html").read_text()):
         assert "Continuous?team=0 and Continuous?team=1: each learns separately" in page
+        assert "self_play.window: 10 lets them share one" in page
         assert "Continuous?team=1: target 2 float32" in page
         assert "Continuous?team=1: 2 numbers in [-1, 1]" in page
     assert shown.count("and Continuous?team=1: each learns separately") == 2
+
+
+def test_two_teams_play_against_past_policies_and_runs_against_each_other(folder: Path, capsys: Any) -> None:
+    more = {
+        "base_config": {"max_step": 120},
+        "sac_config": {"start_step": 20, "write_summary_per_step": 40, "save_model_per_step": 60},
+        "eval_config": {"per_step": 120, "episodes": 2},
+        "self_play": {"window": 3, "save_steps": 20, "swap_steps": 10, "team_change": 40},
+    }
+    write_task(folder, "duel", more=more)
+    assert main([*WORDS, "--seed=1"]) == 0
+    rows = [json.loads(line) for line in (RUN / "metrics.jsonl").read_text().splitlines()]
+    assert 1000 < rows[-1]["Duel/rollout/info/elo"] < 1400
+    assert 0 <= rows[-1]["Duel/eval/info/score_vs_random"] <= 1
+    assert main(["own/task", "--play_against", "run:60", "run", "random", "--eval=10", "--device=cpu"]) == 0
+    assert capsys.readouterr().out.count("10 games") == 3
 
 
 CHANNEL = """

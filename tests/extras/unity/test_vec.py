@@ -292,6 +292,32 @@ def test_a_single_team_is_called_without_its_number(
     assert list(Env(behaviours=named).specs) == expected
 
 
+def test_teams_share_a_behaviour_in_self_play(stage: Stage) -> None:
+    blue = "Ball?team=1"
+    start = {BALL: ([(0, 1, 0)], ()), blue: ([(1, 2, 0)], ())}
+    then = {BALL: ([(0, 3, 0.5)], ()), blue: ((), [(1, 4, -1, False)])}
+    stage.add(start, start, then, specs=[behaviour(BALL), behaviour(blue)])
+    env = Env(teams=True, behaviours=("Ball",))
+    assert list(env.specs) == ["Ball"]
+    first = env.reset()["Ball"]
+    assert [env.team_of(agent) for agent in first.ids.tolist()] == [0, 1]
+    result = env.act(0.25, -0.5)
+    assert stage.players[0].actions == [{BALL: [0.25], blue: [-0.5]}]
+    assert (result.ids.tolist(), result.reward.tolist()) == ([0, 1], [0.5, -1])
+    assert result.left is not None and result.left.tolist() == [False, True]
+    assert env.team_of(1) == 1, "which is asked for when it has left"
+
+
+def test_teams_with_other_sensors_cannot_share(stage: Stage) -> None:
+    blue = "Ball?team=1"
+    stage.add(
+        {BALL: ([(0, 1, 0)], ()), blue: ([(1, 2, 0)], ())}, specs=[behaviour(BALL), behaviour(blue, size=2)]
+    )
+    with pytest.raises(UsageError, match="the teams of Ball cannot share a policy"):
+        Env(teams=True)
+    assert stage.players[0].closed
+
+
 def test_an_agent_has_the_smallest_number_that_is_neither_taken_nor_reserved() -> None:
     numbers = AgentNumbers()
     assert [numbers.take() for _ in range(3)] == [0, 1, 2]

@@ -136,8 +136,35 @@ class Spot(RoundAgent):
         return float(action.discrete[0] == self._quarter)
 
 
+class Rival(PlayerAgent):
+    """Agent that chooses a number without seeing the other's; :func:`compare` rewards the higher one."""
+
+    @override
+    def begin(self) -> None:
+        self.number: float | None = None
+
+    @override
+    def observe(self) -> SensorValues:
+        return [np.zeros(1, np.float32)]
+
+    @override
+    def act(self, action: Action) -> None:
+        if self.book.decision:
+            self.number = float(action.continuous[0])
+
+
+def compare(first: Rival, second: Rival) -> None:
+    """End the game of two rivals that have chosen: the higher number gets 1, the lower one −1."""
+    if first.number is not None and second.number is not None:
+        gain = float(np.sign(first.number - second.number))
+        for rival, reward in ((first, gain), (second, -gain)):
+            rival.reward = reward
+            rival.end_episode()
+
+
 CONTINUOUS = Behaviour("Continuous?team=0", lambda: [Vector("target", 2)], continuous=2)
 BRANCHES = Behaviour("Branches?team=0", lambda: [Vector("shown", 7)], branches=(3, 4))
+DUEL = Behaviour("Duel?team=0", lambda: [Vector("nothing", 1)], continuous=1)
 CAMERA = Behaviour("Camera?team=0", lambda: [Camera("camera", Spot.size, Spot.size)], branches=(4,))
 
 
@@ -177,6 +204,17 @@ def teams(academy: Academy, area: int) -> None:
     """Add two teams of one behaviour."""
     for team in (0, 1):
         add_agents(academy, Repeat, replace(CONTINUOUS, name=f"Continuous?team={team}"))
+
+
+def duel(academy: Academy, area: int) -> None:
+    """Add the rivals of two teams."""
+    first, second = (
+        Rival(academy, replace(DUEL, name=f"Duel?team={team}"), timing_of(academy, 0, between=False))
+        for team in (0, 1)
+    )
+    academy.add(first)
+    academy.add(second)
+    academy.after_step.append(lambda: compare(first, second))
 
 
 def late(academy: Academy, area: int) -> None:
