@@ -7,24 +7,45 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from typing_extensions import override
 
-from algorithm.agents.roles import Acting, ExploringPolicy
+from algorithm.agents.roles import Acting, ExploringPolicy, Policy
 from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.spec import AgentSpec
 from algorithm.extras.league.season import Opponents, Season
+
+
+class UniformPolicy:
+    """Policy whose actions are uniformly random among those that are allowed."""
+
+    stored_carry_shape: tuple[int, ...] = (0,)
+
+    def __init__(self, spec: AgentSpec, rng: np.random.Generator) -> None:
+        self._spec, self._rng = spec.action, rng
+
+    def initial_carry(self, n: int) -> Float:
+        """Return no memory, [n, 0]."""
+        return np.zeros((n, 0), np.float32)
+
+    def act(
+        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
+    ) -> ActorOutput:
+        """Return random actions; see :class:`ActorOutput`."""
+        action, z, logp = self._spec.random(self._rng, action_mask)
+        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
 
 
 class AnchorPolicy:
     """Policy of an opponent in evaluations: the untrained one, or random actions while ``at_random``."""
 
     def __init__(self, spec: AgentSpec, policy: ExploringPolicy, seed: int) -> None:
-        self._spec, self._policy, self._seed = spec.action, policy, seed
+        self._spec, self._policy, self._seed = spec, policy, seed
         self._fresh, self.stored_carry_shape = policy.state(), policy.stored_carry_shape
         self.begin()
 
     def begin(self) -> None:
         """Begin the random numbers again, so that every evaluation draws the same."""
         self._policy.load_state(self._fresh)
-        self.at_random, self._rng = True, np.random.default_rng(self._seed)
+        self.at_random = True
+        self._uniform = UniformPolicy(self._spec, np.random.default_rng(self._seed))
 
     def initial_carry(self, n: int) -> Float:
         """Return the carry of n agents at the start of their episodes, [n, *C]."""
@@ -34,11 +55,8 @@ class AnchorPolicy:
         self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
     ) -> ActorOutput:
         """Return actions of N agents; see :class:`ActorOutput`."""
-        output = self._policy.act(obs, prev_action, carry, action_mask)
-        if not self.at_random:
-            return output
-        action, z, logp = self._spec.random(self._rng, action_mask)
-        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=output.carry)
+        acting: Policy = self._uniform if self.at_random else self._policy
+        return acting.act(obs, prev_action, carry, action_mask)
 
 
 class Anchors(Opponents):

@@ -108,11 +108,11 @@ class Opponents(ABC):
         """Let the next team play against the others. Raises EnvError if only one has ever acted."""
         if len(self._teams) < 2:
             raise EnvError(
-                "self-play needs two teams, and only one has acted so far",
+                "a game needs two teams, and only one has acted",
                 where=f"team {self.team}",
-                why="no agent of another team has asked for an action",
-                fix="make the environment ask all teams, check base_config.pettingzoo_args.teams, or set "
-                "self_play.window: 0",
+                why="no agent of another team has asked for an action so far",
+                fix="make the environment ask all teams; base_config.pettingzoo_args.teams sets those of "
+                "PettingZoo",
             )
         self.team = self._teams[(self._teams.index(self.team) + 1) % len(self._teams)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ Seen = TypeVar("Seen", bound=Observation)
 class SelfPlayEnv(VecEnv):
     """Environments that show the agents of one team; those of other teams act by ``opponents``.
 
-    When another team's turn to learn comes, its agents appear, and those of the former team vanish.
+    When another team's turn to learn comes, it is shown from each agent's next episode on.
     """
 
     def __init__(self, env: VecEnv, opponents: Opponents) -> None:
@@ -32,11 +32,11 @@ class SelfPlayEnv(VecEnv):
         self._clear()
 
     def _clear(self) -> None:
-        self._others: dict[str, AgentProcessor] = {}
+        self._others: dict[str, AgentProcessor] = {}  # agents that are not shown
         self._rows: dict[str, Int] = {}  # ids of the agents that act next, in the environment's order
-        self._teams: dict[int, int] = {}  # id → team, of all agents that are there
-        self._team = 0  # of the agents that were shown last
-        self._returns: dict[int, float] = {}  # id → return so far, of its agents
+        self._order: dict[str, Int] = {}  # those that are shown, in the trainer's order
+        self._shown: dict[int, bool] = {}  # id → whether the agent is shown, of all that are there
+        self._returns: dict[int, float] = {}  # id → return so far, of the agents that are shown
         self._rated: set[int] = set()  # those whose game began with the present opponents
         self._infos: dict[int, dict[str, float]] = {}  # of the games that the last step ended
 
@@ -44,14 +44,10 @@ class SelfPlayEnv(VecEnv):
     def reset(
         self, indices: Sequence[int] | None = None, *, episode: int | None = None
     ) -> dict[str, ResetResult]:
-        if episode is None:
-            return self._started(self._env.reset(indices))
-        self._clear()
-        self._opponents.begin()
-        results = self._env.reset(indices, episode=episode)
-        self._meet(results)
-        self._team = self._opponents.team
-        return self._started(results)
+        if episode is not None:
+            self._clear()
+            self._opponents.begin()
+        return self._started(self._env.reset(indices, episode=episode))
 
     @override
     def drop(self, agents: Collection[int]) -> dict[str, ResetResult]:
@@ -59,123 +55,115 @@ class SelfPlayEnv(VecEnv):
 
     def _started(self, results: Mapping[str, ResetResult]) -> dict[str, ResetResult]:
         """Begin the episodes of all agents; return those of the learning team."""
-        self._meet(results)
         self.masked = self._env.masked
         shown = {}
         for name, first in results.items():
             removed = NO_IDS if first.removed is None else first.removed
-            learns = self._of_team(first.ids)
-            shown[name], others = _rows(first, learns), _rows(first, ~learns)
+            before = self._are_shown(first.ids)
+            self._forget(removed)
+            self._decide(first.ids)
+            now = self._are_shown(first.ids)
+            shown[name] = replace(_rows(first, now), removed=np.union1d(removed, first.ids[before & ~now]))
+            others = replace(_rows(first, ~now), removed=np.union1d(removed, first.ids[~before & now]))
             if name in self._others:
                 self._others[name].restart((), others)
             else:
                 policy = self._opponents.policies[name]
                 self._others[name] = AgentProcessor(name, self.specs[name], policy, None, others)
-            rows = self._rows.get(name, NO_IDS)
-            stay = rows[~np.isin(rows, removed)]
-            self._rows[name] = np.concatenate((stay, first.ids[~np.isin(first.ids, stay)]))
-            self._forget(removed.tolist())
-            self._begin_games(shown[name].ids.tolist())
+            self._rows[name] = _reset_rows(self._rows.get(name, NO_IDS), first.ids, removed)
+            order = self._order.get(name, NO_IDS)
+            self._order[name] = _reset_rows(order, shown[name].ids, shown[name].removed)
+            self._begin_games(shown[name].ids)
         return shown
 
     @override
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
         results = self._env.step({name: self._all_actions(name, actions[name]) for name in self._rows})
         self.masked = self._env.masked
-        former, self._team = self._team, self._opponents.team
-        self._meet(results)
-        leaving, coming = NO_IDS, NO_IDS
-        if self._team != former:
-            leaving, coming = self._members(former), self._members(self._team)
-            self._returns = {}
+        self._rate(results)
         shown = {}
         for name, result in results.items():
-            learns = self._of_team(result.ids)
-            shown[name] = _less(_rows(result, learns), leaving)
-            self._others[name].record(_less(_rows(result, ~learns), coming), -1)
-            self._rows[name] = result.ids if result.left is None else result.ids[~result.left]
-        self._play_on(shown)
-        for result in results.values():
-            left = NO_IDS if result.left is None else result.ids[result.left]
-            gone = NO_IDS if result.vanished is None else result.vanished
-            self._forget([*left.tolist(), *gone.tolist()])
+            known = np.isin(result.ids, list(self._shown))
+            before = self._are_shown(result.ids)
+            left = np.zeros(len(result.ids), np.bool_) if result.left is None else result.left
+            begins = (~known | result.terminated | result.truncated) & ~left
+            self._decide(result.ids[begins])
+            now = self._are_shown(result.ids)
+            shown[name] = _side(result, known & before, now, left)
+            self._others[name].record(_side(result, known & ~before, ~now, left), -1)
+            self._begin_games(result.ids[begins & now])
+            self._forget(np.union1d(result.ids[left], NO_IDS if result.vanished is None else result.vanished))
+            self._rows[name], order = result.ids[~left], shown[name]
+            self._order[name] = order.ids if order.left is None else order.ids[~order.left]
         return shown
 
     def _all_actions(self, name: str, learned: Float) -> Float:
-        """Return the actions of all agents of a behaviour, from those of the learning team."""
+        """Return the actions of all agents of a behaviour, from those of the agents that are shown."""
         ids, others = self._rows[name], self._others[name]
-        learns = self._of_team(ids)
+        shown = self._are_shown(ids)
         flat = np.empty((len(ids), self.specs[name].action.size), np.float32)
-        flat[learns], flat[~learns] = learned, others.act()[places(others.ids, ids[~learns])]
+        flat[shown] = learned[places(self._order[name], ids[shown])]
+        flat[~shown] = others.act()[places(others.ids, ids[~shown])]
         return flat
 
-    def _play_on(self, shown: Mapping[str, StepResult]) -> None:
+    def _rate(self, results: Mapping[str, StepResult]) -> None:
         """Rate the games that have ended, and let the opponents change for those that begin."""
         opponents = [name for name, others in self._others.items() if len(others.present)]
-        self._infos, begun, steps = {}, [], dict[str, int]()
-        for name, result in shown.items():
-            taken = self._took_a_step(result)
-            steps[name] = int(taken.sum())
-            ends = taken & (result.terminated | result.truncated)
-            for agent, reward, counts, over in zip(
-                result.ids.tolist(), result.reward.tolist(), taken, ends, strict=True
-            ):
-                self._returns[agent] = self._returns.get(agent, 0.0) + (reward if counts else 0.0)
-                if over and agent in self._rated:
+        self._infos, steps = {}, dict[str, int]()
+        for name, result in results.items():
+            takes = np.isin(result.ids, list(self._returns))
+            if result.skipped is not None:
+                self._begin_games(result.ids[takes & result.skipped])
+                takes &= ~result.skipped
+            steps[name] = int(takes.sum())
+            ends = result.terminated | result.truncated
+            for row in takes.nonzero()[0]:
+                agent = int(result.ids[row])
+                self._returns[agent] += float(result.reward[row])
+                if ends[row] and agent in self._rated:
                     score = float(np.sign(self._returns[agent]) + 1.0) / 2.0
                     self._infos[agent] = self._opponents.rate(name, opponents, score)
-                if over or not counts:
-                    begun.append(agent)
         if self._opponents.advance(steps):
             self._rated.clear()
-        self._begin_games(begun)
 
-    def _took_a_step(self, result: StepResult) -> Bool:
-        """Return which agents [N] acted, and did not appear or fail with the result."""
-        known = np.isin(result.ids, list(self._returns))
-        return known if result.skipped is None else known & ~result.skipped
-
-    def _begin_games(self, agents: Iterable[int]) -> None:
-        for agent in agents:
-            self._returns[agent] = 0.0
-            self._rated.add(agent)
-
-    def _forget(self, agents: Iterable[int]) -> None:
-        for agent in agents:
-            self._teams.pop(agent, None)
+    def _decide(self, ids: Int) -> None:
+        """Show those of the agents ``ids``, whose episodes begin, that are of the team that learns."""
+        for agent in ids.tolist():
+            team = self._env.team_of(agent)
+            self._opponents.meet(team)
+            self._shown[agent] = team == self._opponents.team
             self._returns.pop(agent, None)
             self._rated.discard(agent)
 
-    def _meet(self, results: Mapping[str, Observation]) -> None:
-        """Take note of the teams of agents that are new."""
-        for result in results.values():
-            for agent in result.ids.tolist():
-                if agent not in self._teams:
-                    self._teams[agent] = self._env.team_of(agent)
-                    self._opponents.meet(self._teams[agent])
+    def _are_shown(self, ids: Int) -> Bool:
+        """Return which of ``ids`` [N] are shown."""
+        return np.array([self._shown.get(agent, False) for agent in ids.tolist()], np.bool_)
 
-    def _of_team(self, ids: Int) -> Bool:
-        """Return which of ``ids`` [N] are in the team that is shown."""
-        return np.array([self._teams[agent] == self._team for agent in ids.tolist()], np.bool_)
+    def _begin_games(self, ids: Int) -> None:
+        for agent in ids.tolist():
+            self._returns[agent] = 0.0
+            self._rated.add(agent)
 
-    def _members(self, team: int) -> Int:
-        """Return the ids of all agents of a team."""
-        return np.array([agent for agent, each in self._teams.items() if each == team], np.int64)
+    def _forget(self, ids: Int) -> None:
+        for agent in ids.tolist():
+            self._shown.pop(agent, None)
+            self._returns.pop(agent, None)
+            self._rated.discard(agent)
 
     @override
     def state(self) -> State:
         meta = {
-            "team": self._team,
-            "teams": list(self._teams.items()),
+            "shown": list(self._shown.items()),
             "returns": list(self._returns.items()),
             "rated": sorted(self._rated),
             "behaviours": list(self._rows),
         }
         rows = {f"rows/{k}": ids for k, ids in enumerate(self._rows.values())}
+        order = {f"order/{k}": ids for k, ids in enumerate(self._order.values())}
         others = {str(k): each.state() for k, each in enumerate(self._others.values())}
         return State.joined(
             {
-                "own": State(rows, meta),
+                "own": State(rows | order, meta),
                 "others": State.joined(others),
                 "opponents": self._opponents.state(),
                 "env": self._env.state(),
@@ -187,15 +175,14 @@ class SelfPlayEnv(VecEnv):
         self._opponents.load_state(state.part("opponents"))
         lost = self._env.resume(state.part("env"))
         environments = self._env.environments_of
-        if environments(list(lost)) == environments(list(self._teams)):
-            self._team = self._opponents.team
+        if environments(list(lost)) == environments(list(self._shown)):
             return lost  # no episode goes on, so the reset before this call is the state
         own, others = state.part("own"), state.part("others")
-        self._team = own.meta["team"]
-        self._teams, self._returns = dict(own.meta["teams"]), dict(own.meta["returns"])
+        self._shown, self._returns = dict(own.meta["shown"]), dict(own.meta["returns"])
         self._rated = set(own.meta["rated"])
         for k, name in enumerate(own.meta["behaviours"]):
             self._rows[name] = own.arrays[f"rows/{k}"].astype(np.int64)
+            self._order[name] = own.arrays[f"order/{k}"].astype(np.int64)
             self._others[name].load_state(others.part(str(k)))
         return lost
 
@@ -236,12 +223,21 @@ class SelfPlayEnv(VecEnv):
         self._env.close()
 
 
-def _less(result: StepResult, gone: Int) -> StepResult:
-    """Return the result in which the agents ``gone`` have vanished as well."""
-    if not len(gone):
-        return result
-    vanished = gone if result.vanished is None else np.union1d(result.vanished, gone)
-    return replace(result, vanished=vanished)
+def _reset_rows(rows: Int, begun: Int, removed: Int | None) -> Int:
+    """Return the order of agents after a reset: without those removed, and new ones behind the others."""
+    stay = rows if removed is None else rows[~np.isin(rows, removed)]
+    return np.concatenate((stay, begun[~np.isin(begun, stay)]))
+
+
+def _side(result: StepResult, before: Bool, after: Bool, left: Bool) -> StepResult:
+    """Return the result for one side, which had the agents ``before`` [N] and has those ``after`` [N].
+
+    left: agents that are gone for both sides, whose ``after`` says nothing
+    """
+    here = before | (after & ~left)
+    leaves = (left | ~after) & before
+    chosen = _rows(result, here)
+    return replace(chosen, left=leaves[here]) if leaves.any() else replace(chosen, left=None)
 
 
 def _rows(seen: Seen, which: Bool) -> Seen:
