@@ -56,8 +56,7 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 def content(run: Path) -> tuple[str, list[dict]]:
     """Hash of all tensors at the end, and the rows of metrics that no clock decides."""
-    last = max((run / "checkpoints").glob("step_*"))
-    files = sorted(last.glob("*.safetensors"))
+    files = sorted(max((run / "checkpoints").glob("step_*")).glob("*.safetensors"))
     found = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return found, [{k: v for k, v in row.items() if not k.startswith(("time/", "sys/"))} for row in rows]

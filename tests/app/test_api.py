@@ -181,8 +181,7 @@ class Count(asac.Callback):
 
 def test_callbacks_may_stand_in_the_configuration(tmp_path):
     (tmp_path / "mine.py").write_text(CALLBACK)
-    entry = {"mine.py:Count": {"path": str(tmp_path / "count.txt")}}
-    keys = {**KEYS, "base_config.callbacks": [entry]}
+    keys = {**KEYS, "base_config.callbacks": [{"mine.py:Count": {"path": str(tmp_path / "count.txt")}}]}
     asac.train("CartPole-v1", **{**SHORT, "overrides": keys, "max_step": 20})
     assert (tmp_path / "count.txt").read_text() == "20"
 

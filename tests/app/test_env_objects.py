@@ -279,8 +279,7 @@ def test_hindsight_asks_the_environment_that_is_trained_in():
 
 
 def test_a_vector_environment_with_goals_trains_without_hindsight():
-    lanes = SyncVectorEnv([lambda: gym.wrappers.TimeLimit(ToyBits(), 12)] * 2)
-    run = asac.train(lanes, **SHORT)
+    run = asac.train(SyncVectorEnv([lambda: gym.wrappers.TimeLimit(ToyBits(), 12)] * 2), **SHORT)
     assert "a vector environment cannot be split" in (run.folder / "train.log").read_text()
 
 

@@ -70,8 +70,7 @@ class Changing(Walk):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    run = asac.train(Walk, **SHORT, directory=tmp_path_factory.mktemp("undisturbed"))
-    return networks(run)
+    return networks(asac.train(Walk, **SHORT, directory=tmp_path_factory.mktemp("undisturbed")))
 
 
 @pytest.mark.parametrize("what", CHANGES)

@@ -154,8 +154,7 @@ def two_choices():
 def torn():
     """A chunk whose agent begins another episode after one without an end."""
     one = chunk()
-    steps = together([one.steps, chunk(start=8, length=1).steps])
-    return one._replace(steps=steps)
+    return one._replace(steps=together([one.steps, chunk(start=8, length=1).steps]))
 
 
 COLUMNS = [

@@ -189,8 +189,7 @@ def test_all_follow_to_another_node_unless_the_run_is_lost_with_it(begin: Callab
 
 
 def test_a_node_without_the_folder(tmp_path: Path) -> None:
-    missing = tmp_path / "missing"
-    life = Life(missing)
+    life = Life(tmp_path / "missing")
     assert life.end() == 4
     assert "No such file or directory" in life.said[-1]
 

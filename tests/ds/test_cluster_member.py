@@ -91,8 +91,7 @@ def test_secrets_end_with_a_process_that_is_killed(node: Node) -> None:
     assert (private / "learner.key").read_bytes() == b"key"
     process.kill()
     process.join()
-    left = {path.name for path in private.iterdir() if path.exists()}
-    assert left == {"output.txt", "owner.json"}
+    assert {path.name for path in private.iterdir() if path.exists()} == {"output.txt", "owner.json"}
 
 
 def test_what_a_killed_worker_has_left_is_removed_at_the_next_start(
@@ -100,8 +99,7 @@ def test_what_a_killed_worker_has_left_is_removed_at_the_next_start(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(node.folder))
     me = Holder.me()
-    owners = {"dead": me.model_copy(update={"started": 1.0}), "alive": me, "new": None}
-    for name, owner in owners.items():
+    for name, owner in {"dead": me.model_copy(update={"started": 1.0}), "alive": me, "new": None}.items():
         folder = node.folder / f"sac-member-{name}"
         folder.mkdir()
         if owner is not None:

@@ -76,8 +76,7 @@ def test_no_more_actors_than_may_be(settings, most):
 @pytest.mark.fault("F03")
 def test_three_missed_heartbeats_free_a_slot_and_every_word_is_a_sign_of_life():
     side = LearnerSide(limit=1).come()
-    words = (side.beat, side.deliver, side.hello, side.join, side.deliver)
-    for word in words:
+    for word in (side.beat, side.deliver, side.hello, side.join, side.deliver):
         side.clock.now += 3 * BEAT
         word()
         assert side.actors.number("a") == 0

@@ -84,5 +84,4 @@ def test_the_services_train_as_processes(services, root, tmp_path):
     ended = [actor.communicate(timeout=60)[0] for actor in actors]
     assert learner.returncode == 0, said
     assert [actor.returncode for actor in actors] == [0, 0], ended
-    result = json.loads((tmp_path / "models/gym/pendulum/run/result.json").read_text())
-    assert result["steps"] >= 1200
+    assert json.loads((tmp_path / "models/gym/pendulum/run/result.json").read_text())["steps"] >= 1200

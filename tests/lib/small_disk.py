@@ -70,8 +70,7 @@ def _mount(folder: Path, nbytes: int) -> bool:
     if libc.unshare(_NEW_MOUNTS) and not _as_root_of_its_own(libc, *owner):
         return False
     libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None)  # private: nobody else sees it
-    options = f"size={nbytes}".encode()
-    if libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, options):
+    if libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={nbytes}".encode()):
         print(f"tmpfs: {os.strerror(ctypes.get_errno())}", file=sys.stderr)
         return False
     return True

@@ -68,8 +68,7 @@ class Grants(Toy):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         self._step += 1
-        over = self._step == len(self._masks) - 1
-        return self._seen(), 0.0, False, over, self._info()
+        return self._seen(), 0.0, False, self._step == len(self._masks) - 1, self._info()
 
     def _info(self) -> dict[str, Any]:
         mask = self._masks[self._step]

@@ -90,8 +90,7 @@ def test_a_resumed_run_begins_with_other_networks(task, begun, capsys, keep, kep
     assert "resumed, not bit-exact: the networks are those of" in said
     assert ("evolver_keep does not name the replay: it starts empty" in said) != kept
     assert result(task / "a")["steps"] == 140
-    index = json.loads((newest(task / "a") / "replay.json").read_text())
-    assert index[""]["meta"]["next_id"] >= rows
+    assert json.loads((newest(task / "a") / "replay.json").read_text())[""]["meta"]["next_id"] >= rows
 
 
 def test_networks_that_do_not_fit_change_nothing(task, capsys):

@@ -73,8 +73,7 @@ def test_a_run_leaves_what_it_promises(task, monkeypatch, capsys):
     assert found["time"].pop("wait") == found["time"].pop("compile") == 0.0, "nobody else acts"
     assert min(found["time"].values()) > 0.0 and set(found["faults"].values()) == {0}
     assert found["last_eval"]["step"] == 260 and found["last_eval"]["episodes"] == 2
-    why = "it reached 260 steps (base_config.max_step is 260)"
-    assert found["ended"] == {"by": "max_step", "why": why}
+    assert found["ended"] == {"by": "max_step", "why": "it reached 260 steps (base_config.max_step is 260)"}
     assert load_config_file(folder / "config.yaml").config.base_config.max_step == 260
     metrics = read_metrics(folder / "metrics.jsonl")
     assert metrics["step"] == [100.0, 200.0, 260.0]

@@ -31,8 +31,7 @@ gym.register("Flaky-v0", entry_point=Flaky)
 @pytest.mark.fault("F12")
 def test_a_failing_environment_is_started_anew_and_the_run_goes_on(task, capsys):
     (Path("task") / "flaky.py").write_text(FLAKY)
-    flaky = "base_config.env_name=task.flaky:Flaky-v0"
-    assert run("-c", "endless", "-n", "a", "-o", flaky) == 0
+    assert run("-c", "endless", "-n", "a", "-o", "base_config.env_name=task.flaky:Flaky-v0") == 0
     found = result(task / "a")
     assert found["steps"] == 260 and found["updates"] == 40, "a failed step does not count"
     assert found["faults"]["env_restarts"] == 2

@@ -95,8 +95,7 @@ def test_the_loss_of_a_hybrid_action_by_hand():
     assert cloning_loss(
         alone, action[:, 5:], mask[:, :0], NoBranches(), torch.tanh
     ).tolist() == pytest.approx([0.1])
-    choices = HybridAction(None, logits)
-    only = cloning_loss(choices, action[:, :5], mask, Categorical(spec), torch.tanh)
+    only = cloning_loss(HybridAction(None, logits), action[:, :5], mask, Categorical(spec), torch.tanh)
     assert only.tolist() == pytest.approx([(np.log(2) + np.log(4)) / 2])
 
 
@@ -121,8 +120,7 @@ def test_what_is_cloned_is_encoder_and_policy_and_what_follows_them(algorithm, k
     agent = make(SPECS[kind], algorithm, cloning={"strength": 30.0, "pretrain": 150, "batch_size": 64})
     before = tensors(agent)
     first = float(agent._clone(1)["loss/cloning"])
-    shown = agent.pretrain(NEVER)
-    assert shown["loss/cloning"] < 0.6 * first
+    assert agent.pretrain(NEVER)["loss/cloning"] < 0.6 * first
     changed = {name for name in moved(before, tensors(agent)) if name.startswith("model.")}
     parts = {name.split(".")[2] for name in changed}
     slow = {"target_policy"} if algorithm == "TD3" else set()
@@ -140,8 +138,7 @@ def test_a_batch_norm_of_the_policy_moves_with_cloning_and_an_encoder_without_pa
     assert [*agent.learner.cloning.optimisers] == ["cloning"]
     before = tensors(agent)
     agent._clone(3)
-    changed = moved(before, tensors(agent))
-    assert any(name.endswith("mean") for name in changed), "running statistics"
+    assert any(name.endswith("mean") for name in moved(before, tensors(agent))), "running statistics"
 
 
 def test_cloning_fades_beside_the_updates_and_one_that_is_not_finite_counts():
@@ -200,8 +197,7 @@ def test_priorities_and_ages_are_those_of_the_agents_own_windows():
     agent._recent.add(batch, result, agent._batches.num_replayed)
     found = agent.metrics(16)
     assert 0 <= found["replay/age_mean"] < 30
-    state = agent.state()
-    agent.load_state(state)
+    agent.load_state(agent.state())
     assert agent.metrics(16)["replay/age_mean"] == pytest.approx(found["replay/age_mean"])
 
 
@@ -301,8 +297,7 @@ def test_the_policy_as_it_begins_fills_the_replay():
 
 def test_an_update_offline_weighs_the_values_and_adds_the_cloning():
     """``mean α log π − λ Q`` plus the cloning error, for continuous actions; λ comes of mean |Q|."""
-    constraint = Constraint(NoBranches(), 2.5)
-    sac = small_sac(constraint=constraint, use_auto_alpha=False)
+    sac = small_sac(constraint=Constraint(NoBranches(), 2.5), use_auto_alpha=False)
     batch = random_batch(8)
     state, noise = batch.obs["obs"][:, :1], torch.randn(8, 2)
     with torch.no_grad():

@@ -85,8 +85,7 @@ def test_new_rows_enter_with_their_own_td_error():
     largest = leaves[ids % 500].copy()
     agent._priorities.update(learning=True)
     agent.learner._generator.set_state(state)
-    error = agent.learner.td_error(agent.replay.windows(ids)).numpy()
-    expected = agent.replay._sampler.priority(error)
+    expected = agent.replay._sampler.priority(agent.learner.td_error(agent.replay.windows(ids)).numpy())
     np.testing.assert_allclose(leaves[ids % 500], expected, rtol=1e-6)
     assert not np.allclose(largest, expected)
     assert first < agent.replay.next_id
@@ -233,5 +232,4 @@ def test_keys_without_effect_are_told(monkeypatch, options, said):
 )
 def test_looks_that_are_the_same_are_told(siamese, obs, said):
     keys, spec = SacConfig(siamese=siamese), AgentSpec(obs, ActionSpec((2,)))
-    heads = SacObjective(spec.action, keys)
-    assert len(notices(spec, keys, heads, has_encoder=True, n_envs=1)) == said
+    assert len(notices(spec, keys, SacObjective(spec.action, keys), has_encoder=True, n_envs=1)) == said

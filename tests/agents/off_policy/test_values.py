@@ -54,16 +54,14 @@ def test_quantiles_share_the_outputs_by_value():
     values = QuantileValues(ActionSpec(branches=(2,)), 2, 0, CPU)
     out = torch.tensor([[1.0, 3.0, 10.0, 30.0]])  # two choices of two quantiles each
     assert values.point(out).tolist() == [[2.0, 20.0]]
-    one = torch.tensor([[0.0, 1.0]])
-    assert values.taken(out, one).flatten().tolist() == [10.0, 30.0]
+    assert values.taken(out, torch.tensor([[0.0, 1.0]])).flatten().tolist() == [10.0, 30.0]
 
 
 def test_the_spread_follows_the_steps():
     """One step: y + γ d (z − z̄); a terminal one has none. Three steps: γ^k Π d."""
     for n, is_used in ((1, True), (3, False)):
         sac = small_sac(n_step=n, use_n_step_is=is_used, gamma=0.9, **HEADS["quantile"])
-        exists = torch.tensor([1, n, n, n])
-        batch = random_batch(4, n, exists=exists)
+        batch = random_batch(4, n, exists=torch.tensor([1, n, n, n]))
         batch.terminated[:] = False
         batch.terminated[2, 0] = True
         target = learning_target(sac, batch)
@@ -100,8 +98,7 @@ def test_a_target_beyond_the_range_counts_as_its_end_and_is_logged():
         )
 
     beyond = target([0.0, 7.0, -9.0, 0.5])
-    within = values.loss(taken, target([0.0, 1.0, -1.0, 0.5]))
-    assert torch.equal(values.loss(taken, beyond), within)
+    assert torch.equal(values.loss(taken, beyond), values.loss(taken, target([0.0, 1.0, -1.0, 0.5])))
     assert values.metrics(taken, beyond)["value/clamped"] == 0.5
 
 

@@ -115,8 +115,7 @@ def test_the_command_exports_the_newest_run_and_replaces_nothing_untold(run, tmp
 )
 def test_an_export_that_cannot_be_made_or_found_is_told(run, tmp_path, monkeypatch, capfd, words, said):
     monkeypatch.chdir(tmp_path)
-    models = str(run.folder.parents[1])
-    assert main(["CartPole-v1", "--directory", models, *words.split()]) in (2, 6)
+    assert main(["CartPole-v1", "--directory", str(run.folder.parents[1]), *words.split()]) in (2, 6)
     assert said in capfd.readouterr().err
     assert not list(tmp_path.glob("*.zip"))
 
@@ -169,8 +168,7 @@ def test_every_behaviour_goes_along(tmp_path, monkeypatch):
     (tmp_path / "task" / "config.yaml").write_text(CONFIG)
     assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
     assert main(["./task", "-n", "a", "--export", "two.zip", "--quiet"]) == 0
-    files = members_of(Path("two.zip"))
-    assert {"walker/model.safetensors", "runner/model.safetensors"} <= files.keys()
+    assert {"walker/model.safetensors", "runner/model.safetensors"} <= members_of(Path("two.zip")).keys()
     assert main(["./task", "-n", "a", "--export", "two.onnx", "--quiet"]) == 0
     assert sorted(file.name for file in Path("two.onnx").iterdir()) == [
         f"{name}.{ending}" for name in ("runner", "walker") for ending in ("json", "onnx")

@@ -128,8 +128,7 @@ def test_other_agents_of_the_room_begin_anew_and_those_of_others_do_not():
 
 
 def test_a_few_are_shown_the_others_counted():
-    events = [(episode, 2, "reward", "nan") for episode in range(30)]
-    rollout, _, faults = rollout_of(events)
+    rollout, _, faults = rollout_of([(episode, 2, "reward", "nan") for episode in range(30)])
     for _ in range(40):
         rollout.step()
     assert faults.non_finite == 20
@@ -138,8 +137,7 @@ def test_a_few_are_shown_the_others_counted():
 
 
 def test_where_a_few_are_survived_one_more_ends_the_run():
-    events = [(episode, 2, "reward", "nan") for episode in range(30)]
-    rollout, _, faults = rollout_of(events, most=3)
+    rollout, _, faults = rollout_of([(episode, 2, "reward", "nan") for episode in range(30)], most=3)
     with pytest.raises(NumericalError, match="not finite") as caught:
         for _ in range(100):
             rollout.step()
