@@ -27,9 +27,7 @@ RESOLVED = "# CartPole-v1: every key, resolved from the defaults, no file\n"
 SHORT = {"overrides": KEYS, "max_step": 120, "seed": 1, "device": "cpu", "quiet": True}
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("cwd")
 
 
 class MuteError(Exception):

@@ -47,9 +47,7 @@ SHORT = {"overrides": KEYS, "max_step": 60, "seed": 1, "device": "cpu", "quiet":
 HELD = {key: value for key, value in SHORT.items() if key != "max_step"}
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("cwd")
 
 
 def networks(run: asac.Run) -> dict[str, torch.Tensor]:

@@ -16,10 +16,7 @@ from tests.app.test_env_objects import SHORT, assert_same, networks
 from tests.lib.callbacks import EachStep
 from tests.lib.toys_objects import Walk
 
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("cwd")
 
 
 def modes() -> tuple[object, ...]:

@@ -87,14 +87,13 @@ def write(folder: Path, source: str) -> None:
 
 
 @pytest.fixture
-def there(tmp_path, monkeypatch):
+def there(cwd):
     """The folder to start from, with a task and the package beside its configuration."""
-    monkeypatch.chdir(tmp_path)
-    task = tmp_path / "task"
+    task = cwd / "task"
     shutil.copytree(PACKAGE, task)
     (task / "nn.py").write_text("from asac_corridor.nn import ModelRep\n")
     (task / "config.yaml").write_text(TASK)
-    return tmp_path
+    return cwd
 
 
 def test_parts_train_in_workers_and_are_evaluated_and_resumed(there, capsys):

@@ -1,7 +1,5 @@
 """An actor that cannot go on: what its log holds, what the learner is told, and where it writes."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,7 +1,5 @@
 """A message that passes can be stored and learned from; one wrong number and it does not pass."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

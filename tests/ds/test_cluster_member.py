@@ -65,9 +65,8 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    monkeypatch.chdir(tmp_path)
-    node = Node(tmp_path)
+def node(cwd: Path) -> Iterator[Node]:
+    node = Node(cwd)
     yield node
     node.close()
 

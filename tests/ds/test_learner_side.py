@@ -1,7 +1,5 @@
 """The learner's side in one process: registration, answers, storage of each message once, counts."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

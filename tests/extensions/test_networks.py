@@ -1,7 +1,5 @@
 """Networks of extensions that a task brings: they are taken, and a wrong one is named."""
 
-from __future__ import annotations
-
 import pytest
 
 from algorithm.core.errors import ModelError

@@ -1,7 +1,5 @@
 """The world model beside SAC: what it is given, what it is compared with, whom its gradient reaches."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

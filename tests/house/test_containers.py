@@ -1,7 +1,5 @@
 """The image and the services: what they copy is there, what they start exists, and the services train."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Blocks for vectors against torch's own layers, and what they refuse."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

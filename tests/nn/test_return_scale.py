@@ -1,7 +1,5 @@
 """Rewards are divided by the spread of the returns, however many transitions come at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

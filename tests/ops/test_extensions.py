@@ -1,7 +1,5 @@
 """Losses and rewards of extensions: by pencil, by loops, by numpy and torch.distributions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

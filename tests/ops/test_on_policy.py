@@ -1,7 +1,5 @@
 """Advantages and losses against plain loops."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -30,10 +30,9 @@ QUICK = ("a file here",)
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(cwd):
     with own_env.fresh_imports():
-        yield tmp_path
+        yield cwd
 
 
 def prepare(folder: Path, env_name: str) -> None:

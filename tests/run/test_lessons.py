@@ -16,9 +16,7 @@ TASK = "tests.lib.toys:Weighed-v0"
 """Its episodes have 3 steps, and its return is 3 times the mass."""
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("cwd")
 
 
 def masses(*values: float, **criteria: Any) -> list[dict[str, Any]]:

@@ -1,7 +1,5 @@
 """Whole runs on environments that are wrapped, fail, or live in other processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

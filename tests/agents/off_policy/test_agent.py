@@ -1,7 +1,5 @@
 """What an agent does around its updates: priorities at insertion, fresh data, schedules, statistics."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """An agent with memory from the first random step on: what of its carries is stored, refreshed, measured."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

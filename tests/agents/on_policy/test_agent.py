@@ -1,7 +1,5 @@
 """On-policy agents: what enters a rollout, and what becomes of one that is of no use."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Acting: what is executed is what is stored, alone or in a crowd."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
