@@ -7,6 +7,7 @@ import pytest
 from algorithm.core.errors import EnvError
 from algorithm.run.context import RunContext
 from algorithm.store.logs.metrics import read_metrics
+from tests.lib.callbacks import watch
 from tests.lib.sessions import result, run
 
 FLAKY = """\
@@ -44,14 +45,11 @@ def test_a_failing_environment_is_started_anew_and_the_run_goes_on(task, capsys)
 
 
 def test_the_environment_of_evaluations_is_made_at_the_start(task, monkeypatch):
-    make = RunContext.env
-
-    def broken(context, purpose, *args, **options):
+    def see(context, purpose, *_, **__):
         if purpose == "evaluate":
             raise EnvError("no second display")
-        return make(context, purpose, *args, **options)
 
-    monkeypatch.setattr(RunContext, "env", broken)
+    watch(monkeypatch, RunContext, "env", see)
     assert run("-n", "a", "--quiet") == 4
     assert not (task / "a").exists()
 

@@ -25,7 +25,8 @@ from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.signals import BehavioralCloning, NnConfig
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.replay.budget import MemoryBudget
-from tests.lib.batches import CPU, SMALL, SPECS, random_batch, small_sac
+from tests.lib.batches import CPU, SMALL, SPECS, random_batch, saved, small_sac
+from tests.lib.callbacks import watch
 from tests.lib.grid import demonstrations, play
 
 NEVER = bool
@@ -66,12 +67,6 @@ def make(
         demonstrations=found or demonstrations(spec),
     )
     return family(config).make_agent(inputs)
-
-
-def tensors(agent) -> dict[str, torch.Tensor]:
-    return {
-        f"{file}.{k}": v.clone() for file, part in agent.learner.tensors().items() for k, v in part.items()
-    }
 
 
 def moved(before, after) -> set[str]:
@@ -118,10 +113,10 @@ def test_a_policy_offline_is_held_near_the_batch_by_hand():
 )
 def test_what_is_cloned_is_encoder_and_policy_and_what_follows_them(algorithm, kind):
     agent = make(SPECS[kind], algorithm, cloning={"strength": 30.0, "pretrain": 150, "batch_size": 64})
-    before = tensors(agent)
+    before = saved(agent.learner)
     first = float(agent._clone(1)["loss/cloning"])
     assert agent.pretrain(NEVER)["loss/cloning"] < 0.6 * first
-    changed = {name for name in moved(before, tensors(agent)) if name.startswith("model.")}
+    changed = {name for name in moved(before, saved(agent.learner)) if name.startswith("model.")}
     parts = {name.split(".")[2] for name in changed}
     slow = {"target_policy"} if algorithm == "TD3" else set()
     assert parts == {"rep", "policy", "target_rep"} | slow, "the critics stay"
@@ -136,21 +131,20 @@ def test_a_batch_norm_of_the_policy_moves_with_cloning_and_an_encoder_without_pa
     nn = NnConfig(rep={"dense_depth": 0}, q=sizes, policy={**sizes, "norm": "batch"})
     agent = make(nn=nn, cloning={"strength": 1.0})
     assert [*agent.learner.cloning.optimisers] == ["cloning"]
-    before = tensors(agent)
+    before = saved(agent.learner)
     agent._clone(3)
-    assert any(name.endswith("mean") for name in moved(before, tensors(agent))), "running statistics"
+    assert any(name.endswith("mean") for name in moved(before, saved(agent.learner))), "running statistics"
 
 
-def test_cloning_fades_beside_the_updates_and_one_that_is_not_finite_counts():
+def test_cloning_fades_beside_the_updates_and_one_that_is_not_finite_counts(monkeypatch):
     agent = make(cloning={"strength": 0.5, "steps": 40, "updates": 2}, replay_ratio=0.25, learning_rate=0.004)
-    rates, step = [], agent.learner.cloning._step
-
-    def observed(generator):
-        for one in agent.learner.cloning.optimisers.values():
-            rates.append(one.learning_rate * one.factor)
-        return step(generator)
-
-    agent.learner.cloning._step = observed
+    rates, of_cloning = [], agent.learner.cloning.optimisers.values()
+    watch(
+        monkeypatch,
+        agent.learner.cloning,
+        "_step",
+        lambda _: rates.extend(one.learning_rate * one.factor for one in of_cloning),
+    )
     play(agent, np.random.default_rng(0), 12)
     expected = [0.002 * max(0.0, 1 - 4 * k / 40) for k in range(1, 13) if k >= 4]
     used = [rate for rate in expected if rate]
@@ -216,7 +210,7 @@ def test_updates_before_the_first_step_go_on_exactly_and_belong_to_no_step():
     resumed.learner.load_tensors(copy.deepcopy(stopped.learner.tensors()), stopped.updates)
     resumed.load_state(copy.deepcopy(stopped.state()))
     resumed.pretrain(NEVER)
-    assert moved(tensors(straight), tensors(resumed)) == set()
+    assert moved(saved(straight.learner), saved(resumed.learner)) == set()
     play(resumed, np.random.default_rng(0), 2)
     assert resumed.updates == 6 + 4, "those of the steps 5 to 8: at step 4 there are too few transitions"
     assert resumed.metrics(8)["time/replay_ratio"] == 1.0
@@ -274,11 +268,11 @@ def test_a_recorded_policy_of_another_kind_counts_as_unknown(changed, known):
 def test_offline_nothing_is_stored_and_all_is_learned():
     agent = make(shown={"offline": True})
     assert agent.stores() == {} and agent.replay.capacity == B + 1
-    before = tensors(agent)
+    before = saved(agent.learner)
     for step in range(1, 9):
         agent.learn(step)
     assert agent.updates == 8 and agent.metrics(8)["time/replay_ratio"] == 1.0
-    assert {name.split(".")[2] for name in moved(before, tensors(agent)) if ".model." in name} >= {
+    assert {name.split(".")[2] for name in moved(before, saved(agent.learner)) if ".model." in name} >= {
         "q",
         "policy",
     }
