@@ -10,8 +10,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +30,52 @@ from algorithm.env.objects import EnvObject
 from algorithm.env.toys.exploration import ToyBits
 from algorithm.extras.check.context import CheckLimits
 from tests.lib.callbacks import EachStep
-from tests.lib.toys_objects import Brittle, Handle, Piped, Plane, Several, Shared, Unseeded, Walk
+from tests.lib.toys_objects import Handle, Several, Shared, Walk
+
+
+class Brittle(Walk):
+    """Its copy cannot be played in."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return Brittle(-1.0)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        if self.size < 0.0:
+            raise RuntimeError("the copy has no simulator")
+        return super().step(action)
+
+
+class Piped(Walk):
+    """Its simulator is at the other end of a pipe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        here, self.there = Pipe()
+        self.ends = deque([{"here": here}])
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        self.ends[0]["here"].send(float(action[0]))
+        return super().step([self.there.recv()])
+
+
+class Unseeded(Walk):
+    """Its episodes do not follow from their seeds."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        return super().reset(seed=None)
+
+
+class Plane(Walk):
+    """It shows two numbers instead of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        seen, info = super().reset(seed=seed)
+        return np.repeat(seen, 2), info
+
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {

@@ -18,29 +18,9 @@ import numpy as np
 from tests.lib.toys import Toy
 
 
-def _hang() -> None:
-    time.sleep(600)
-
-
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
 def _exit() -> None:
     print("the licence has expired", flush=True)
     os._exit(7)
-
-
-def _raise() -> None:
-    raise RuntimeError("the wheel came off")
-
-
-def _leave() -> None:
-    raise SystemExit(0)
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 def _fork() -> None:
@@ -50,11 +30,6 @@ def _fork() -> None:
     time.sleep(600)
 
 
-def _seize() -> None:
-    """Hang and keep the interpreter's lock, so that no other thread of the process can run."""
-    ctypes.PyDLL(None).sleep(600)
-
-
 def _block() -> None:
     """Hang in compiled code that no signal interrupts, without the interpreter's lock."""
     library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
@@ -62,17 +37,18 @@ def _block() -> None:
         library.pthread_mutex_lock(mutex)
 
 
-_FAULTS: dict[str, Callable[[], None]] = {
-    "hang": _hang,
+_FAULTS: dict[str, Callable[[], object] | BaseException] = {
+    "hang": lambda: time.sleep(600),
     "block": _block,
-    "die": _die,
+    "die": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "exit": _exit,
-    "raise": _raise,
-    "seize": _seize,
-    "leave": _leave,
-    "interrupt": _interrupt,
+    "raise": RuntimeError("the wheel came off"),
+    "seize": lambda: ctypes.PyDLL(None).sleep(600),  # no other thread of the process can run
+    "leave": SystemExit(0),
+    "interrupt": KeyboardInterrupt(),
     "fork": _fork,
 }
+"""What is done, or raised."""
 
 
 class Faulty(Toy):
@@ -110,6 +86,8 @@ class Faulty(Toy):
             with contextlib.suppress(FileExistsError):
                 self._mark.touch(exist_ok=False)
                 print(f"about to fail in {place}", file=sys.stderr, flush=True)
+                if isinstance(self._fault, BaseException):
+                    raise self._fault
                 self._fault()
 
 
@@ -160,51 +138,5 @@ class Fickle(Toy):
         return {"action_mask": np.array([1, 1, not self._is("mask")], np.int8)}
 
 
-class Untrue(Toy):
-    """What it hands out in step ``at``, 0 for the first observation, is not what its space says: ``how``."""
-
-    observation_space = gym.spaces.Dict(
-        speed=gym.spaces.Box(-1.0, 1.0, (2,), np.float32),
-        gear=gym.spaces.Discrete(3),
-        camera=gym.spaces.Box(0, 255, (2, 2), np.uint8),
-    )
-
-    def __init__(self, how: str, at: int) -> None:
-        self._how, self._at = how, at
-
-    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
-        self._step += 1
-        now = self._step == self._at
-        reward: Any = {"reward": "1.5", "complex reward": 1j}.get(self._how, 0.0) if now else 0.0
-        ends = {"terminated": ("False", False), "truncated": (False, ""), "undefined": (np.nan, False)}
-        terminated, truncated = ends.get(self._how if now else "", (False, False))
-        return self._seen(), reward, terminated, truncated, {}
-
-    def _seen(self) -> dict[str, Any]:
-        seen: dict[str, Any] = {
-            "speed": np.zeros(2, np.float32),
-            "gear": 2,
-            "camera": np.zeros((2, 2), np.uint8),
-        }
-        if self._step == self._at:
-            seen |= {
-                "shape": {"speed": np.zeros(3, np.float32)},
-                "broadcast": {"camera": np.zeros((1, 2), np.uint8)},
-                "nothing": {"speed": None},
-                "text": {"speed": np.array(["fast", "slow"])},
-                "fraction": {"gear": 1.5},
-                "choice": {"gear": 3},
-                "overflow": {"camera": np.full((2, 2), 256)},
-                "complex": {"speed": np.array([1j, 0])},
-                "object": {"speed": np.array([0.5, 1.0], object)},
-                "ragged": {"speed": [[1.0], [1.0, 2.0]]},
-                "object of whole numbers": {"camera": np.zeros((2, 2), object)},
-            }.get(self._how, {})
-            if self._how == "missing":
-                del seen["gear"]
-        return seen
-
-
 gym.register("Faulty-v0", entry_point=Faulty)
-gym.register("Untrue-v0", entry_point=Untrue)
 gym.register("Fickle-v0", entry_point=Fickle)

@@ -94,18 +94,6 @@ class Film(Toy):
         return {"frame": frame} if self._nested else frame
 
 
-def branch_sizes(space: gym.Space) -> list[int]:
-    """Choices of each branch, by a plain walk over the space."""
-    if isinstance(space, gym.spaces.Discrete):
-        return [int(space.n)]
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        return [int(n) for n in space.nvec.flat]
-    if isinstance(space, gym.spaces.MultiBinary):
-        return [2] * int(np.prod(space.shape))
-    parts = space.spaces.values() if isinstance(space, gym.spaces.Dict) else getattr(space, "spaces", ())
-    return [n for part in parts for n in branch_sizes(part)]
-
-
 class Photo(gym.Env):
     """Noise that JPEG would not keep, and bounds that no float32 maps exactly."""
 

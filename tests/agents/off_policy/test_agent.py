@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.agents.off_policy.agent import OffPolicyAgent
 from algorithm.agents.off_policy.description import notices
+from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.family import SAC
 from algorithm.agents.sac.sac import SacObjective
 from algorithm.agents.schedules import FifoUpdates
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
@@ -15,7 +18,6 @@ from algorithm.env.request import EnvRequest
 from algorithm.keys.signals import NnConfig
 from algorithm.replay.budget import MemoryBudget
 from algorithm.run.experience.collector import LocalCollector
-from tests.lib.batches import sac_agent
 from tests.lib.on_policy import train
 
 SMALL = NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8})
@@ -39,7 +41,7 @@ def agent_and_rollout(
         sac_config=SacConfig(**sac),
         nn_config=SMALL,
     )
-    agent = sac_agent(
+    inputs = AgentInputs(
         env.specs[DEFAULT_BEHAVIOUR],
         config,
         nn_file=None,
@@ -48,6 +50,7 @@ def agent_and_rollout(
         device=torch.device("cpu"),
         memory=memory or MemoryBudget(),
     )
+    agent = OffPolicyAgent(SAC, inputs)
     return agent, LocalCollector(env, {DEFAULT_BEHAVIOUR: agent.policy}, {DEFAULT_BEHAVIOUR: agent})
 
 

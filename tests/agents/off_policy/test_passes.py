@@ -16,7 +16,7 @@ from algorithm.nn.return_scale import ReturnScale
 from algorithm.nn.value_range import ValueRange
 from tests.agents.oracles import PlainFlash
 from tests.lib.batches import SMALL, Sac, random_batch, small_sac, weights
-from tests.lib.oracles import PlainNet
+from tests.nn.oracles import PlainNet
 
 BATCH = {"norm": "batch"}
 INVERTED = {"norm": "batch_first", "block": "inverted"}
