@@ -1,8 +1,9 @@
-"""Environments that harm their worker or keep no promise: ``Housed-v0``, ``Chatty-v0``, ``Untrue-v0``."""
+"""Environments that hurt their process or change: ``Housed-v0``, ``Chatty-v0``, ``Untrue-v0``, ``Fickle-v0``."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,56 @@ import gymnasium as gym
 import numpy as np
 
 from tests.lib.toys import Endless, Toy
+
+
+class Fickle(Toy):
+    """Observes (copy, step, 0), the copy as its seed ``diary_seed`` says; an episode lasts 9 steps.
+
+    Copy 1 does not always do the same again. ``how``:
+
+    entropy, life: instead of 0 it observes the system's noise, or the steps of its whole life
+    zero, reward, end, mask, fail: in the second episode since it was made it observes −0, is given one more,
+        ends with the second step, forbids a choice, raises in the second step
+    nan: no, but all there is to see in any copy is NaN
+    """
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self, how: str) -> None:
+        self._how, self._life, self._resets, self._copy = how, 0, 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        self._copy = (seed or 0) // 1000
+        self._resets += 1
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        self._step += 1
+        self._life += 1
+        second = self._step == 2
+        if second and self._is("fail"):
+            raise RuntimeError("the second time is the worse")
+        reward = float(self._step + self._is("reward"))
+        return self._seen(), reward, self._step == 9, second and self._is("end"), self._info()
+
+    def _is(self, how: str) -> bool:
+        return self._how == how and self._copy == 1 and self._resets == 2
+
+    def _seen(self) -> np.ndarray:
+        extra = -0.0 if self._is("zero") else 0.0
+        if self._copy == 1 and self._how == "entropy":
+            extra = int.from_bytes(os.urandom(4), "little")
+        if self._copy == 1 and self._how == "life":
+            extra = self._life
+        seen = np.array([self._copy, self._step, extra], np.float32)
+        return seen * np.float32("nan") if self._how == "nan" else seen
+
+    def _info(self) -> dict[str, Any]:
+        return {"action_mask": np.array([1, 1, not self._is("mask")], np.int8)}
+
+
+gym.register("Fickle-v0", entry_point=Fickle)
 
 
 class Untrue(Toy):
