@@ -7,7 +7,6 @@ import gc
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections import deque
@@ -30,6 +29,7 @@ from algorithm.env.objects import EnvObject
 from algorithm.env.toys.exploration import ToyBits
 from algorithm.extras.check.context import CheckLimits
 from tests.lib.callbacks import EachStep
+from tests.lib.small_disk import child
 from tests.lib.toys_objects import Handle, Several, Shared, Walk
 
 
@@ -77,7 +77,6 @@ class Plane(Walk):
         return np.repeat(seen, 2), info
 
 
-ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
     "base_config.preset": "plain",
     "base_config.info_keys": ["is_success", "reward/all", "nowhere"],
@@ -269,26 +268,11 @@ def test_objects_are_checked(monkeypatch):
 
 # ---- going on
 
-KILLED = """
-import os, signal
-import asac
-from tests.app.test_env_objects import SHORT
-from tests.lib.callbacks import EachStep
-from tests.lib.toys_objects import Walk
-
-def strike(training):
-    if training.step == 55:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-asac.train(Walk(), name="a", callbacks=EachStep(strike), **{**SHORT, "max_step": 90})
-"""
-
 
 def test_a_killed_run_goes_on_with_its_object_as_if_nothing_had_happened(capsys):
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False
-    )
-    assert done.returncode == -signal.SIGKILL
+    strike = EachStep(lambda training: training.step == 55 and os.kill(os.getpid(), signal.SIGKILL))
+    train = partial(asac.train, name="a", callbacks=strike, **{**SHORT, "max_step": 90})
+    assert child(lambda: train(Walk())) == signal.SIGKILL
     run = asac.Run("models/object/Walk/a")
     with pytest.raises(asac.UsageError, match="cannot be made from a name"):
         run.resume()
