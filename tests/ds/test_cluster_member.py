@@ -65,8 +65,9 @@ class Node:
 
 
 @pytest.fixture
-def node(cwd: Path) -> Iterator[Node]:
-    node = Node(cwd)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    monkeypatch.chdir(tmp_path)
+    node = Node(tmp_path)
     yield node
     node.close()
 
@@ -90,7 +91,8 @@ def test_secrets_end_with_a_process_that_is_killed(node: Node) -> None:
     assert (private / "learner.key").read_bytes() == b"key"
     process.kill()
     process.join()
-    assert {path.name for path in private.iterdir() if path.exists()} == {"output.txt", "owner.json"}
+    left = {path.name for path in private.iterdir() if path.exists()}
+    assert left == {"output.txt", "owner.json"}
 
 
 def test_what_a_killed_worker_has_left_is_removed_at_the_next_start(
@@ -98,7 +100,8 @@ def test_what_a_killed_worker_has_left_is_removed_at_the_next_start(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(node.folder))
     me = Holder.me()
-    for name, owner in {"dead": me.model_copy(update={"started": 1.0}), "alive": me, "new": None}.items():
+    owners = {"dead": me.model_copy(update={"started": 1.0}), "alive": me, "new": None}
+    for name, owner in owners.items():
         folder = node.folder / f"sac-member-{name}"
         folder.mkdir()
         if owner is not None:

@@ -183,13 +183,14 @@ def planned(*flags: str) -> ClusterPlan:
     return plan_from_args(options, find_env("gym/pendulum"))
 
 
-def test_from_the_command_line(cwd: Path) -> None:
+def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flags reach everybody they are for, also where a learner is started again, alone or in a population."""
+    monkeypatch.chdir(tmp_path)
     flags = ["--seed", "4", "-o", "sac_config.n_step=3", "--device", "cpu", "--directory", "kept"]
     flags += ["--algorithm", "TD3", "--preset", "lean"]
     made = planned("-n", "one", *flags, "--actor_cpus", "0.5")
     assert (made.run, made.actors, made.actor_cpus) == ("kept/gym/pendulum/one", 3, 0.5)
-    assert made.folder == cwd and made.secrets is not None
+    assert made.folder == tmp_path and made.secrets is not None
     roles = made.roles
     assert isinstance(roles, CommandRoles)
     start = MemberStart(step=-1, evaluations=0)
@@ -224,7 +225,10 @@ def test_from_the_command_line(cwd: Path) -> None:
     assert learner.train.overrides == begins.actor("h", 5).train.overrides == ("sac_config.n_step=3", "a=1")
 
 
-def test_what_the_command_line_refuses(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_command_line_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="n_stepp"):
         planned("-o", "sac_config.n_stepp=3")
     with pytest.raises(StorageError, match="there is no run 'one'"):

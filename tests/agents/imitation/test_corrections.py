@@ -87,7 +87,8 @@ def test_recordings_and_corrections_are_drawn_as_often_as_there_are_steps():
     generator = torch.Generator().manual_seed(0)
     draw = partial(store.draw, generator=generator)
     corrections = Corrections(replay, generator, store.num_steps, draw)
-    assert not (corrections.draw(50).behaviour_logp == PERSON_LOGP).any(), "there are recordings alone"
+    batch = corrections.draw(50)
+    assert not (batch.behaviour_logp == PERSON_LOGP).any(), "there are recordings alone"
     ids = filled(replay, np.random.default_rng(0), 12)
     drawn = corrections.draw(4000).behaviour_logp[:, 0, 0] == PERSON_LOGP
     share = len(ids) / (len(ids) + store.num_steps)

@@ -27,16 +27,6 @@ class Time:
         return Pace(hz, clock=lambda: self.now, sleep=self.spend)
 
 
-@pytest.fixture
-def time():
-    return Time()
-
-
-@pytest.fixture
-def pace(time):
-    return time.pace()
-
-
 def times_of_actions(pace, time, spent):
     """Return when each action was sent, after steps and learning of ``spent`` seconds."""
     times = []
@@ -48,13 +38,17 @@ def times_of_actions(pace, time, spent):
     return times
 
 
-def test_actions_keep_their_times_whatever_is_spent_between_them(time, pace):
+def test_actions_keep_their_times_whatever_is_spent_between_them():
+    time = Time()
+    pace = time.pace()
     assert times_of_actions(pace, time, [0.02, 0.099, 0.0, 0.05]) == pytest.approx([0.0, 0.1, 0.2, 0.3])
     assert pace.metrics() == {"time/overrun": 0.0, "time/delay_ms": 0.0}
     assert pace.metrics() == {}
 
 
-def test_a_late_action_is_counted_and_missed_times_are_not_made_up_for(time, pace):
+def test_a_late_action_is_counted_and_missed_times_are_not_made_up_for():
+    time = Time()
+    pace = time.pace()
     assert times_of_actions(pace, time, [0.104, 0.11, 0.25, 0.0, 0.0]) == pytest.approx(
         [0.0, 0.104, 0.214, 0.464, 0.5]
     )
@@ -63,7 +57,9 @@ def test_a_late_action_is_counted_and_missed_times_are_not_made_up_for(time, pac
     assert late["time/delay_ms"] == pytest.approx(164.0)
 
 
-def test_between_episodes_nothing_is_timed(time, pace):
+def test_between_episodes_nothing_is_timed():
+    time = Time()
+    pace = time.pace()
     times_of_actions(pace, time, [0.01, 0.01])
     pace.rest()
     time.spend(5.0)
@@ -72,7 +68,9 @@ def test_between_episodes_nothing_is_timed(time, pace):
     assert pace.metrics()["time/overrun"] == 0.0
 
 
-def test_learning_pauses_when_an_update_would_make_the_action_late(time, pace):
+def test_learning_pauses_when_an_update_would_make_the_action_late():
+    time = Time()
+    pace = time.pace()
     times_of_actions(pace, time, [0.02])
     updates = 0
     while not pace.must_pause():
@@ -90,7 +88,9 @@ def test_learning_pauses_when_an_update_would_make_the_action_late(time, pace):
     assert pace.must_pause()
 
 
-def test_an_update_without_another_after_it_is_timed_by_the_next_action(time, pace):
+def test_an_update_without_another_after_it_is_timed_by_the_next_action():
+    time = Time()
+    pace = time.pace()
     times_of_actions(pace, time, [0.01])
     assert not pace.must_pause()
     time.spend(0.15)  # the only update of the step, too long
@@ -106,8 +106,9 @@ def test_a_rate_that_no_step_reaches_is_refused():
     times_of_actions(time.pace(), time, [0.12] * 9 + [0.09] + [0.12] * 5)
 
 
-def test_a_pool_keeps_the_times_of_its_episodes(time):
+def test_a_pool_keeps_the_times_of_its_episodes():
     """Each of 20 steps; the episodes of ten steps are 5 s apart."""
+    time = Time()
 
     class Slow(Toy):
         def reset(self, **kwargs):
