@@ -55,8 +55,7 @@ class PlainSac:
             value = torch.stack([c(following, u)[:, 0] for c in self.targets]).amin(0) - alpha * logp
             y = reward + self.gamma * (~batch.terminated[:, 0]) * value
         q = torch.stack([c(state, action)[:, 0] for c in self.critics])
-        loss = 0.5 * (batch.weight * (q - y).square()).mean(-1).sum()
-        self._step(self.critic_adam, loss)
+        self._step(self.critic_adam, 0.5 * (batch.weight * (q - y).square()).mean(-1).sum())
         u, logp = self.sample(state, noise())
         value = torch.stack([c(state, u)[:, 0] for c in self.critics]).amin(0)
         self._step(self.policy_adam, (alpha * logp - value).mean())

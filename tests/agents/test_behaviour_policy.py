@@ -35,8 +35,7 @@ def test_a_continuous_action_is_held_for_so_many_steps_on_average(repeat):
     prev, changes = HYBRID.action.padding(n), 0
     for _ in range(steps):
         acted = act(one, prev)
-        same = np.isclose(acted.action[:, 5:], prev[:, 5:], atol=1e-6)
-        changes += np.count_nonzero(~same.all(1))
+        changes += np.count_nonzero(~np.isclose(acted.action[:, 5:], prev[:, 5:], atol=1e-6).all(1))
         np.testing.assert_array_equal(acted.action[:, 5:], np.tanh(acted.z))
         assert (acted.action[:, :5].sum(1) == 2).all()
         prev = acted.action

@@ -234,8 +234,7 @@ def spoilt(batch):
 
 
 def test_new_transitions_without_a_finite_td_error_keep_the_largest_priority():
-    event = (7, 2, "reward", "3.4e38")
-    agent, rollout = numbers(event, use_add_with_td=True, n=1, reward_scaling=False)
+    agent, rollout = numbers((7, 2, "reward", "3.4e38"), use_add_with_td=True, n=1, reward_scaling=False)
     told = Told()
     agent._guard.attach(restore=lambda: None, report=told)
     while rollout.steps < 36:

@@ -19,6 +19,7 @@ import asac
 from algorithm.agents.registry import FAMILIES
 from algorithm.config.validation import schema_of
 from algorithm.store.logs.metrics import read_metrics
+from main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 TASK = """\
@@ -34,11 +35,11 @@ slow:
 
 
 @pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "config.yaml").write_text(TASK)
-    (tmp_path / "task" / "nn.py").write_text("1 / 0  # a bandit has no networks")
-    return tmp_path
+def folder(cwd):
+    (cwd / "task").mkdir()
+    (cwd / "task" / "config.yaml").write_text(TASK)
+    (cwd / "task" / "nn.py").write_text("1 / 0  # a bandit has no networks")
+    return cwd
 
 
 def begin(folder: Path, program: str, *arguments: str) -> subprocess.Popen[str]:
@@ -56,8 +57,7 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 def content(run: Path) -> tuple[str, list[dict]]:
     """Hash of all tensors at the end, and the rows of metrics that no clock decides."""
-    last = max((run / "checkpoints").glob("step_*"))
-    files = sorted(last.glob("*.safetensors"))
+    files = sorted(max((run / "checkpoints").glob("step_*")).glob("*.safetensors"))
     found = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return found, [{k: v for k, v in row.items() if not k.startswith(("time/", "sys/"))} for row in rows]
@@ -77,7 +77,7 @@ def test_python_s_own_interface_describes_each_family():
 
 
 def test_a_family_trains(folder):
-    finish(begin(folder, "main.py", "./task", "--seed=1", "-n", "straight", "--max_step=400"))
+    assert main(["./task", "--seed=1", "-n", "straight", "--max_step=400"]) == 0
     run = folder / "models" / "task" / "straight"
     assert read_metrics(run / "metrics.jsonl")["eval/return_mean"][-1] > 7, "the best arm pays 9"
     assert not (run / "nn.py").exists()
@@ -162,15 +162,15 @@ SHORT = (
 )
 
 
-def test_one_with_critics_brings_an_objective_and_keys_of_its_own(tmp_path):
+def test_one_with_critics_brings_an_objective_and_keys_of_its_own(cwd, monkeypatch):
     """With its whole bonus it is SAC, with none another algorithm."""
-    (tmp_path / "scaled.py").write_text(WITH_CRITICS)
+    (cwd / "scaled.py").write_text(WITH_CRITICS)
+    monkeypatch.syspath_prepend(str(cwd))
     trained = []
     for algorithm, *more in (("SAC",), ("scaled:SCALED",), ("scaled:SCALED", "-o", "algorithm_args.share=0")):
         name = f"run{len(trained)}"
-        arguments = ("Pendulum-v1", "--algorithm", algorithm, *more, *SHORT, "-n", name, "--seed", "1")
-        finish(begin(tmp_path, "main.py", *arguments))
-        (run,) = tmp_path.rglob(f"{name}/checkpoints")
+        assert main(["Pendulum-v1", "--algorithm", algorithm, *more, *SHORT, "-n", name, "--seed=1"]) == 0
+        (run,) = cwd.rglob(f"{name}/checkpoints")
         trained.append(content(run.parent)[0])
     sac, whole, none = trained
     assert sac == whole != none

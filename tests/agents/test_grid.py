@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from algorithm.agents import Agent, registry
+from algorithm.core import SequenceBatch
 from algorithm.store.logs.registry import METRICS
-from tests.lib.batches import with_garbage
 from tests.lib.grid import FAMILIES, ROWS, N, Row, act, covering_rows, make_agent, play, random_obs
+
+
+def with_garbage(batch: SequenceBatch) -> SequenceBatch:
+    """The same, with other numbers in everything that does not exist."""
+
+    def other(x: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
+        absent = ~there.view(*there.shape, *[1] * (x.dim() - 2))
+        return torch.where(absent, torch.ones_like(x), x)
+
+    changed = {
+        name: other(getattr(batch, name), batch.valid) for name in ("action", "z", "reward", "behaviour_logp")
+    }
+    obs = {name: other(value, batch.obs_valid) for name, value in batch.obs.items()}
+    return replace(batch, obs=obs, prev_action=other(batch.prev_action, batch.obs_valid), **changed)
+
 
 NIGHTLY = [row for seed in (1, 2) for row in covering_rows(seed)]
 

@@ -1,7 +1,5 @@
 """What is logged of the last updates, with and without a stop between them."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Updates owed and things due."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -59,8 +59,7 @@ def hurt(run: Path, rng: random.Random) -> str:
     ways: list[Callable[[Path, random.Random], str]] = [_flip, _cut, _grow, _noise, _other_kind]
     if file.suffix in (".json", ".jsonl", ".csv", ".yaml", ".lock") or file.name == "run.lock":
         ways += [_swap] * 5
-    way = rng.choice(ways)
-    done = way(file, rng)
+    done = rng.choice(ways)(file, rng)
     if file.parent.name.startswith("step_") and rng.random() < 0.7:
         _list_anew(file.parent)
         done += ", manifest signed anew"

@@ -27,9 +27,7 @@ RESOLVED = "# CartPole-v1: every key, resolved from the defaults, no file\n"
 SHORT = {"overrides": KEYS, "max_step": 120, "seed": 1, "device": "cpu", "quiet": True}
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("cwd")
 
 
 class MuteError(Exception):
@@ -181,8 +179,7 @@ class Count(asac.Callback):
 
 def test_callbacks_may_stand_in_the_configuration(tmp_path):
     (tmp_path / "mine.py").write_text(CALLBACK)
-    entry = {"mine.py:Count": {"path": str(tmp_path / "count.txt")}}
-    keys = {**KEYS, "base_config.callbacks": [entry]}
+    keys = {**KEYS, "base_config.callbacks": [{"mine.py:Count": {"path": str(tmp_path / "count.txt")}}]}
     asac.train("CartPole-v1", **{**SHORT, "overrides": keys, "max_step": 20})
     assert (tmp_path / "count.txt").read_text() == "20"
 

@@ -31,11 +31,10 @@ default:
 
 
 @pytest.fixture
-def runs(tmp_path, monkeypatch):
+def runs(cwd):
     """A folder with the task, and the flag for its runs in another folder."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "config.yaml").write_text(TASK)
+    (cwd / "task").mkdir()
+    (cwd / "task" / "config.yaml").write_text(TASK)
     return ["--directory", "all runs"]
 
 
@@ -111,9 +110,8 @@ def test_a_command_is_one_line_whatever_the_width(width):
         assert lines[lines.index(COMMANDS[0][1]) - 1] == "# go on"
 
 
-def test_the_commands_of_shipped_tasks_fit_into_80_columns(tmp_path, monkeypatch):
+def test_the_commands_of_shipped_tasks_fit_into_80_columns(cwd):
     """With the name that a run has by itself; with a longer label than 18 letters some are wider."""
-    monkeypatch.chdir(tmp_path)
     for label in LABELS:
         run = RunDir.create(label, "20260101000000")
         run.checkpoints.mkdir()

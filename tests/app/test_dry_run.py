@@ -114,9 +114,8 @@ def test_every_way_of_training_is_measured_and_leaves_nothing(task, capsys, tmp_
     assert not [one for one in psutil.Process().children() if "spawn_main" in str(one.cmdline())]
 
 
-def test_networks_that_happen_to_lie_here_are_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "nn.py").write_text("from torch import nn\n")
+def test_networks_that_happen_to_lie_here_are_named(cwd, capsys):
+    (cwd / "nn.py").write_text("from torch import nn\n")
     flags = [
         "-o",
         "sac_config.start_step=20",

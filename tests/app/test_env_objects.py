@@ -7,11 +7,13 @@ import gc
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
+from collections import deque
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -27,9 +29,54 @@ from algorithm.env.objects import EnvObject
 from algorithm.env.toys.exploration import ToyBits
 from algorithm.extras.check.context import CheckLimits
 from tests.lib.callbacks import EachStep
-from tests.lib.toys_objects import Brittle, Handle, Piped, Plane, Several, Shared, Unseeded, Walk
+from tests.lib.small_disk import child
+from tests.lib.toys_objects import Handle, Several, Shared, Walk
 
-ROOT = Path(__file__).resolve().parents[2]
+
+class Brittle(Walk):
+    """Its copy cannot be played in."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return Brittle(-1.0)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        if self.size < 0.0:
+            raise RuntimeError("the copy has no simulator")
+        return super().step(action)
+
+
+class Piped(Walk):
+    """Its simulator is at the other end of a pipe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        here, self.there = Pipe()
+        self.ends = deque([{"here": here}])
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        self.ends[0]["here"].send(float(action[0]))
+        return super().step([self.there.recv()])
+
+
+class Unseeded(Walk):
+    """Its episodes do not follow from their seeds."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        return super().reset(seed=None)
+
+
+class Plane(Walk):
+    """It shows two numbers instead of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        seen, info = super().reset(seed=seed)
+        return np.repeat(seen, 2), info
+
+
 KEYS = {
     "base_config.preset": "plain",
     "base_config.info_keys": ["is_success", "reward/all", "nowhere"],
@@ -47,9 +94,7 @@ SHORT = {"overrides": KEYS, "max_step": 60, "seed": 1, "device": "cpu", "quiet":
 HELD = {key: value for key, value in SHORT.items() if key != "max_step"}
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("cwd")
 
 
 def networks(run: asac.Run) -> dict[str, torch.Tensor]:
@@ -223,26 +268,11 @@ def test_objects_are_checked(monkeypatch):
 
 # ---- going on
 
-KILLED = """
-import os, signal
-import asac
-from tests.app.test_env_objects import SHORT
-from tests.lib.callbacks import EachStep
-from tests.lib.toys_objects import Walk
-
-def strike(training):
-    if training.step == 55:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-asac.train(Walk(), name="a", callbacks=EachStep(strike), **{**SHORT, "max_step": 90})
-"""
-
 
 def test_a_killed_run_goes_on_with_its_object_as_if_nothing_had_happened(capsys):
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False
-    )
-    assert done.returncode == -signal.SIGKILL
+    strike = EachStep(lambda training: training.step == 55 and os.kill(os.getpid(), signal.SIGKILL))
+    train = partial(asac.train, name="a", callbacks=strike, **{**SHORT, "max_step": 90})
+    assert child(lambda: train(Walk())) == signal.SIGKILL
     run = asac.Run("models/object/Walk/a")
     with pytest.raises(asac.UsageError, match="cannot be made from a name"):
         run.resume()
@@ -279,8 +309,7 @@ def test_hindsight_asks_the_environment_that_is_trained_in():
 
 
 def test_a_vector_environment_with_goals_trains_without_hindsight():
-    lanes = SyncVectorEnv([lambda: gym.wrappers.TimeLimit(ToyBits(), 12)] * 2)
-    run = asac.train(lanes, **SHORT)
+    run = asac.train(SyncVectorEnv([lambda: gym.wrappers.TimeLimit(ToyBits(), 12)] * 2), **SHORT)
     assert "a vector environment cannot be split" in (run.folder / "train.log").read_text()
 
 

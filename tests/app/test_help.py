@@ -1,7 +1,5 @@
 """Signatures, help and reprs of `import asac`, as an editor and `help` show them."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import get_args, get_type_hints

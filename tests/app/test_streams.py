@@ -1,7 +1,5 @@
 """Standard output that is closed, full, without a reader, or without our letters."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -16,10 +16,7 @@ from tests.app.test_env_objects import SHORT, assert_same, networks
 from tests.lib.callbacks import EachStep
 from tests.lib.toys_objects import Walk
 
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("cwd")
 
 
 def modes() -> tuple[object, ...]:
@@ -70,8 +67,7 @@ class Changing(Walk):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    run = asac.train(Walk, **SHORT, directory=tmp_path_factory.mktemp("undisturbed"))
-    return networks(run)
+    return networks(asac.train(Walk, **SHORT, directory=tmp_path_factory.mktemp("undisturbed")))
 
 
 @pytest.mark.parametrize("what", CHANGES)

@@ -58,8 +58,7 @@ def test_statistics_by_hand():
 
 def test_curves_meet_on_a_grid():
     """The first task ends at 200 steps and keeps what it has there while the other goes on to 300."""
-    runs = {"a": [curve([0, 4]), curve([2, 6, 100])], "b": [curve([1, 1, 7])]}
-    grid, mean = course(runs, "step")
+    grid, mean = course({"a": [curve([0, 4]), curve([2, 6, 100])], "b": [curve([1, 1, 7])]}, "step")
     assert (grid[0], grid[-1]) == (100.0, 300.0)
     at = dict(zip(grid.tolist(), mean.value.tolist(), strict=True))
     assert (at[100.0], at[200.0], at[300.0]) == (1.0, 11 / 3, 17 / 3)

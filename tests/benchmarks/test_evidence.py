@@ -219,8 +219,7 @@ def test_a_peer_that_is_missing_is_left_out_and_named(
 def test_a_peer_s_steps_beyond_the_plan_do_not_count(tmp_path: Path, peer: None) -> None:
     """PPO ends with whole rollouts. What was measured for another plan is measured again."""
     plan_file(tmp_path, "peer A", seeds=(1, 2), Toy={"env": "Pendulum-v1", "steps": 8, "zero": 0})
-    answer = {"curve": [[4, 1.0], [8, 2.0], [12, 3.0]], "core_seconds": [1.0, 2.0, 3.0]}
-    bench = WithPeer(tmp_path, answer)
+    bench = WithPeer(tmp_path, {"curve": [[4, 1.0], [8, 2.0], [12, 3.0]], "core_seconds": [1.0, 2.0, 3.0]})
     ask(tmp_path, bench)
     points = read_points(tmp_path / "results/evidence.csv")
     assert points == {("peer A", "Toy", seed): [(4, 1.0, 1.0), (8, 2.0, 2.0)] for seed in (1, 2)}

@@ -1,7 +1,5 @@
 """Sections by what the spaces are: which, what they set, what stays, and when one is left out."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

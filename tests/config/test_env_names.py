@@ -20,12 +20,11 @@ fast:
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    own_env.write(tmp_path)
-    own_env.write(tmp_path / "sub")
+def here(cwd):
+    own_env.write(cwd)
+    own_env.write(cwd / "sub")
     with own_env.fresh_imports():
-        yield tmp_path
+        yield cwd
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,7 @@ def test_infinite_arguments_of_an_environment_are_dumped_as_they_are(origin):
 
 def test_a_dump_says_where_it_comes_from_and_holds_every_key(task):
     file = task(PENDULUM + "fast:\n  sac_config: {random_params: {tau: {in: [0.25]}}}\n")
-    changes = ["sac_config.n_step=2", "base_config.name=a\nb: c"]
-    loaded = load_config("gym/task", "fast", changes, seed=5)
+    loaded = load_config("gym/task", "fast", ["sac_config.n_step=2", "base_config.name=a\nb: c"], seed=5)
     text = dump_config(loaded)
     assert text.startswith(
         "# gym/task: every key, resolved from config.yaml, section fast\n"

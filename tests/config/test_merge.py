@@ -258,8 +258,7 @@ def test_a_behaviour_with_an_algorithm_of_its_own_keeps_its_keys(task):
         "    A: {algorithm: SAC, sac_config: {n_step: 4}}\n    B: {sac_config: {n_step: 5}}\n"
     )
     loaded = load_config("gym/task", flags={"algorithm": "PPO"})
-    keys = ("sac_config.tau", "td3_config.policy_delay", "ma_config.B.sac_config.n_step")
-    assert loaded.left_out == keys
+    assert loaded.left_out == ("sac_config.tau", "td3_config.policy_delay", "ma_config.B.sac_config.n_step")
     own = loaded.behaviours["A"]
     assert (own.algorithm, own.sac_config.tau, own.sac_config.n_step) == ("SAC", 0.02, 4)
     assert loaded.behaviours["B"].algorithm == "PPO"
@@ -310,6 +309,5 @@ def test_whatever_a_key_is_set_to_it_is_accepted_or_refused_in_full():
     for path, _ in fields():
         for value in WRONG:
             problems = []
-            config = build(from_value_at(path, value, "here"), problems)
-            assert isinstance(config, Config)
+            assert isinstance(build(from_value_at(path, value, "here"), problems), Config)
             assert all(problem.what and problem.why and problem.fix for problem in problems), path

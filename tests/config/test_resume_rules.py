@@ -1,7 +1,5 @@
 """What a resumed run may change, and what becomes of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from algorithm.config import ConfigError, load_config

@@ -1,7 +1,5 @@
 """Sections that ship with the framework: inherited, chosen, presets, below a memory; the seed's values."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

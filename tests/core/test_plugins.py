@@ -87,14 +87,13 @@ def write(folder: Path, source: str) -> None:
 
 
 @pytest.fixture
-def there(tmp_path, monkeypatch):
+def there(cwd):
     """The folder to start from, with a task and the package beside its configuration."""
-    monkeypatch.chdir(tmp_path)
-    task = tmp_path / "task"
+    task = cwd / "task"
     shutil.copytree(PACKAGE, task)
     (task / "nn.py").write_text("from asac_corridor.nn import ModelRep\n")
     (task / "config.yaml").write_text(TASK)
-    return tmp_path
+    return cwd
 
 
 def test_parts_train_in_workers_and_are_evaluated_and_resumed(there, capsys):
@@ -321,8 +320,7 @@ def test_a_kind_of_environment_that_cannot_be_used(tmp_path, value, source, what
 
 def test_a_kind_that_makes_all_its_environments_itself(tmp_path):
     """It gets what was asked for, and what it cannot do is refused instead of left out."""
-    source = "def make(request):\n    return request.env_args['made'](request)\n"
-    write(tmp_path, source)
+    write(tmp_path, "def make(request):\n    return request.env_args['made'](request)\n")
     ours = "their_theirs:make"
     asked = {"env_args": {"made": Rendered}, "n": 3, "seed_of": lambda index, episode: 7}
     env = make_vec_env(EnvRequest(ours, "short", **asked))
@@ -419,8 +417,7 @@ def test_an_extension_may_lie_in_the_tasks_folder_and_judges_actions_of_remote_a
     assert set(acting.parts) == set(agent.acting_parts()) == {"normaliser", "rep", "policy", "Choose"}
     (plugin,) = plugins_of(loaded, ["default"])
     assert plugin == Plugin(EXTENSIONS, "own_ext:choosing")
-    made = made_with(there, plugins=[plugin])
-    assert "the code of own_ext" in made
+    assert "the code of own_ext" in made_with(there, plugins=[plugin])
 
 
 def test_the_page_shows_the_package_as_it_is():

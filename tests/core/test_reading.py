@@ -1,7 +1,5 @@
 """The one reader of a run's files: what it takes, and what it names instead of hanging or passing it on."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Specs: the flat action's layout and the warm-up's densities."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

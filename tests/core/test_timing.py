@@ -1,7 +1,5 @@
 """The stopwatch: every second is charged once, and evaluation not at all."""
 
-from __future__ import annotations
-
 import itertools
 
 from algorithm.core.timing import MEASURED, Stopwatch, shares_text

@@ -1,7 +1,5 @@
 """An actor with the learner's weights does what an agent in the learner's process would do."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An actor that cannot go on: what its log holds, what the learner is told, and where it writes."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest
@@ -54,8 +52,7 @@ def begin(tmp_path, monkeypatch, learner, *flags, task=TASK):
 
 def test_what_made_it_fail_is_in_its_log_and_told_to_the_learner(tmp_path, monkeypatch):
     learner = FakeLearner(run="task/r")
-    said = act(tmp_path, monkeypatch, learner, "--directory=kept")
-    assert "weights cannot be used" in said
+    assert "weights cannot be used" in act(tmp_path, monkeypatch, learner, "--directory=kept")
     log = (tmp_path / "kept" / "task" / "r" / "actors" / "0" / "actor.log").read_text()
     assert "Traceback" in log and "LearnerRefused: the learner's weights cannot be used" in log
     assert "of task/r" in log, "what it showed is there too"
@@ -103,8 +100,7 @@ def test_a_signal_ends_it_while_its_environments_are_made(tmp_path, monkeypatch)
     learner = FakeLearner(run="task/r")
     assert begin(tmp_path, monkeypatch, learner) == 143
     assert [bye.reason for bye in learner.of(Bye)] == ["its user stopped it"]
-    log = tmp_path / "models" / "task" / "r" / "actors" / "0" / "actor.log"
-    assert "failed" not in log.read_text()
+    assert "failed" not in (tmp_path / "models" / "task" / "r" / "actors" / "0" / "actor.log").read_text()
 
 
 @pytest.mark.parametrize("run", ["../../out", "{}/out"])

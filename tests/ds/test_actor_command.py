@@ -1,7 +1,5 @@
 """What a learner shows is the command of an actor that fits it."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest
@@ -26,12 +24,11 @@ many:
 
 
 @pytest.fixture
-def task(tmp_path, monkeypatch):
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "config.yaml").write_text(TASK)
-    (tmp_path / "task" / "more.yaml").write_text(TASK.replace("many", "fast"))
-    (tmp_path / "task" / "nn_b.py").touch()
-    monkeypatch.chdir(tmp_path)
+def task(cwd):
+    (cwd / "task").mkdir()
+    (cwd / "task" / "config.yaml").write_text(TASK)
+    (cwd / "task" / "more.yaml").write_text(TASK.replace("many", "fast"))
+    (cwd / "task" / "nn_b.py").touch()
 
 
 def load(*arguments):

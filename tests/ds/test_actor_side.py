@@ -31,14 +31,22 @@ from tests.ds.messages import step_message
 MESSAGE = step_message(actor="a1")
 
 
+@pytest.fixture
+def learner():
+    return FakeLearner()
+
+
+@pytest.fixture
+def actor(learner):
+    return Actor(learner)
+
+
 # ---- a learner that does not answer
 
 
-def test_it_waits_for_a_learner_that_comes_late_and_says_so_once():
+def test_it_waits_for_a_learner_that_comes_late_and_says_so_once(learner, actor):
     """Tries at 0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 11.3 and 16.3 s; with a user who ends it, none."""
-    learner = FakeLearner()
     learner.up = False
-    actor = Actor(learner)
     actor.clock.at(12.0, lambda: setattr(learner, "up", True))
     assert actor.link.start().seed == 5
     there = ["waiting for the learner at host:1 (connection refused)", "the learner is there after 16 s"]
@@ -51,8 +59,7 @@ def test_it_waits_for_a_learner_that_comes_late_and_says_so_once():
         one.link.close("done")
 
 
-def test_patience_ends_at_the_start_and_while_acting():
-    learner = FakeLearner()
+def test_patience_ends_at_the_start_and_while_acting(learner):
     learner.up = False
     with pytest.raises(LearnerAway, match="no learner answered for 11 s"):
         Actor(learner, patience=10).link.start()
@@ -75,9 +82,7 @@ def test_patience_ends_at_the_start_and_while_acting():
     assert learner.of(Bye) == [], "goodbye is not said to nobody"
 
 
-def test_a_person_is_told_when_it_begins_and_ends_but_not_too_often():
-    learner = FakeLearner()
-    actor = Actor(learner)
+def test_a_person_is_told_when_it_begins_and_ends_but_not_too_often(learner, actor):
     link = actor.join(dropped=100)
 
     def away(*seconds: float) -> None:
@@ -150,9 +155,7 @@ def test_beats_begin_before_the_actor_has_joined_and_say_how_it_is():
 
 
 @pytest.mark.fault("F04")
-def test_a_learner_started_anew_is_greeted_and_joined_again():
-    learner = FakeLearner()
-    actor = Actor(learner)
+def test_a_learner_started_anew_is_greeted_and_joined_again(learner, actor):
     actor.link.start()
     learner.restart()  # while environments are built
     actor.link.join({}, Sent())
@@ -173,8 +176,7 @@ def test_a_learner_started_anew_is_greeted_and_joined_again():
 
 
 @pytest.mark.parametrize("how", ["beat", "deliver", "join"])
-def test_the_end_of_the_training_ends_the_actor(how, monkeypatch):
-    learner = FakeLearner()
+def test_the_end_of_the_training_ends_the_actor(learner, how, monkeypatch):
     learner.finished = how == "join"
     link = Actor(learner).join()
     learner.finished = True
@@ -192,8 +194,7 @@ def test_the_end_of_the_training_ends_the_actor(how, monkeypatch):
 # ---- weights
 
 
-def test_newer_weights_are_fetched_and_only_the_newest_are_kept():
-    learner = FakeLearner()
+def test_newer_weights_are_fetched_and_only_the_newest_are_kept(learner):
     link = Actor(learner).join()
     for version in (1, 2, 3):
         learner.version = version
@@ -288,8 +289,7 @@ def apart(put: Callable[[], object]) -> threading.Thread:
         (["unknown"] * 3, 0, [0.1, 0.2, 0.4]),
     ],
 )
-def test_what_is_not_taken_is_sent_again_and_takes_turns_with_pauses(answers, slow, waits):
-    learner = FakeLearner()
+def test_what_is_not_taken_is_sent_again_and_takes_turns_with_pauses(learner, answers, slow, waits):
     learner.answers += answers
     with sending(learner) as (send_queue, actor):
         learner.on_deliver = lambda: setattr(actor.clock, "time", actor.clock.time + slow)
@@ -300,8 +300,7 @@ def test_what_is_not_taken_is_sent_again_and_takes_turns_with_pauses(answers, sl
     assert numbers(learner.came) == [1] * (len(answers) + 1) + [2] and numbers(learner.stored) == [1, 2]
 
 
-def test_what_the_learner_does_not_want_is_counted_and_told_once_a_minute():
-    learner = FakeLearner()
+def test_what_the_learner_does_not_want_is_counted_and_told_once_a_minute(learner):
     learner.answers += ["rejected"] * 5 + [""]
     with sending(learner) as (send_queue, actor):
         for minute in (0, 0, 0, 0, 1):
@@ -336,9 +335,8 @@ def test_an_actor_waits_for_a_slow_learner_instead_of_running_ahead(ahead):
     assert numbers(learner.stored) == list(range(1, ahead + 2))
 
 
-def test_while_the_learner_is_away_the_oldest_unsent_messages_are_given_up():
+def test_while_the_learner_is_away_the_oldest_unsent_messages_are_given_up(learner):
     """Message 1 is on its way when the learner goes; of the others the last two are kept."""
-    learner = FakeLearner()
     with sending(learner, size=3) as (send_queue, actor):
         learner.gate.clear()
         send_queue.put(gathered(steps=1))
@@ -397,8 +395,7 @@ def test_whatever_happens_order_is_kept_and_every_step_is_accounted_for(plan, si
 
 
 @pytest.mark.parametrize("error", [LearnerRefused("too large"), ValueError("a bug")])
-def test_what_ends_the_sender_is_raised_where_the_actor_puts(error):
-    learner = FakeLearner()
+def test_what_ends_the_sender_is_raised_where_the_actor_puts(learner, error):
     learner.answers += [error]
     with sending(learner) as (send_queue, _):
         for put in (partial(send_queue.put, until_taken=True), send_queue.put):
@@ -407,8 +404,7 @@ def test_what_ends_the_sender_is_raised_where_the_actor_puts(error):
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_what_waits_at_the_end_is_sent_or_given_up(answers):
-    learner = FakeLearner()
+def test_what_waits_at_the_end_is_sent_or_given_up(learner, answers):
     with sending(learner, size=9) as (send_queue, actor):
         learner.up = False
         send_queue.put(gathered(steps=1))

@@ -1,7 +1,5 @@
 """A message that passes can be stored and learned from; one wrong number and it does not pass."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -154,8 +152,7 @@ def two_choices():
 def torn():
     """A chunk whose agent begins another episode after one without an end."""
     one = chunk()
-    steps = together([one.steps, chunk(start=8, length=1).steps])
-    return one._replace(steps=steps)
+    return one._replace(steps=together([one.steps, chunk(start=8, length=1).steps]))
 
 
 COLUMNS = [

@@ -86,13 +86,12 @@ class Life:
 
 
 @pytest.fixture
-def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Life]]:
+def begin(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Life]]:
     monkeypatch.setattr(process, "REPORT_S", 0.02)
-    monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as stack:
 
         def make(**more: object) -> Life:
-            life = Life(tmp_path, **more)  # type: ignore[arg-type]
+            life = Life(cwd, **more)  # type: ignore[arg-type]
             stack.callback(life.close)
             return life
 
@@ -189,8 +188,7 @@ def test_all_follow_to_another_node_unless_the_run_is_lost_with_it(begin: Callab
 
 
 def test_a_node_without_the_folder(tmp_path: Path) -> None:
-    missing = tmp_path / "missing"
-    life = Life(missing)
+    life = Life(tmp_path / "missing")
     assert life.end() == 4
     assert "No such file or directory" in life.said[-1]
 
@@ -215,10 +213,9 @@ def test_a_run_that_another_machine_holds_is_taken_over_as_it_is_after_the_wait(
     assert order.options.train.resume and not order.aside and not order.unlock
 
 
-def test_a_wait_for_a_place_is_no_time_of_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_for_a_place_is_no_time_of_health(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    monkeypatch.chdir(tmp_path)
 
     class Crashing(ManagedProcess):
         async def make_order(self, report: ProcessReport) -> Order:
@@ -230,7 +227,7 @@ def test_a_wait_for_a_place_is_no_time_of_health(tmp_path: Path, monkeypatch: py
     crew = Crew(ray, log=print, rule=RestartRule(first=0.0, budget=2))
 
     async def life() -> int:
-        crashing = Crashing(crew, "it", {}, (str(tmp_path), "", ["main_ds.py"]))
+        crashing = Crashing(crew, "it", {}, (str(cwd), "", ["main_ds.py"]))
         crashing.start()
         deadline = time.monotonic() + LIMIT
         while crashing.code is None and crashing.restarts < 9 and time.monotonic() < deadline:

@@ -1,7 +1,5 @@
 """What learner and actor must have in common, and how a person is told that they have not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

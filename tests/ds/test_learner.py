@@ -1,7 +1,5 @@
 """What a learner refuses before anything is written, and whose run is whose."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -22,11 +20,10 @@ small: {base_config: {max_episode_length: 200}}
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "config.yaml").write_text(TASK)
-    return tmp_path
+def folder(cwd):
+    (cwd / "task").mkdir()
+    (cwd / "task" / "config.yaml").write_text(TASK)
+    return cwd
 
 
 def refused(capsys, *arguments):

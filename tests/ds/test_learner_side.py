@@ -1,7 +1,5 @@
 """The learner's side in one process: registration, answers, storage of each message once, counts."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 
@@ -22,6 +20,11 @@ from tests.ds.inside import AGREED, BEAT, OF_ONE, LearnerSide
 from tests.ds.messages import Chunk, chunk, chunks_of, ids, step_message, with_column
 
 FOREVER = 60.0  # seconds; what waits so long in a test hangs
+
+
+@pytest.fixture
+def side():
+    return LearnerSide().come()
 
 
 # ---- who is here
@@ -76,8 +79,7 @@ def test_no_more_actors_than_may_be(settings, most):
 @pytest.mark.fault("F03")
 def test_three_missed_heartbeats_free_a_slot_and_every_word_is_a_sign_of_life():
     side = LearnerSide(limit=1).come()
-    words = (side.beat, side.deliver, side.hello, side.join, side.deliver)
-    for word in words:
+    for word in (side.beat, side.deliver, side.hello, side.join, side.deliver):
         side.clock.now += 3 * BEAT
         word()
         assert side.actors.number("a") == 0
@@ -148,8 +150,7 @@ def test_a_join_beyond_what_can_be_is_refused_and_changes_nothing(forged):
 
 
 @pytest.mark.fault("F31")
-def test_a_message_or_beat_beyond_what_can_be_is_refused_and_changes_nothing():
-    side = LearnerSide().come()
+def test_a_message_or_beat_beyond_what_can_be_is_refused_and_changes_nothing(side):
     forged = [
         {"number": 2**53}, {"number": 0}, {"dropped": 2**53}, {"version": 2**53},
         {"agents": ids([("wolf", 0)])}, {"closed": ids([("vector", 2**31)])},
@@ -185,8 +186,7 @@ def test_what_a_resumed_learner_has_not_published_may_still_have_been_seen():
     assert isinstance(leap, Refused), "there is one such leap, not one after the other"
 
 
-def test_lessons_are_in_every_answer_so_that_who_comes_late_or_back_begins_with_them():
-    side = LearnerSide().come()
+def test_lessons_are_in_every_answer_so_that_who_comes_late_or_back_begins_with_them(side):
     assert side.deliver(1).lessons == {"d": "near"}
     side.collector.renew_parameters({"d": "far"})
     assert side.deliver(2).lessons == side.beat().lessons == {"d": "far"}
@@ -213,14 +213,12 @@ def test_when_the_training_has_ended_everybody_is_told():
 # ---- what comes, once
 
 
-def test_a_message_that_comes_twice_is_stored_once():
-    side = LearnerSide().come()
+def test_a_message_that_comes_twice_is_stored_once(side):
     assert side.states(1, 1, 2, 1) == ["taken"] * 4
     assert side.taken() == [(0, 1), (0, 2)] and side.counts()["ds/duplicates"] == 2.0
 
 
-def test_what_never_came_what_was_given_up_and_faults_are_counted_once():
-    side = LearnerSide().come()
+def test_what_never_came_what_was_given_up_and_faults_are_counted_once(side):
     side.deliver(3)
     side.deliver(4, dropped=50)
     for dropped, faults in ((60, (1, 0)), (60, (3, 2)), (60, (0, 0))):
@@ -234,8 +232,7 @@ def test_what_never_came_what_was_given_up_and_faults_are_counted_once():
     assert side.actors.take_faults() == (1, 0) and side.counts()["ds/dropped"] == 60.0
 
 
-def test_a_bad_message_is_rejected_once_and_for_all():
-    side = LearnerSide().come()
+def test_a_bad_message_is_rejected_once_and_for_all(side):
     bad = with_column(chunk(), "reward", np.full(3, np.nan, np.float32))
     receipt, again = side.deliver(1, bad), side.deliver(1, bad)
     assert receipt.state == "rejected" and "reward [0] is nan" in receipt.reason
@@ -407,8 +404,7 @@ def test_what_was_open_ends_where_messages_are_missing(loss):
     assert side.collector.agents == {("vector", 0), ("vector", 1)}, "they are there"
 
 
-def test_whoever_is_not_there_any_more_has_ended_also_if_a_message_about_it_is_lost():
-    side = LearnerSide().come()
+def test_whoever_is_not_there_any_more_has_ended_also_if_a_message_about_it_is_lost(side):
     side.deliver(1, chunk(agent=0, length=1), chunk(agent=1, length=1), chunk("camera", agent=9))
     side.steps(3)
     three = {("vector", 0), ("vector", 1), ("camera", 9)}
@@ -425,8 +421,7 @@ def test_whoever_is_not_there_any_more_has_ended_also_if_a_message_about_it_is_l
     assert side.collector.agents == {("vector", 3)} and side.closed() == [1, 0, 2]
 
 
-def test_an_episode_that_an_actor_closes_ends_before_the_steps_of_the_same_message():
-    side = LearnerSide().come()
+def test_an_episode_that_an_actor_closes_ends_before_the_steps_of_the_same_message(side):
     side.deliver(1, chunk(length=2)), side.deliver(2, Chunk("vector", 0, None), chunk(length=1))
     side.steps(3)
     assert side.logs["vector"].told == [("add", 0, 0, 2), ("close", 0), ("add", 0, 0, 1)]

@@ -125,5 +125,4 @@ def test_what_a_thread_raises_comes_out_of_sample_and_no_thread_is_left(monkeypa
 
 def test_fresh_windows_are_not_read_ahead():
     """Each once and in order: those that wait would be lost with a stop."""
-    fresh = Prefetching(threads=2, ahead=2)(VECTOR, sampler=FifoSampler(), **SIZES)
-    assert type(fresh) is ReplayBuffer
+    assert type(Prefetching(threads=2, ahead=2)(VECTOR, sampler=FifoSampler(), **SIZES)) is ReplayBuffer

@@ -1,7 +1,5 @@
 """Weights arrive as they were sent, in as many pieces as they need, and say when they are newer."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

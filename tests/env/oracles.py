@@ -14,7 +14,19 @@ from algorithm.core.spec import AgentSpec
 from algorithm.replay.storage import NEXT, TRUNCATED, Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Writer
-from tests.lib.toys_spaces import branch_sizes
+
+
+def branch_sizes(space: gym.Space) -> list[int]:
+    """Choices of each branch, by a plain walk over the space."""
+    if isinstance(space, gym.spaces.Discrete):
+        return [int(space.n)]
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return [int(n) for n in space.nvec.flat]
+    if isinstance(space, gym.spaces.MultiBinary):
+        return [2] * int(np.prod(space.shape))
+    parts = space.spaces.values() if isinstance(space, gym.spaces.Dict) else getattr(space, "spaces", ())
+    return [n for part in parts for n in branch_sizes(part)]
+
 
 Seed = Callable[[int], int | None]
 """Episode number -> the seed of its reset; None where the environment goes on with its own random numbers."""

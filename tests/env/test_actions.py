@@ -20,8 +20,7 @@ HYBRID = Dict(move=Discrete(3), grip=Discrete(2), force=Box(-2.0, 2.0, (2,)))
 
 def check_same(space: gym.Space, one: object, other: object) -> None:
     """The same leaves with the same types."""
-    pairs = zip(parts_of(space, one), parts_of(space, other), strict=True)
-    for (_, _, left), (_, _, right) in pairs:
+    for (_, _, left), (_, _, right) in zip(parts_of(space, one), parts_of(space, other), strict=True):
         assert (type(left), left.dtype, left.shape) == (type(right), right.dtype, right.shape)
         assert np.array_equal(left, right)
 

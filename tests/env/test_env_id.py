@@ -1,7 +1,5 @@
 """Environments that a task names by a module or a file of its own."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import closing
 from pathlib import Path

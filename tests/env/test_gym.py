@@ -67,8 +67,7 @@ def test_what_does_not_exist_says_what_to_check(name, kind, what):
 
 
 def register(monkeypatch: pytest.MonkeyPatch, **entries: Any) -> None:
-    spec = gym.envs.registration.EnvSpec("Own-v0", **entries)
-    monkeypatch.setitem(gym.registry, "Own-v0", spec)
+    monkeypatch.setitem(gym.registry, "Own-v0", gym.envs.registration.EnvSpec("Own-v0", **entries))
 
 
 @pytest.mark.fault("F12")

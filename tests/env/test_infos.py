@@ -1,7 +1,5 @@
 """Numbers of episodes from the infos of environments, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

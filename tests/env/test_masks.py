@@ -99,8 +99,7 @@ def test_an_observed_mask_is_no_observation():
 
 
 def act(env: Any) -> Any:
-    flat = np.array([[1, 0, 0, 1, 0]] * 2, np.float32)
-    return env.step({DEFAULT_BEHAVIOUR: flat})[DEFAULT_BEHAVIOUR]
+    return env.step({DEFAULT_BEHAVIOUR: np.array([[1, 0, 0, 1, 0]] * 2, np.float32)})[DEFAULT_BEHAVIOUR]
 
 
 def granted(masks: list[Any], workers: int = 0) -> Any:
@@ -155,8 +154,7 @@ class Over(gym.Env):
         return self._seen(), 0.0, self._step == self._left, False, {}
 
     def _seen(self) -> dict[str, Any]:
-        allowed = np.full(2, self._step != self._left, np.int8)
-        return {"step": self._step, "action_mask": allowed}
+        return {"step": self._step, "action_mask": np.full(2, self._step != self._left, np.int8)}
 
 
 def test_a_copy_whose_reset_is_pending_may_still_show_that_nothing_is_allowed():

@@ -55,8 +55,7 @@ def vectored(make: Callable[[], VectorEnv], *, seed_of: Any = SEEDS) -> VecEnv:
 def gathered(
     vector: type[SyncVectorEnv] | type[AsyncVectorEnv], mode: AutoresetMode, make: Callable[[int], gym.Env]
 ) -> VectorEnv:
-    copies = [partial(make, i) for i in range(N)]
-    return vector(copies, copy=False, autoreset_mode=mode)
+    return vector([partial(make, i) for i in range(N)], copy=False, autoreset_mode=mode)
 
 
 def diaries(arrangement: str) -> VecEnv:

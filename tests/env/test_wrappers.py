@@ -44,8 +44,7 @@ def test_wrappers_are_put_on_in_their_order_with_their_arguments():
     """Two repeats, then twice the reward: −0.5 each for u = 0, so −2 for a step."""
     entries = ({"RepeatAction": {"num_repeats": 2}}, {"tests.env.test_wrappers:Doubling": None})
     env = GymRecipe(env_id="tests.lib.toys:Endless-v0", env_args={}, wrappers=entries)(0)
-    layers = [type(env._env).__name__, type(env._env.env).__name__]
-    assert layers == ["Doubling", "RepeatAction"]
+    assert [type(env._env).__name__, type(env._env.env).__name__] == ["Doubling", "RepeatAction"]
     env.reset(1)
     seen, reward, *_ = env.step(np.zeros(1, np.float32))
     assert (seen.obs["obs"].item(), reward) == (2.0, -2.0)

@@ -8,6 +8,7 @@ import torch
 from algorithm.agents.off_policy.values import ScalarValues, smallest
 from algorithm.extensions.base import Context, Extension
 from tests.lib.batches import SMALL, Sac, random_batch, small_sac
+from tests.lib.callbacks import watch
 
 
 def gradients(sac: Sac) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,14 +41,12 @@ def step(monkeypatch, *extensions: Extension) -> tuple[torch.Tensor, torch.Tenso
     """Gradients of encoder and critics that one update's step is taken with; the critics' loss is mean Q."""
     sac = small_sac(rep_depth=1, extensions=extensions)
     seen = []
-    step_along = type(sac.critic_optimiser).step_along
 
-    def watched(adam, gradient):
+    def see(adam, gradient):
         if adam is sac.critic_optimiser:
             seen.append([part.clone() for part in gradients(sac)])
-        return step_along(adam, gradient)
 
-    monkeypatch.setattr(type(sac.critic_optimiser), "step_along", watched)
+    watch(monkeypatch, type(sac.critic_optimiser), "step_along", see)
     sac.values = MeanQ(SMALL.action, smallest)
     sac.update(random_batch())
     if extensions:

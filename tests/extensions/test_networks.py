@@ -1,12 +1,10 @@
 """Networks of extensions that a task brings: they are taken, and a wrong one is named."""
 
-from __future__ import annotations
-
 import pytest
 
 from algorithm.core.errors import ModelError
 from algorithm.keys.signals import GailSignal, RewardSignals
-from tests.lib.batches import only_extension, small_sac, small_windows
+from tests.lib.batches import small_sac, small_windows
 
 GAIL = {"signals": RewardSignals(gail=GailSignal(strength=1.0))}
 ATC, BYOL = {"siamese": "ATC"}, {"siamese": "BYOL"}
@@ -61,7 +59,7 @@ def test_a_network_that_returns_a_wrong_shape_or_fails_is_named_with_its_line(tm
 
 def test_a_task_s_own_network_is_taken_and_the_next_one_has_its_width(tmp_path):
     sac = small_sac(file=written(tmp_path, "ModelRepProjection", "state", "self.layer(state)"), **BYOL)
-    projection, prediction = only_extension(sac).joint
+    projection, prediction = sac.extensions[0].joint
     assert projection.layer.out_features == 5
     assert next(prediction.parameters()).shape[1] == 5
     assert sac.update(small_windows(sac)).metrics["loss/siamese"].isfinite()

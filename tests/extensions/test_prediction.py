@@ -1,7 +1,5 @@
 """The world model beside SAC: what it is given, what it is compared with, whom its gradient reaches."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial
@@ -69,8 +67,7 @@ def counting_context(k=2, t=3, n=2):
     state = of(step, exists).requires_grad_()
     following = of(step[:, k + 1 :], exists[:, k + 1 :]).requires_grad_()
     states = SimpleNamespace(online=state, target_following=following)
-    ctx = Context(batch=batch, obs=batch.obs, states=states, burn_in=k, learn=t, networks=None)
-    return spec, ctx
+    return spec, Context(batch=batch, obs=batch.obs, states=states, burn_in=k, learn=t, networks=None)
 
 
 def test_losses_by_hand():

@@ -128,8 +128,7 @@ def test_the_byol_loss_is_the_mean_of_both_directions_over_what_exists():
             one = prediction(projection(by.learned[b, t][None]))[0]
             other = extension.target_projection(of.target_learned[b, t][None])[0]
             found[b, t] += 1 - (one @ other) / (one.norm() * other.norm())
-    expected = window_mean(found, batch.obs_valid[:, 2:5])
-    torch.testing.assert_close(extension.contrast(ctx, *looks), expected)
+    torch.testing.assert_close(extension.contrast(ctx, *looks), window_mean(found, batch.obs_valid[:, 2:5]))
 
 
 def test_the_target_projection_moves_by_tau_without_gradient_and_is_saved():

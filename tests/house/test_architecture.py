@@ -108,12 +108,10 @@ def test_extras_are_had_from_the_table_alone() -> None:
 
 def test_every_name_of_the_table_of_extras_is_there_and_asked_for() -> None:
     by_name = {module.name: module for module in MODULES}
-    missing = {name: place.module for name, place in PLACES.items() if place.module not in by_name}
-    assert missing == {}
+    assert {name: place.module for name, place in PLACES.items() if place.module not in by_name} == {}
     defined = {name: _defined(by_name[place.module]) for name, place in PLACES.items()}
     assert [name for name, names in defined.items() if name not in names] == []
-    asked = set[str]().union(*(asked_for(module) for module in MODULES + TOOLS))
-    assert asked == PLACES.keys()
+    assert set[str]().union(*(asked_for(module) for module in MODULES + TOOLS)) == PLACES.keys()
     folders = {module.name.split(".")[2] for module in MODULES if module.name.startswith(f"{EXTRAS}.")}
     reached = {place.module.split(".")[2] for place in PLACES.values()}
     assert folders == reached.union(*BUILT_ON.values()), "an extra that nothing asks for"
@@ -128,8 +126,7 @@ def _defined(module: Module) -> set[str]:
 
 def test_no_module_imports_itself_by_a_detour() -> None:
     """Functions and TYPE_CHECKING included: what only types hide is a circle all the same."""
-    graph = {module.name: imports(module, KNOWN) & KNOWN for module in MODULES}
-    assert circles(graph) == []
+    assert circles({module.name: imports(module, KNOWN) & KNOWN for module in MODULES}) == []
 
 
 def test_no_two_packages_import_one_another() -> None:

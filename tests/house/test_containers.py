@@ -1,7 +1,5 @@
 """The image and the services: what they copy is there, what they start exists, and the services train."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -84,5 +82,4 @@ def test_the_services_train_as_processes(services, root, tmp_path):
     ended = [actor.communicate(timeout=60)[0] for actor in actors]
     assert learner.returncode == 0, said
     assert [actor.returncode for actor in actors] == [0, 0], ended
-    result = json.loads((tmp_path / "models/gym/pendulum/run/result.json").read_text())
-    assert result["steps"] >= 1200
+    assert json.loads((tmp_path / "models/gym/pendulum/run/result.json").read_text())["steps"] >= 1200

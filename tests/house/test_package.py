@@ -1,7 +1,5 @@
 """The package as somebody gets it who has no checkout: a wheel, an archive of the sources, two commands."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -151,16 +149,15 @@ def test_commands_and_flags_are_shown_as_the_program_was_started(monkeypatch, ro
 
 
 @pytest.mark.parametrize("typed", ["main.py", "mine.py"])
-def test_a_script_of_ones_own_is_not_the_command(monkeypatch, root, tmp_path, typed):
-    (tmp_path / typed).touch()
-    monkeypatch.chdir(tmp_path)
+def test_a_script_of_ones_own_is_not_the_command(monkeypatch, root, cwd, typed):
+    (cwd / typed).touch()
     monkeypatch.setattr(sys, "argv", [typed])
     monkeypatch.setenv("PATH", "/nowhere")
     assert program() == ["python", str(root / "main.py")] and flag_or_argument("--flag", "flag=1") == "flag=1"
-    (tmp_path / "asac").touch(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    (cwd / "asac").touch(0o755)
+    monkeypatch.setenv("PATH", str(cwd))
     assert program() == ["asac"]
-    monkeypatch.setattr("algorithm.core.program._CHECKOUT", tmp_path / "installed")
+    monkeypatch.setattr("algorithm.core.program._CHECKOUT", cwd / "installed")
     assert program() == ["asac"] and flag_or_argument("--flag", "flag=1") == "flag=1"
 
 

@@ -245,8 +245,7 @@ def observation_cell(spec: ObsSpec) -> str:
 
 def action_cell(spec: ActionSpec) -> str:
     """``1 of 4`` for each branch, then the number of continuous actions."""
-    cells = [f"1 of {n}" for n in spec.branches]
-    return " + ".join(cells + [str(spec.continuous)] * bool(spec.continuous))
+    return " + ".join([f"1 of {n}" for n in spec.branches] + [str(spec.continuous)] * bool(spec.continuous))
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -265,8 +264,7 @@ def test_the_table_says_what_a_task_is(label: str, tmp_path: Path) -> None:
     assert name == config.base_config.env_name.rpartition(":")[2]
     assert (observation, action) == (observation_cell(spec.obs), action_cell(spec.action))
     assert int(steps.replace(",", "")) == config.base_config.max_step
-    figure = published.split()[0]
-    assert figure in (ENVS / label / "README.md").read_text("utf-8")
+    assert published.split()[0] in (ENVS / label / "README.md").read_text("utf-8")
     if label.startswith("toy/"):
         optimum = f"{gym.make(config.base_config.env_name).unwrapped.optimum:g}".replace("-", "−")
         assert published == f"{optimum} (optimum)"

@@ -60,8 +60,7 @@ def test_every_mutation_fits_the_source(root: Path):
     """Its snippet stands there once, what becomes of it is Python, and its tests are there."""
     table, source = read_table(), read_source(root)
     for one in table:
-        path = locate(one, source)
-        ast.parse(source[path].replace(one.old, one.new))
+        ast.parse(source[locate(one, source)].replace(one.old, one.new))
         assert one.old != one.new, one.name
         missing = [
             word for word in one.tests.split() if word.startswith("tests") and not (root / word).exists()

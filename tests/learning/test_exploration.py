@@ -9,19 +9,15 @@ import pytest
 
 from algorithm.env.toys.exploration import ToyCorridor
 from main import main
+from tests.lib.callbacks import watch
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("section", "least", "most"), [("default", 5, 35), ("curiosity", 50, 60)])
 def test_curiosity_covers_the_corridor(cwd, monkeypatch, section, least, most):
     """Twelve episodes: a walk at random gets to some thirty of sixty cells at best."""
-    made, make = [], ToyCorridor.__init__
-
-    def watched(self: ToyCorridor, *args: int, **kwargs: int) -> None:
-        make(self, *args, **kwargs)
-        made.append(self)
-
-    monkeypatch.setattr(ToyCorridor, "__init__", watched)
+    made: list[ToyCorridor] = []
+    watch(monkeypatch, ToyCorridor, "__init__", lambda self, *_, **__: made.append(self))
     options = ["-o", "base_config.max_step=1500", "-o", "eval_config.per_step=1500"]
     assert main(["toy/corridor", "-c", section, "--seed=1", "--device=cpu", "--quiet", *options]) == 0
     training = max(made, key=lambda env: env.visited.sum())

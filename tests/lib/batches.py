@@ -11,19 +11,16 @@ import torch
 from algorithm.actions.actor import Actor
 from algorithm.actions.parts import make_parts
 from algorithm.agents.off_policy.acting import new_actor
-from algorithm.agents.off_policy.agent import OffPolicyAgent
 from algorithm.agents.off_policy.compiled_update import CompiledUpdate
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.records import CriticTarget
 from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.off_policy.values import with_values
-from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
-from algorithm.agents.sac.family import SAC
 from algorithm.agents.sac.sac import SacObjective
 from algorithm.core import ActionSpec, AgentSpec, ObsSpec, SequenceBatch
 from algorithm.extensions import make_extensions
-from algorithm.extensions.base import Build, Context, Demonstrated, Extension, draw_all
+from algorithm.extensions.base import Build, Context, Demonstrated, draw_all
 from algorithm.keys.signals import RewardSignals
 from algorithm.nn.loader import Networks, load_networks
 
@@ -122,11 +119,6 @@ class Sac(OffPolicyLearner):
         self.config = config
         if compiled:
             self.compiled = CompiledUpdate(self, eager_first)
-
-
-def sac_agent(spec, config, **inputs) -> OffPolicyAgent:
-    """Return an agent of Soft Actor-Critic; inputs: of :class:`AgentInputs`."""
-    return OffPolicyAgent(SAC, AgentInputs(spec, config, **inputs))
 
 
 def sac_actor(spec, model, config, *, exploring, **more) -> Actor:
@@ -235,20 +227,6 @@ def small_windows(sac: Sac, spec: AgentSpec = SMALL, *, seed: int = 0) -> Sequen
     return replace(batch, carry=torch.zeros(8, *sac.model.rep.stored_carry_shape))
 
 
-def with_garbage(batch: SequenceBatch) -> SequenceBatch:
-    """The same, with other numbers in everything that does not exist."""
-
-    def other(x: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
-        absent = ~there.view(*there.shape, *[1] * (x.dim() - 2))
-        return torch.where(absent, torch.ones_like(x), x)
-
-    changed = {
-        name: other(getattr(batch, name), batch.valid) for name in ("action", "z", "reward", "behaviour_logp")
-    }
-    obs = {name: other(value, batch.obs_valid) for name, value in batch.obs.items()}
-    return replace(batch, obs=obs, prev_action=other(batch.prev_action, batch.obs_valid), **changed)
-
-
 def weights(sac: Sac) -> dict[str, torch.Tensor]:
     """Every saved tensor of the networks, copied."""
     return {name: value.clone() for name, value in sac.tensors()["model"].items()}
@@ -257,12 +235,6 @@ def weights(sac: Sac) -> dict[str, torch.Tensor]:
 def saved(sac: OffPolicyLearner) -> dict[str, torch.Tensor]:
     """Every tensor of a checkpoint, copied."""
     return {f"{file}.{k}": v.clone() for file, part in sac.tensors().items() for k, v in part.items()}
-
-
-def only_extension(sac: Sac) -> Extension:
-    """The one it has."""
-    (extension,) = sac.extensions
-    return extension
 
 
 def context(sac: Sac, batch: SequenceBatch) -> Context:
@@ -284,14 +256,9 @@ def learning_targets(sac: Sac, batch: SequenceBatch) -> list[CriticTarget]:
     return sac.predict_and_target(ctx, ahead, members, in_batch=False)[1]
 
 
-def learning_target(sac: Sac, batch: SequenceBatch) -> CriticTarget:
-    """That of the environment's reward."""
-    return learning_targets(sac, batch)[0]
-
-
 def target_of(sac: Sac, batch: SequenceBatch) -> torch.Tensor:
     """y [B, T] of a batch, by the networks as they are."""
-    return learning_target(sac, batch).y
+    return learning_targets(sac, batch)[0].y
 
 
 def update_policy(sac: Sac, batch: SequenceBatch) -> None:

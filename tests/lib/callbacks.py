@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 import asac
 
@@ -15,3 +18,14 @@ class EachStep(asac.Callback):
 
     def on_step(self, training: asac.Training) -> None:
         self.function(training)
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, see: Callable[..., object]) -> None:
+    """Have ``see`` called before each call of ``owner.name``, with its arguments."""
+    original = getattr(owner, name)
+
+    def call(*args: Any, **options: Any) -> Any:
+        see(*args, **options)
+        return original(*args, **options)
+
+    monkeypatch.setattr(owner, name, call)

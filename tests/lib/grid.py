@@ -277,11 +277,13 @@ def make_agent(row: Row, seed: int) -> Agent:
 
 def with_horizons(signals: RewardSignals, horizons: RewardSignals) -> RewardSignals:
     """Return the signals with other horizons."""
-    found = {}
-    for name in ("curiosity", "rnd", "gail"):
-        one = getattr(horizons, name)
-        found[name] = getattr(signals, name).model_copy(update={"gamma": one.gamma, "ends": one.ends})
-    return signals.model_copy(update=found)
+    each = {name: getattr(horizons, name) for name in ("curiosity", "rnd", "gail")}
+    return signals.model_copy(
+        update={
+            name: getattr(signals, name).model_copy(update={"gamma": one.gamma, "ends": one.ends})
+            for name, one in each.items()
+        }
+    )
 
 
 def demonstrations(spec: AgentSpec) -> Demonstrations:

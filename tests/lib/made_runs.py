@@ -32,7 +32,6 @@ RESULT = {
     "time": {"update": 6.0, "step": 2.0},
     "faults": {"env_restarts": 1},
 }
-ARGUMENTS = ("main.py", "./task", "-n", "run", "-o", "sac_config.tau=0.02")
 
 
 def metrics_text(columns: Mapping[str, Sequence[float]], steps: Sequence[int] = (100, 200, 300, 400)) -> str:
@@ -54,7 +53,7 @@ def make_run(
     seed: int = 7,
     metrics: str | None = metrics_text(CURVE),
     result: Mapping[str, object] | None = RESULT,
-    arguments: Sequence[str] = ARGUMENTS,
+    arguments: Sequence[str] = ("main.py", "./task", "-n", "run", "-o", "sac_config.tau=0.02"),
 ) -> RunDir:
     """A run of ``./task`` below the current folder; None leaves a file out."""
     run = RunDir("task", name, Path("models/task", name).absolute(), "./task")

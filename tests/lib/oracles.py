@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-from algorithm.nn.layers.inverted import InvertedBlock
-from algorithm.nn.layers.norm import EPSILON, MOMENTUM, BatchNorm, RmsNorm
 
 
 def n_step_target(reward, terminated, valid, next_value, next_bonus, *, gamma, n):
@@ -53,17 +45,6 @@ def vtrace_target(
     return y
 
 
-def drawn_network(elites, noise, *, floor, largest):
-    """A drawn tensor from those of the elites, flat lists each, and its noise ε; one number at a time."""
-    means = [sum(values) / len(elites) for values in zip(*elites, strict=True)]
-    smallest = floor * (sum(mean**2 for mean in means) / len(means)) ** 0.5
-    drawn = []
-    for mean, values, eps in zip(means, zip(*elites, strict=True), noise, strict=True):
-        std = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
-        drawn.append(mean + min(max(std, smallest), largest) * eps)
-    return drawn
-
-
 def window_mean(values, valid):
     """Each window's mean over what exists, then the mean over the windows in which something does."""
     means = []
@@ -87,58 +68,3 @@ def retrace_returns(reward, terminated, valid, value, q, trace, *, gamma):
                     ahead += trace[b, t + 1] * (returns[b, t + 1] - q[b, t + 1])
                 returns[b, t] += gamma * ahead
     return returns
-
-
-class PlainNet(nn.Module):
-    """The same network out of torch's own layers, with the batch norms in training mode."""
-
-    def __init__(self, net: nn.Sequential) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(map(plain_layer, net))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = x + layer(x) if isinstance(layer, PlainNet) else layer(x)
-        return x
-
-
-class BiasedBatchNorm(nn.BatchNorm1d):
-    """Torch's batch norm, whose running variance is that of the batches as they were divided by."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            with torch.no_grad():
-                before = self.running_var.clone()
-                super().forward(x.detach())
-                self.running_var.copy_(before.lerp(x.detach().var(0, correction=0), self.momentum))
-            return F.batch_norm(x, None, None, self.weight, self.bias, True, eps=self.eps)
-        return super().forward(x)
-
-
-class PlainRms(nn.Module):
-    """RMS norm by torch's own function."""
-
-    def __init__(self, weight: nn.Parameter) -> None:
-        super().__init__()
-        self.weight = weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.weight.shape, self.weight, 1e-6)
-
-
-def plain_layer(layer: nn.Module) -> nn.Module:
-    """A copy of a layer, by torch; a block is the network whose output it adds to its input."""
-    layer = copy.deepcopy(layer)
-    if isinstance(layer, InvertedBlock):
-        return PlainNet(layer.net)
-    if isinstance(layer, RmsNorm):
-        return PlainRms(layer.weight)
-    if not isinstance(layer, BatchNorm):
-        return layer
-    norm = BiasedBatchNorm(len(layer.weight), eps=EPSILON, momentum=MOMENTUM)
-    norm.weight, norm.running_mean, norm.running_var = layer.weight, layer.mean, layer.var
-    if isinstance(layer.bias, nn.Parameter):
-        norm.bias = layer.bias
-    else:
-        norm.bias.requires_grad_(False)
-    return norm

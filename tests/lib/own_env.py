@@ -30,28 +30,13 @@ class Own(gym.Env):
         return np.array([self.x], np.float32), reward(self.x), False, self.t >= 20, {}
 """
 REGISTERED = SOURCE + '\n\ngym.register("Own-v0", Own, max_episode_steps=10)\n'
-BESIDE = "def reward(x):\n    return -abs(x)\n"
-
-SETTINGS = """\
-  base_config: {env_type: GYM, env_name: "%s", max_step: 120}
-  nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
-  replay_config: {capacity: 1000}
-  sac_config: {start_step: 50, batch_size: 16, write_summary_per_step: 50, save_model_per_step: 100}
-  eval_config: {per_step: 100, episodes: 2}
-"""
 
 
 def write(folder: Path, *, source: str = REGISTERED) -> None:
     """``own_env.py`` and what it imports."""
     folder.mkdir(exist_ok=True)
     (folder / "own_env.py").write_text(source)
-    (folder / "own_reward.py").write_text(BESIDE)
-
-
-def write_task(folder: Path, env_name: str) -> None:
-    """A task with that environment."""
-    folder.mkdir(exist_ok=True)
-    (folder / "config.yaml").write_text("default:\n" + SETTINGS % env_name)
+    (folder / "own_reward.py").write_text("def reward(x):\n    return -abs(x)\n")
 
 
 @contextmanager

@@ -22,8 +22,7 @@ def _boxes(draw: st.DrawFn) -> Box:
         ends = hnp.arrays(dtype, (2, *shape), elements=st.floats(-100, 100, width=16))
     else:
         info = np.iinfo(dtype)
-        numbers = st.integers(max(info.min, -300), min(info.max, 300))
-        ends = hnp.arrays(dtype, (2, *shape), elements=numbers)
+        ends = hnp.arrays(dtype, (2, *shape), elements=st.integers(max(info.min, -300), min(info.max, 300)))
     low, high = np.sort(draw(ends), axis=0) + dtype.type(0)  # without -0.0, of which Box.sample draws nothing
     return Box(np.asarray(low), np.asarray(high), shape, dtype)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from multiprocessing import Pipe
 from typing import Any
 
 import gymnasium as gym
@@ -55,55 +53,11 @@ class Shared(Walk):
         return seen
 
 
-class Brittle(Walk):
-    """Its copy cannot be played in."""
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return Brittle(-1.0)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-        if self.size < 0.0:
-            raise RuntimeError("the copy has no simulator")
-        return super().step(action)
-
-
 class Handle(Walk):
     """It holds what has no copy."""
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise TypeError("cannot copy a socket")
-
-
-class Piped(Walk):
-    """Its simulator is at the other end of a pipe."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        here, self.there = Pipe()
-        self.ends = deque([{"here": here}])
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-        self.ends[0]["here"].send(float(action[0]))
-        return super().step([self.there.recv()])
-
-
-class Unseeded(Walk):
-    """Its episodes do not follow from their seeds."""
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
-        return super().reset(seed=None)
-
-
-class Plane(Walk):
-    """It shows two numbers instead of one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
-        seen, info = super().reset(seed=seed)
-        return np.repeat(seen, 2), info
 
 
 class Several:

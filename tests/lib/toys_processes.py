@@ -1,9 +1,7 @@
-"""Environments that do something to the process they run in: ``Housed-v0``, ``Slow-v0``, ``Chatty-v0``."""
+"""An environment that does something to the process it runs in: ``Slow-v0``."""
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -13,31 +11,6 @@ import gymnasium as gym
 import numpy as np
 
 from tests.lib.toys import Endless
-
-
-class Housed(Endless):
-    """Has two simulators in processes of their own, and ends them as one should if ``ends``.
-
-    pids: file that gets their ids
-    seizes: every step hangs and holds the interpreter's lock
-    """
-
-    def __init__(self, pids: str, ends: bool = False, seizes: bool = False) -> None:
-        super().__init__()
-        self._simulators = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
-        self._ends, self._seizes = ends, seizes
-        with Path(pids).open("a") as file:
-            file.writelines(f"{simulator.pid}\n" for simulator in self._simulators)
-
-    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
-        if self._seizes:
-            ctypes.PyDLL(None).sleep(600)
-        return super().step(action)
-
-    def close(self) -> None:
-        for simulator in self._simulators if self._ends else ():
-            simulator.terminate()
-            simulator.wait()  # for ever, if it ignores that
 
 
 class Slow(Endless):
@@ -67,14 +40,4 @@ class Slow(Endless):
             raise RuntimeError("the door does not close")
 
 
-class Chatty(Endless):
-    """Prints 10 MB in every step."""
-
-    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
-        print("x" * 10_000_000, flush=True)
-        return super().step(action)
-
-
-gym.register("Housed-v0", entry_point=Housed)
 gym.register("Slow-v0", entry_point=Slow)
-gym.register("Chatty-v0", entry_point=Chatty)

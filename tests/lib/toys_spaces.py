@@ -68,8 +68,7 @@ class Grants(Toy):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         self._step += 1
-        over = self._step == len(self._masks) - 1
-        return self._seen(), 0.0, False, over, self._info()
+        return self._seen(), 0.0, False, self._step == len(self._masks) - 1, self._info()
 
     def _info(self) -> dict[str, Any]:
         mask = self._masks[self._step]
@@ -93,18 +92,6 @@ class Film(Toy):
     def _seen(self) -> Any:
         frame = np.full((2, 2), (self._seed + self._step) % 256, self._dtype)
         return {"frame": frame} if self._nested else frame
-
-
-def branch_sizes(space: gym.Space) -> list[int]:
-    """Choices of each branch, by a plain walk over the space."""
-    if isinstance(space, gym.spaces.Discrete):
-        return [int(space.n)]
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        return [int(n) for n in space.nvec.flat]
-    if isinstance(space, gym.spaces.MultiBinary):
-        return [2] * int(np.prod(space.shape))
-    parts = space.spaces.values() if isinstance(space, gym.spaces.Dict) else getattr(space, "spaces", ())
-    return [n for part in parts for n in branch_sizes(part)]
 
 
 class Photo(gym.Env):

@@ -1,7 +1,5 @@
 """``python -m tests.messages``: write the golden file anew."""
 
-from __future__ import annotations
-
 import sys
 
 from tests.messages import GOLDEN, areas, rendered

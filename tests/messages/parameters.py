@@ -41,8 +41,7 @@ def messages() -> Iterator[tuple[str, str]]:
 
 
 def _begin(targets: Mapping[str, str | None]) -> None:
-    env = GymEnv(gym.wrappers.TimeLimit(Weighed(), 5), parameters=targets)
-    env.reset(1, np.zeros(len(targets)))
+    GymEnv(gym.wrappers.TimeLimit(Weighed(), 5), parameters=targets).reset(1, np.zeros(len(targets)))
 
 
 def _lessons(**more: Any) -> EnvParameters:

@@ -33,6 +33,5 @@ def messages() -> Iterator[tuple[str, str]]:
                 if name == "section" or value.endswith(")")
             ]
             yield f"{', '.join(specs)} {' '.join((*overrides, *own))}".rstrip(), "\n".join(rows)
-    bare = load_config("CartPole-v1", seed=1)
-    without = by_spaces.for_spaces(bare, {"default": WALKER}, lambda _: ())
+    without = by_spaces.for_spaces(load_config("CartPole-v1", seed=1), {"default": WALKER}, lambda _: ())
     yield "no such section ships", dict(config_rows(without))["section"]

@@ -85,10 +85,8 @@ def test_a_window_equals_plain_loops(sizes, context, depth, length, ends):
     for row, exists in enumerate(valid):
         stream = x[row, exists]
         for layer in block.layers:
-            found = attended(layer.attention, layer.norm_attention(stream), context)
-            stream = stream + found
-            dense = layer.dense_out(F.gelu(layer.dense_in(layer.norm_dense(stream))))
-            stream = stream + dense
+            stream = stream + attended(layer.attention, layer.norm_attention(stream), context)
+            stream = stream + layer.dense_out(F.gelu(layer.dense_in(layer.norm_dense(stream))))
         expected[row, exists] = block.norm(stream)
     torch.testing.assert_close(window(block, x, valid), expected, atol=1e-5, rtol=1e-5)
 
@@ -126,8 +124,7 @@ def test_padding_has_exactly_no_effect(content):
 
 def test_initial_weights():
     """Variance 1 / inputs; what writes to the stream 1 / (2 depth) of that; biases zero."""
-    block = Attention(64, 4, depth=2)
-    for name, p in block.named_parameters():
+    for name, p in Attention(64, 4, depth=2).named_parameters():
         if p.dim() == 2:
             writes = name.endswith((".out.weight", "dense_out.weight"))
             assert p.std().item() == pytest.approx((1 / p.shape[1]) ** 0.5 * (0.5 if writes else 1), rel=0.05)

@@ -1,7 +1,5 @@
 """Functions under the compiler. Its code generator, which takes many seconds, runs in slow tests alone."""
 
-from __future__ import annotations
-
 import importlib
 import random
 from functools import partial

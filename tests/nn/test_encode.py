@@ -1,7 +1,5 @@
 """Encoders take observations as the replay stores them, with any leading dimensions."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

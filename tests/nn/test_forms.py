@@ -1,7 +1,5 @@
 """Networks in numpy: the same as in torch, in step with it, or refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Images: known by shape and dtype, the same planes however they lie, and convolutions for their size."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -82,8 +82,7 @@ def test_several_steps_of_a_network_are_those_of_the_plain_loop():
     """Activations in place, running means, momentum, inverses that are older than their factors."""
     torch.manual_seed(0)
     conv, first, last = nn.Conv2d(2, 3, 2, stride=2, padding=1), nn.Linear(27, 4), nn.Linear(4, 2)
-    relu = nn.ReLU(inplace=True)
-    network = nn.Sequential(conv, relu, nn.Flatten(), first, nn.ReLU(inplace=True), last)
+    network = nn.Sequential(conv, nn.ReLU(inplace=True), nn.Flatten(), first, nn.ReLU(inplace=True), last)
     options = {"rate": 0.3, "stat_decay": 0.6, "momentum": 0.5, "inverse_every": 2, "kl_clip": 1e-4}
     optimiser = kfac(network, **options)
     plain = copy.deepcopy(network)

@@ -1,7 +1,5 @@
 """Blocks for vectors against torch's own layers, and what they refuse."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -12,7 +10,7 @@ from algorithm.nn import AttentionRep, ModelPolicy, ModelQ, ModelRep, NoisyLinea
 from algorithm.nn.layers.mlp import ACTIVATIONS, ActionHead, mlp, residual_mlp
 from algorithm.nn.layers.norm import EPSILON, BatchNorm, BatchStatistics
 from algorithm.nn.models.tanh import TanhPolicy, TanhValue
-from tests.lib.oracles import PlainNet
+from tests.nn.oracles import PlainNet
 
 SPEC = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(branches=(2,), continuous=2))
 LINEAR, RELU = nn.Linear, nn.ReLU

@@ -1,7 +1,5 @@
 """Noisy layers: the formula of the paper by hand, noise that stays until drawn, and none in a checkpoint."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

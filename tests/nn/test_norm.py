@@ -61,8 +61,7 @@ def test_the_running_statistics_by_hand(share):
     assert (float(layer.mean), float(layer.var)) == (1.0, 4.0)
     statistics.commit(TAKEN)
     found = torch.cat([layer.mean, layer.var, layer.steps[None]])
-    expected = torch.tensor([1.06, 4.03, 1.0])
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found, torch.tensor([1.06, 4.03, 1.0]), atol=1e-5, rtol=0)
 
 
 def test_a_step_that_was_skipped_moves_nothing():

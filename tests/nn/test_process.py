@@ -1,7 +1,5 @@
 """Settings of a process: memory that stays, threads, and the precision of matrix products."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys
@@ -83,8 +81,7 @@ def test_products_of_rounded_factors_are_found_out(monkeypatch):
     assert process._error(x, y) > 1e-5
 
 
-def test_a_run_has_the_precision_and_the_threads_of_its_configuration(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_has_the_precision_and_the_threads_of_its_configuration(cwd, monkeypatch, capsys):
     monkeypatch.setattr(process, "medium_is_single", lambda: True)
     set_to = ["-o", "sac_config.matmul_precision=medium", "-o", "sac_config.threads=2"]
     try:

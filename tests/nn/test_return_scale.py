@@ -1,7 +1,5 @@
 """Rewards are divided by the spread of the returns, however many transitions come at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -122,8 +120,7 @@ def test_any_portions_of_an_episode_give_the_same_also_from_a_saved_state(portio
 
 def steps(*rewards, start=0):
     """The same as one step after another, as a learner gets them."""
-    each = [transitions([reward], start=start + i) for i, reward in enumerate(rewards)]
-    return step_batch(each)
+    return step_batch([transitions([reward], start=start + i) for i, reward in enumerate(rewards)])
 
 
 def test_statistics_go_back_and_episodes_go_on():

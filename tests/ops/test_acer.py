@@ -1,7 +1,5 @@
 """ACER's returns, gradients and trust region against loops, enumeration, autograd and a solver."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

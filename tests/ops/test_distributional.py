@@ -1,7 +1,5 @@
 """Distributional losses against hand numbers and plain formulas."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Losses and rewards of extensions: by pencil, by loops, by numpy and torch.distributions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -102,8 +100,7 @@ def test_moments_are_those_of_all_values_at_once(batches):
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_values_with_one_that_is_not_finite_change_nothing(bad):
     before = merge_moments(NONE, torch.tensor([[1.0, 2.0]]), torch.ones(1, 2, dtype=torch.bool))
-    after = merge_moments(before, torch.tensor([[5.0, bad]]), torch.ones(1, 2, dtype=torch.bool))
-    assert before == after
+    assert before == merge_moments(before, torch.tensor([[5.0, bad]]), torch.ones(1, 2, dtype=torch.bool))
     padded = merge_moments(before, torch.tensor([[5.0, bad]]), torch.tensor([[True, False]]))
     assert padded[0].item() == 3.0 and torch.isfinite(torch.stack(padded)).all()
 

@@ -1,7 +1,5 @@
 """Imitation: losses, penalty, rewards and cloning error, by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

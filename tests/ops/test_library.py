@@ -1,7 +1,5 @@
 """Functions of torch and of numpy by one name: the same numbers, types and shapes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Advantages and losses against plain loops."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -74,8 +72,7 @@ def test_the_weights_of_v_trace_make_its_targets(rng):
         trace_decay=1.0,
     )
     np.testing.assert_allclose(value + weight * found, target, atol=1e-5)
-    following = np.append(target[1:], after)
-    np.testing.assert_allclose(found, reward + gamma * following - value, atol=1e-5)
+    np.testing.assert_allclose(found, reward + gamma * np.append(target[1:], after) - value, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,7 @@ NUMBERS = row(1.0, 2.0, 4.0), row(40.0, 60.0, 80.0), row(10.0, 20.0, 99.0)
 ])  # fmt: skip
 def test_n_step_by_hand(terminated, valid, expected):
     reward, value, bonus = NUMBERS
-    used = used_steps(flags(*valid), None, 3)
-    y = soft_n_step(reward, flags(*terminated), used, value, bonus, gamma=0.5)
+    y = soft_n_step(reward, flags(*terminated), used_steps(flags(*valid), None, 3), value, bonus, gamma=0.5)
     assert y.tolist() == [[expected]]
 
 

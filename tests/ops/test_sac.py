@@ -1,7 +1,5 @@
 """Densities and losses of SAC: hand numbers, numerical integration, identities."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -202,8 +202,7 @@ def test_stored_carries_are_read_by_row_and_nothing_is_read_of_dead_ones():
 def test_spread_transitions_go_from_the_oldest_to_the_newest():
     buffer = filled(UniformSampler(), capacity=8, lengths=(3, 3, 3), batch_size=1)
     # Rows 4 … 11 live; 7 and 11 are final rows, and 4 … 6 and 8 … 10 transitions.
-    found = [buffer.spread(n).tolist() for n in (100, 3, 1)]
-    assert found == [[4, 5, 6, 8, 9, 10], [4, 6, 10], [4]]
+    assert [buffer.spread(n).tolist() for n in (100, 3, 1)] == [[4, 5, 6, 8, 9, 10], [4, 6, 10], [4]]
 
 
 @pytest.mark.parametrize(("batch_size", "named"), [(0, "at least 1"), (200, "could never")])

@@ -87,8 +87,7 @@ def test_a_window_by_hand():
     again: −1. Twice as much with reward_scale: 2. The other window stays as it is.
     """
     relabel = hindsight(Line(), scale=2.0)
-    buffer = walked([0, 1, 2, 3, 2], 9, n_step=3, relabel=relabel)
-    plain = buffer.windows(np.array([0, 1]))
+    plain = walked([0, 1, 2, 3, 2], 9, n_step=3, relabel=relabel).windows(np.array([0, 1]))
     batch = relabel.apply(plain, Relabels(np.array([1]), np.array([3])))
     assert batch.obs["desired_goal"][:, :, 0].tolist() == [[9, 9, 9, 9], [3, 3, 3, 3]]
     assert batch.reward.tolist() == [[-1, -1, -1], [-2, 0, -2]]

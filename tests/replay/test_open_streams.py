@@ -1,7 +1,5 @@
 """Open streams in arrays against a dictionary of them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from algorithm.core.open_streams import Open, OpenStreams

@@ -34,8 +34,7 @@ def saved(replay: ReplayBuffer) -> np.ndarray:
 
 def refresh(replay: ReplayBuffer, *ids: int) -> None:
     """Other carries for the rows behind the first one."""
-    carry = torch.rand(1, len(ids), 2)
-    replay.refresh_carry(result(torch.tensor([ids]), [0.0], carry=carry))
+    replay.refresh_carry(result(torch.tensor([ids]), [0.0], carry=torch.rand(1, len(ids), 2)))
 
 
 @pytest.mark.parametrize("chunk", [1, 500, layout.CHUNK_BYTES], ids=["rows", "few rows", "all rows"])

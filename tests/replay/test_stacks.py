@@ -1,7 +1,5 @@
 """Stacks of frames: one frame is stored, the whole stack comes back. The property is in test_windows.py."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec

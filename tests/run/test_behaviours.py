@@ -109,28 +109,26 @@ class TwoSpaces(TwoKinds):
 
 
 @pytest.fixture
-def trained(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def trained(cwd, monkeypatch):
     monkeypatch.setattr(RunContext, "env", lambda *args, **options: TwoKinds())
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "config.yaml").write_text(CONFIG)
+    (cwd / "task").mkdir()
+    (cwd / "task" / "config.yaml").write_text(CONFIG)
     loaded = load_config("./task", flags={"base_config.name": "a"}, seed=1)
     train(parse_args(["./task", "--device=cpu", "--quiet"]), loaded)
-    return tmp_path / "models" / "task" / "a", loaded
+    return cwd / "models" / "task" / "a", loaded
 
 
-def test_each_behaviour_learns_with_the_section_of_its_own_spaces(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_each_behaviour_learns_with_the_section_of_its_own_spaces(cwd, monkeypatch, capsys):
     monkeypatch.setattr(RunContext, "env", lambda *args, **options: TwoSpaces())
-    (tmp_path / "task").mkdir()
+    (cwd / "task").mkdir()
     text = CONFIG.replace("batch_size: 8", "batch_size: 16").replace(
         ", beta_increment_per_sampling: 0.001", ""
     )
-    (tmp_path / "task" / "config.yaml").write_text(text)
+    (cwd / "task" / "config.yaml").write_text(text)
     assert main(["./task", "--device=cpu", "-n=a"]) == 0
     said = capsys.readouterr().out
     assert "walker: continuous, since" in said and "runner: discrete, since" in said
-    own = load_config_file(tmp_path / "models" / "task" / "a" / "config.yaml")
+    own = load_config_file(cwd / "models" / "task" / "a" / "config.yaml")
     runs = [own.for_behaviour(name).run for name in ("walker", "runner")]
     assert [run.ensemble_q_reduce for run in runs] == ["mean", "min"]
     assert not any(run.use_target_network for run in runs)

@@ -15,6 +15,7 @@ from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.storage import NEXT, PREV, TRUNCATED
 from algorithm.store.checkpoints.checkpoint import load_checkpoint
 from tests.lib.agreement import what_must_agree
+from tests.lib.callbacks import watch
 from tests.lib.malice import flip_a_byte
 from tests.lib.sessions import result, run, trained
 
@@ -90,8 +91,7 @@ def test_a_resumed_run_begins_with_other_networks(task, begun, capsys, keep, kep
     assert "resumed, not bit-exact: the networks are those of" in said
     assert ("evolver_keep does not name the replay: it starts empty" in said) != kept
     assert result(task / "a")["steps"] == 140
-    index = json.loads((newest(task / "a") / "replay.json").read_text())
-    assert index[""]["meta"]["next_id"] >= rows
+    assert json.loads((newest(task / "a") / "replay.json").read_text())[""]["meta"]["next_id"] >= rows
 
 
 def test_networks_that_do_not_fit_change_nothing(task, capsys):
@@ -203,13 +203,7 @@ def test_a_copied_replay_joins_no_episode_of_another_run(task, copied, monkeypat
     """Both runs stand at step 160 of an episode, where they have seen different things."""
     trained("a", "--seed=1", "--max_step=160")
     made: list[ReplayBuffer] = []
-    make = ReplayBuffer.__init__
-
-    def remember(self, *args, **sizes):
-        make(self, *args, **sizes)
-        made.append(self)
-
-    monkeypatch.setattr(ReplayBuffer, "__init__", remember)
+    watch(monkeypatch, ReplayBuffer, "__init__", lambda self, *_, **__: made.append(self))
     assert run("-n", "a", "--resume", "--quiet", f"--init_from={copied}", "--max_step=165") == 0
     (replay,) = made
     assert replay.num_transitions == 160 + 5

@@ -11,6 +11,16 @@ from main import main
 from tests.ds import processes
 from tests.lib import own_env
 
+TASK = """\
+default:
+  base_config: {env_type: GYM, env_name: "%s", max_step: 120}
+  nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
+  replay_config: {capacity: 1000}
+  sac_config: {start_step: 50, batch_size: 16, write_summary_per_step: 50, save_model_per_step: 100}
+  eval_config: {per_step: 100, episodes: 2}
+"""
+
+
 SMALL = [
     *("base_config.max_step=70", "nn_config.q={dense_n: 8}", "nn_config.policy={dense_n: 8}"),
     *("replay_config.capacity=1000", "sac_config.start_step=50", "sac_config.batch_size=16"),
@@ -30,16 +40,16 @@ QUICK = ("a file here",)
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(cwd):
     with own_env.fresh_imports():
-        yield tmp_path
+        yield cwd
 
 
 def prepare(folder: Path, env_name: str) -> None:
     own_env.write(folder / "task" if env_name and not env_name.startswith("..") else folder)
     if env_name:
-        own_env.write_task(folder / "task", env_name)
+        (folder / "task").mkdir(exist_ok=True)
+        (folder / "task" / "config.yaml").write_text(TASK % env_name)
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,11 @@ def test_an_update_is_that_of_a_cpu(compiled, monkeypatch):
 
 @pytest.mark.parametrize("on_device", ["false", "true"])
 @pytest.mark.parametrize("task", ["toy/two_cameras", "toy/bits"])
-def test_a_training_on_images_or_towards_goals_goes_on(task, on_device, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_training_on_images_or_towards_goals_goes_on(task, on_device, cwd):
     key = f"replay_config.on_device={on_device}"
     assert main([task, *WORDS, "--max_step=400", "-o", key, "-o", "start_step=100"]) == 0
     assert main([task, *WORDS, "--max_step=500", "--resume"]) == 0
-    result = json.loads((tmp_path / f"models/{task}/run/result.json").read_text())
+    result = json.loads((cwd / f"models/{task}/run/result.json").read_text())
     assert result["steps"] == 500 and result["updates"] > 0
 
 
@@ -83,8 +82,7 @@ def test_lanes_step_on_the_gpu_and_go_on_bit_for_bit():
         assert np.array_equal(here.obs["obs"], there.obs["obs"]) and np.array_equal(here.reward, there.reward)
 
 
-def test_lanes_on_the_gpu_are_learned_from(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_lanes_on_the_gpu_are_learned_from(cwd):
     kind = [
         "-o",
         "base_config.env_type=TENSOR",
@@ -96,5 +94,5 @@ def test_lanes_on_the_gpu_are_learned_from(tmp_path, monkeypatch):
     own = ["-o", "replay_ratio=0.03125", "-o", "replay_config.on_device=true"]
     words = [f"{TOYS}:Pendulum", *kind, "--preset=lanes", *own]
     assert main([*words, "--max_step=12800", "--device=cuda", "-n=run"]) == 0
-    (file,) = (tmp_path / "models").rglob("result.json")
+    (file,) = (cwd / "models").rglob("result.json")
     assert json.loads(file.read_text())["updates"] > 300

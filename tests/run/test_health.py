@@ -35,8 +35,7 @@ def recorded(name):
     """Steps and metrics of a recorded run."""
     with (RECORDED / f"{name}.csv").open() as file:
         for row in csv.DictReader(file):
-            step = int(float(row.pop("step")))
-            yield step, {metric: float(cell) for metric, cell in row.items() if cell}
+            yield int(float(row.pop("step"))), {metric: float(cell) for metric, cell in row.items() if cell}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Runs that learn from demonstrations, from the command line."""
 
-from __future__ import annotations
-
 import math
 import shutil
 

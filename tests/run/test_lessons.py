@@ -16,9 +16,7 @@ TASK = "tests.lib.toys:Weighed-v0"
 """Its episodes have 3 steps, and its return is 3 times the mass."""
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("cwd")
 
 
 def masses(*values: float, **criteria: Any) -> list[dict[str, Any]]:
@@ -55,8 +53,7 @@ def test_a_lesson_ends_with_its_episodes_and_the_next_reaches_the_next_reset() -
     # Two episodes every 6 steps. At step 12 the fourth one ends lesson 0; those open then go on with mass 1
     # and do not count: (3 + 3 + 6 + 6)/4 = 4.5 would end lesson 1 at step 24, and its own four do at 30.
     assert column(run, "lesson/mass") == {6: 0, 12: 1, 18: 1, 24: 1, 30: 2, 36: 2, 42: 2}
-    returns = {6: 3, 12: 3, 18: 3, 24: 6, 30: 6, 36: 6, 42: 9}
-    assert column(run, "rollout/return_mean") == returns
+    assert column(run, "rollout/return_mean") == {6: 3, 12: 3, 18: 3, 24: 6, 30: 6, 36: 6, 42: 9}
     assert column(run, "param/mass")[24] == 2
     assert {*column(run, "eval/return_mean").values()} == {9}, "evaluations are made in the last lesson"
     assert run.evaluate(2).interval.mean == 9 and run.make_env().reset(seed=3)[0][0] == 3
@@ -71,8 +68,7 @@ def test_require_reset_begins_the_next_lesson_at_once() -> None:
 
 
 def test_progress_and_evaluations_in_the_lesson_of_the_training() -> None:
-    lessons = masses(1, 2, measure="progress", threshold=0.5)
-    run = train(lessons, **{"eval_config.lesson": "current"})
+    run = train(masses(1, 2, measure="progress", threshold=0.5), **{"eval_config.lesson": "current"})
     assert column(run, "lesson/mass") == {6: 0, 12: 0, 18: 0, 24: 1, 30: 1, 36: 1, 42: 1}
     assert column(run, "eval/return_mean") == {20: 3, 40: 6, 42: 6}
     assert run.evaluate(2, checkpoint=20).interval.mean == 3, "the lesson is in the checkpoint"

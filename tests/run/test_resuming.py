@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -27,6 +28,7 @@ from algorithm.store import provenance
 from algorithm.store.checkpoints.manager import CheckpointManager
 from algorithm.store.logs.metrics import read_metrics
 from tests.lib.agreement import what_must_agree
+from tests.lib.callbacks import watch
 from tests.lib.malice import flip_a_byte, sign
 from tests.lib.sessions import result, run, trained
 
@@ -164,14 +166,8 @@ def test_the_evaluation_behind_the_end_of_a_run_is_not_forgotten(task, monkeypat
 def test_an_evaluation_that_a_signal_cut_is_made_up_for_and_saved(task, monkeypatch):
     """It would have ended the run, so the checkpoint of that step is written anew, with it."""
     trained("b", *SOLVED)
-    evaluate = Trainer._evaluate
-
-    def interrupted(self):
-        os.kill(os.getpid(), signal.SIGTERM)
-        evaluate(self)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_evaluate", interrupted)
+        watch(patch, Trainer, "_evaluate", lambda _: os.kill(os.getpid(), signal.SIGTERM))
         assert run(*QUIET, *SOLVED) == 143
     assert result(task / "a")["ended"] == {"by": "signal", "why": "SIGTERM"}
     assert run("--resume", *QUIET) == 0
@@ -200,16 +196,14 @@ def test_an_evaluation_that_a_signal_cut_is_made_up_for_and_saved(task, monkeypa
 def test_updates_that_a_signal_cut_are_made_up_for(task, monkeypatch, flags, struck, at, left):
     """With many environments those of one step may take minutes."""
     flags = ("--seed=1", "-o", "eval_config.per_step=-1", *flags)
-    straight, act, made = trained("b", *flags), getattr(*struck), []
+    straight, number = trained("b", *flags), itertools.count(1)
 
-    def interrupted(self, *args):
-        made.append(len(made))
-        if len(made) == at:
+    def see(*_):
+        if next(number) == at:
             os.kill(os.getpid(), signal.SIGTERM)
-        return act(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(*struck, interrupted)
+        watch(patch, *struck, see)
         assert run(*QUIET, *flags) == 143
     assert (result(task / "a")["steps"], result(task / "a")["updates"]) == left
     assert run("--resume", *QUIET) == 0

@@ -25,6 +25,7 @@ from algorithm.store import names
 from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.rundir import RunDir
 from tests.lib.agreement import timeless, what_must_agree
+from tests.lib.callbacks import watch
 from tests.lib.sessions import result, run
 
 PROMISED = (
@@ -54,14 +55,13 @@ def test_a_run_leaves_what_it_promises(task, monkeypatch, capsys):
 
     The result comes last: of a run that is killed behind it nothing is missing but the page.
     """
-    then, write_result, folder = {}, RunDir.write_result, task / "a"
+    then, folder = {}, task / "a"
 
-    def kept(run_folder: RunDir, found: dict) -> None:
+    def keep(*_):
         for name in ("metrics.csv", "metrics.jsonl", "plots/return.png"):
-            then[name] = (run_folder.path / name).read_bytes()
-        write_result(run_folder, found)
+            then[name] = (folder / name).read_bytes()
 
-    monkeypatch.setattr(RunDir, "write_result", kept)
+    watch(monkeypatch, RunDir, "write_result", keep)
     assert run("--seed=1", "-n", "a") == 0
     assert len(then) == 3 and then == {name: (folder / name).read_bytes() for name in then}
     assert [name for name in PROMISED if not (folder / name).is_file()] == []
@@ -73,8 +73,7 @@ def test_a_run_leaves_what_it_promises(task, monkeypatch, capsys):
     assert found["time"].pop("wait") == found["time"].pop("compile") == 0.0, "nobody else acts"
     assert min(found["time"].values()) > 0.0 and set(found["faults"].values()) == {0}
     assert found["last_eval"]["step"] == 260 and found["last_eval"]["episodes"] == 2
-    why = "it reached 260 steps (base_config.max_step is 260)"
-    assert found["ended"] == {"by": "max_step", "why": why}
+    assert found["ended"] == {"by": "max_step", "why": "it reached 260 steps (base_config.max_step is 260)"}
     assert load_config_file(folder / "config.yaml").config.base_config.max_step == 260
     metrics = read_metrics(folder / "metrics.jsonl")
     assert metrics["step"] == [100.0, 200.0, 260.0]
@@ -247,15 +246,9 @@ def test_a_repetition_trains_one_run_per_seed_as_they_were_loaded_and_summarises
     """Somebody edits the configuration while the first run trains."""
     from algorithm.app import train as app
 
-    train = app.run_training
-
-    def train_and_edit(*args, **options):
-        found = train(*args, **options)
-        config = Path("task/config.yaml")
-        config.write_text(config.read_text().replace("max_step: 260", "max_step: 130"))
-        return found
-
-    monkeypatch.setattr(app, "run_training", train_and_edit)
+    config = Path("task/config.yaml")
+    shorter_text = config.read_text().replace("max_step: 260", "max_step: 130")
+    watch(monkeypatch, app, "run_training", lambda *_, **__: config.write_text(shorter_text))
     seconds = itertools.count()
     clock = SimpleNamespace(now=lambda: datetime(2026, 1, 2, 3, 4, next(seconds)))
     monkeypatch.setattr(names, "datetime", clock)

@@ -1,7 +1,5 @@
 """Whole runs on environments that are wrapped, fail, or live in other processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ import pytest
 from algorithm.core.errors import EnvError
 from algorithm.run.context import RunContext
 from algorithm.store.logs.metrics import read_metrics
+from tests.lib.callbacks import watch
 from tests.lib.sessions import result, run
 
 FLAKY = """\
@@ -31,8 +30,7 @@ gym.register("Flaky-v0", entry_point=Flaky)
 @pytest.mark.fault("F12")
 def test_a_failing_environment_is_started_anew_and_the_run_goes_on(task, capsys):
     (Path("task") / "flaky.py").write_text(FLAKY)
-    flaky = "base_config.env_name=task.flaky:Flaky-v0"
-    assert run("-c", "endless", "-n", "a", "-o", flaky) == 0
+    assert run("-c", "endless", "-n", "a", "-o", "base_config.env_name=task.flaky:Flaky-v0") == 0
     found = result(task / "a")
     assert found["steps"] == 260 and found["updates"] == 40, "a failed step does not count"
     assert found["faults"]["env_restarts"] == 2
@@ -47,14 +45,11 @@ def test_a_failing_environment_is_started_anew_and_the_run_goes_on(task, capsys)
 
 
 def test_the_environment_of_evaluations_is_made_at_the_start(task, monkeypatch):
-    make = RunContext.env
-
-    def broken(context, purpose, *args, **options):
+    def see(context, purpose, *_, **__):
         if purpose == "evaluate":
             raise EnvError("no second display")
-        return make(context, purpose, *args, **options)
 
-    monkeypatch.setattr(RunContext, "env", broken)
+    watch(monkeypatch, RunContext, "env", see)
     assert run("-n", "a", "--quiet") == 4
     assert not (task / "a").exists()
 

@@ -1,7 +1,5 @@
 """What the start screen says of observations and of the algorithm."""
 
-from __future__ import annotations
-
 import pytest
 
 from algorithm.agents.off_policy import description

@@ -1,7 +1,5 @@
 """The documentation site: it is built strictly, has every page, every name of the package and every flag."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -18,6 +18,7 @@ from algorithm.core.errors import StorageError
 from algorithm.store.checkpoints.checkpoint import Snapshot, load_checkpoint, save_checkpoint
 from algorithm.store.checkpoints.folders import checkpoint_steps, set_aside
 from algorithm.store.checkpoints.manager import find_checkpoint
+from tests.lib.callbacks import watch
 from tests.lib.malice import Trap, flip_a_byte, pickled, sign
 from tests.store.snapshots import files_of, grow, make_replay, never, save
 
@@ -218,20 +219,14 @@ def test_an_unknown_step_lists_those_there_are(tmp_path):
 def test_folders_and_files_reach_the_disk_before_the_name_that_counts(tmp_path, monkeypatch):
     """A power cut keeps what has been synced: files, then the folders of their names, then the rename."""
     happened = []
-    fsync, rename = os.fsync, Path.rename
 
     def note_sync(handle):
         happened.append(Path(f"/proc/self/fd/{handle}").readlink().relative_to(tmp_path).as_posix())
-        fsync(handle)
-
-    def note_rename(path, target):
-        happened.append(f"{path.name} → {target.name}")
-        return rename(path, target)
 
     replay = make_replay()
     grow(replay, 3)
-    monkeypatch.setattr(os, "fsync", note_sync)
-    monkeypatch.setattr(Path, "rename", note_rename)
+    watch(monkeypatch, os, "fsync", note_sync)
+    watch(monkeypatch, Path, "rename", lambda path, target: happened.append(f"{path.name} → {target.name}"))
     save(tmp_path, 1, replay=replay)
     draft = "checkpoints/.draft_step_000000001"
     moved = happened.index(".draft_step_000000001 → step_000000001")

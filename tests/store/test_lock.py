@@ -177,8 +177,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(path, told, file_system):
 def test_who_of_this_machine_lives(path):
     """A number used again is another process; one that nobody has buried is gone."""
     with subprocess.Popen(["sleep", "60"]) as process:
-        started = psutil.Process(process.pid).create_time()
-        holder = changed(Holder.me(), pid=process.pid, started=started)
+        holder = changed(Holder.me(), pid=process.pid, started=psutil.Process(process.pid).create_time())
         assert holder.is_running and not changed(holder, started=1e9).is_running
         path.write_text(holder.text)  # and the file of its kernel lock was removed
         assert f"kill {process.pid}" in refused(path) and path.read_text() == holder.text
@@ -190,8 +189,7 @@ def test_who_of_this_machine_lives(path):
 
 def forged(**changes: object) -> str:
     """A lock of this machine in which somebody has changed something."""
-    value = json.loads(Holder.me().text)
-    return json.dumps({**value, **changes})
+    return json.dumps({**json.loads(Holder.me().text), **changes})
 
 
 DAMAGED = ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "host": 1}', "[" * 100_000, '{"pid": 1e999}']

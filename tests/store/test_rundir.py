@@ -29,9 +29,8 @@ from algorithm.store.rundir import RunDir
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def here(cwd):
+    return cwd
 
 
 def made(name, env="gym/pendulum"):

@@ -110,8 +110,7 @@ def test_refreshed_carries_come_back(tmp_path):
         save(tmp_path, step, replay=replay)
         assert f"seg_00000000{step}_carry.npy" in sizes(tmp_path)
         assert digest(loaded(tmp_path, step)) == digest(replay)
-    again = loaded(tmp_path, 3)
-    save(tmp_path, 4, replay=again)
+    save(tmp_path, 4, replay=loaded(tmp_path, 3))
     assert "seg_000000004_carry.npy" in sizes(tmp_path), "the segments still hold the old ones"
 
 

@@ -47,6 +47,7 @@ class CompiledUpdate:
         self.on_message: Callable[[str], None] = lambda _: None
 
     def _pure(self, step: Step[Returned], *arguments: object) -> Returned:
+        """Take a step as a function of all tensors that it reads and writes; that is what is compiled."""
         return self._functional.call(step, *arguments, self._functional)
 
     def learn_critics(self, batch: SequenceBatch, draws: Draws) -> CriticResult:

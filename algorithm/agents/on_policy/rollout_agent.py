@@ -195,7 +195,8 @@ class RolloutAgent(Agent):
     def _shown(self, rollout: str, words: list[str]) -> Rows:
         """Return lines on memory, rollout, algorithm and acting for the start screen.
 
-        rollout: description of a rollout; words: descriptions of the algorithm
+        rollout: description of a rollout
+        words:   descriptions of the algorithm, to which those that the keys of all families add are appended
         """
         run, ring = self.config.run, self._ring
         if run.use_normalization and normalised_names(self.spec.obs):

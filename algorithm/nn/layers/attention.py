@@ -131,6 +131,7 @@ class Attention(nn.Module):
         return self.norm(out).masked_fill(absent, 0.0), after
 
     def _window(self, x: Tensor, valid: Tensor) -> Tensor:
+        """Map x [B, T, size] to the same shape; each token attends to valid ones of the last ``context``."""
         mask = _band(valid, self.context, x.dtype)
         for layer in self.layers:
             x, _ = layer(x, mask)

@@ -170,6 +170,7 @@ class Functional(nn.Module):
         def losses_of(
             pieces: dict[tuple[int, int], Tensor],
         ) -> tuple[list[Tensor], tuple[Output, dict[int, Tensor]]]:
+            """Return the losses with these parameters, the result, and the flat tensors afterwards."""
             written = {number: self._flats[number].clone() for number in self._written}
             views = {
                 span: self._view(span, pieces, written)

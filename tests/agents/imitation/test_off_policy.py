@@ -25,7 +25,8 @@ from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.signals import BehavioralCloning, NnConfig
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.replay.budget import MemoryBudget
-from tests.lib.batches import CPU, SMALL, SPECS, random_batch, small_sac
+from tests.lib.batches import CPU, SMALL, SPECS, random_batch, saved, small_sac
+from tests.lib.callbacks import watch
 from tests.lib.grid import demonstrations, play
 
 NEVER = bool
@@ -68,12 +69,6 @@ def make(
     return family(config).make_agent(inputs)
 
 
-def tensors(agent) -> dict[str, torch.Tensor]:
-    return {
-        f"{file}.{k}": v.clone() for file, part in agent.learner.tensors().items() for k, v in part.items()
-    }
-
-
 def moved(before, after) -> set[str]:
     return {name for name, value in after.items() if not torch.equal(value, before[name])}
 
@@ -95,8 +90,7 @@ def test_the_loss_of_a_hybrid_action_by_hand():
     assert cloning_loss(
         alone, action[:, 5:], mask[:, :0], NoBranches(), torch.tanh
     ).tolist() == pytest.approx([0.1])
-    choices = HybridAction(None, logits)
-    only = cloning_loss(choices, action[:, :5], mask, Categorical(spec), torch.tanh)
+    only = cloning_loss(HybridAction(None, logits), action[:, :5], mask, Categorical(spec), torch.tanh)
     assert only.tolist() == pytest.approx([(np.log(2) + np.log(4)) / 2])
 
 
@@ -119,11 +113,10 @@ def test_a_policy_offline_is_held_near_the_batch_by_hand():
 )
 def test_what_is_cloned_is_encoder_and_policy_and_what_follows_them(algorithm, kind):
     agent = make(SPECS[kind], algorithm, cloning={"strength": 30.0, "pretrain": 150, "batch_size": 64})
-    before = tensors(agent)
+    before = saved(agent.learner)
     first = float(agent._clone(1)["loss/cloning"])
-    shown = agent.pretrain(NEVER)
-    assert shown["loss/cloning"] < 0.6 * first
-    changed = {name for name in moved(before, tensors(agent)) if name.startswith("model.")}
+    assert agent.pretrain(NEVER)["loss/cloning"] < 0.6 * first
+    changed = {name for name in moved(before, saved(agent.learner)) if name.startswith("model.")}
     parts = {name.split(".")[2] for name in changed}
     slow = {"target_policy"} if algorithm == "TD3" else set()
     assert parts == {"rep", "policy", "target_rep"} | slow, "the critics stay"
@@ -138,22 +131,20 @@ def test_a_batch_norm_of_the_policy_moves_with_cloning_and_an_encoder_without_pa
     nn = NnConfig(rep={"dense_depth": 0}, q=sizes, policy={**sizes, "norm": "batch"})
     agent = make(nn=nn, cloning={"strength": 1.0})
     assert [*agent.learner.cloning.optimisers] == ["cloning"]
-    before = tensors(agent)
+    before = saved(agent.learner)
     agent._clone(3)
-    changed = moved(before, tensors(agent))
-    assert any(name.endswith("mean") for name in changed), "running statistics"
+    assert any(name.endswith("mean") for name in moved(before, saved(agent.learner))), "running statistics"
 
 
-def test_cloning_fades_beside_the_updates_and_one_that_is_not_finite_counts():
+def test_cloning_fades_beside_the_updates_and_one_that_is_not_finite_counts(monkeypatch):
     agent = make(cloning={"strength": 0.5, "steps": 40, "updates": 2}, replay_ratio=0.25, learning_rate=0.004)
-    rates, step = [], agent.learner.cloning._step
-
-    def observed(generator):
-        for one in agent.learner.cloning.optimisers.values():
-            rates.append(one.learning_rate * one.factor)
-        return step(generator)
-
-    agent.learner.cloning._step = observed
+    rates, of_cloning = [], agent.learner.cloning.optimisers.values()
+    watch(
+        monkeypatch,
+        agent.learner.cloning,
+        "_step",
+        lambda _: rates.extend(one.learning_rate * one.factor for one in of_cloning),
+    )
     play(agent, np.random.default_rng(0), 12)
     expected = [0.002 * max(0.0, 1 - 4 * k / 40) for k in range(1, 13) if k >= 4]
     used = [rate for rate in expected if rate]
@@ -200,8 +191,7 @@ def test_priorities_and_ages_are_those_of_the_agents_own_windows():
     agent._recent.add(batch, result, agent._batches.num_replayed)
     found = agent.metrics(16)
     assert 0 <= found["replay/age_mean"] < 30
-    state = agent.state()
-    agent.load_state(state)
+    agent.load_state(agent.state())
     assert agent.metrics(16)["replay/age_mean"] == pytest.approx(found["replay/age_mean"])
 
 
@@ -220,7 +210,7 @@ def test_updates_before_the_first_step_go_on_exactly_and_belong_to_no_step():
     resumed.learner.load_tensors(copy.deepcopy(stopped.learner.tensors()), stopped.updates)
     resumed.load_state(copy.deepcopy(stopped.state()))
     resumed.pretrain(NEVER)
-    assert moved(tensors(straight), tensors(resumed)) == set()
+    assert moved(saved(straight.learner), saved(resumed.learner)) == set()
     play(resumed, np.random.default_rng(0), 2)
     assert resumed.updates == 6 + 4, "those of the steps 5 to 8: at step 4 there are too few transitions"
     assert resumed.metrics(8)["time/replay_ratio"] == 1.0
@@ -278,11 +268,11 @@ def test_a_recorded_policy_of_another_kind_counts_as_unknown(changed, known):
 def test_offline_nothing_is_stored_and_all_is_learned():
     agent = make(shown={"offline": True})
     assert agent.stores() == {} and agent.replay.capacity == B + 1
-    before = tensors(agent)
+    before = saved(agent.learner)
     for step in range(1, 9):
         agent.learn(step)
     assert agent.updates == 8 and agent.metrics(8)["time/replay_ratio"] == 1.0
-    assert {name.split(".")[2] for name in moved(before, tensors(agent)) if ".model." in name} >= {
+    assert {name.split(".")[2] for name in moved(before, saved(agent.learner)) if ".model." in name} >= {
         "q",
         "policy",
     }
@@ -301,8 +291,7 @@ def test_the_policy_as_it_begins_fills_the_replay():
 
 def test_an_update_offline_weighs_the_values_and_adds_the_cloning():
     """``mean α log π − λ Q`` plus the cloning error, for continuous actions; λ comes of mean |Q|."""
-    constraint = Constraint(NoBranches(), 2.5)
-    sac = small_sac(constraint=constraint, use_auto_alpha=False)
+    sac = small_sac(constraint=Constraint(NoBranches(), 2.5), use_auto_alpha=False)
     batch = random_batch(8)
     state, noise = batch.obs["obs"][:, :1], torch.randn(8, 2)
     with torch.no_grad():

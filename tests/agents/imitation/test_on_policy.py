@@ -10,7 +10,6 @@ import torch
 
 from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.on_policy import update
-from algorithm.agents.on_policy.rollout import estimate_advantages
 from algorithm.core.data import DemoEpisode, Demonstrations
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
@@ -18,6 +17,7 @@ from algorithm.demos.sources import load_demonstrations
 from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.signals import BehavioralCloning, ExtrinsicSignal, GailSignal, RewardSignals
 from algorithm.replay.budget import MemoryBudget
+from tests.lib.callbacks import watch
 from tests.lib.episodes import record
 from tests.lib.on_policy import make, train, weights
 
@@ -133,15 +133,11 @@ def test_of_strength_0_the_environment_rewards_nothing(tmp_path, monkeypatch):
     """Also with scaled rewards; what is left is the discriminator's."""
     found = []
 
-    def estimated(rollout, batch, values, rewards, horizons, **options):
-        own, scale = (
-            one.reward_bonus(agent.learner._bonuses._context(batch)),
-            agent.learner.return_scale.factor,
-        )
-        found.append((rewards[0][batch.valid], own[batch.valid], scale))
-        estimate_advantages(rollout, batch, values, rewards, horizons, **options)
+    def see(rollout, batch, values, rewards, *_, **__):
+        own = one.reward_bonus(agent.learner._bonuses._context(batch))
+        found.append((rewards[0][batch.valid], own[batch.valid], agent.learner.return_scale.factor))
 
-    monkeypatch.setattr(update, "estimate_advantages", estimated)
+    watch(monkeypatch, update, "estimate_advantages", see)
     agent, collector = make(
         PENDULUM,
         sac={"reward_scaling": True},
@@ -213,19 +209,17 @@ def test_cloning_beside_the_updates_leaves_their_ratios_alone(tmp_path, memory, 
     assert agent.metrics(160)["loss/cloning"] > 0
 
 
-def test_cloning_fades_and_then_costs_nothing(tmp_path):
+def test_cloning_fades_and_then_costs_nothing(tmp_path, monkeypatch):
     agent, collector = make(
         PENDULUM, blocks=cloning(strength=0.5, steps=64), demonstrations=shown(tmp_path), learning_rate=0.004
     )
-    cloning_ = agent.learner._cloning
-    rates, step = [], cloning_._step
-
-    def observed(generator):
-        (optimiser,) = cloning_.optimisers.values()
-        rates.append(optimiser.learning_rate * optimiser.factor)
-        return step(generator)
-
-    cloning_._step = observed
+    rates, (optimiser,) = [], agent.learner._cloning.optimisers.values()
+    watch(
+        monkeypatch,
+        agent.learner._cloning,
+        "_step",
+        lambda _: rates.append(optimiser.learning_rate * optimiser.factor),
+    )
     train(agent, collector, 128)
     assert rates == [0.5 * 0.004 * 0.5] * 40  # of four rollouts the first, at step 32; 0 from 64 on
 

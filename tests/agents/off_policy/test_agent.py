@@ -1,13 +1,14 @@
 """What an agent does around its updates: priorities at insertion, fresh data, schedules, statistics."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 
+from algorithm.agents.off_policy.agent import OffPolicyAgent
 from algorithm.agents.off_policy.description import notices
+from algorithm.agents.roles import AgentInputs
 from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.family import SAC
 from algorithm.agents.sac.sac import SacObjective
 from algorithm.agents.schedules import FifoUpdates
 from algorithm.config.schema import BaseConfig, Config, ReplayConfig
@@ -17,7 +18,6 @@ from algorithm.env.request import EnvRequest
 from algorithm.keys.signals import NnConfig
 from algorithm.replay.budget import MemoryBudget
 from algorithm.run.experience.collector import LocalCollector
-from tests.lib.batches import sac_agent
 from tests.lib.on_policy import train
 
 SMALL = NnConfig(rep={"dense_n": 8}, q={"dense_n": 8}, policy={"dense_n": 8})
@@ -41,7 +41,7 @@ def agent_and_rollout(
         sac_config=SacConfig(**sac),
         nn_config=SMALL,
     )
-    agent = sac_agent(
+    inputs = AgentInputs(
         env.specs[DEFAULT_BEHAVIOUR],
         config,
         nn_file=None,
@@ -50,6 +50,7 @@ def agent_and_rollout(
         device=torch.device("cpu"),
         memory=memory or MemoryBudget(),
     )
+    agent = OffPolicyAgent(SAC, inputs)
     return agent, LocalCollector(env, {DEFAULT_BEHAVIOUR: agent.policy}, {DEFAULT_BEHAVIOUR: agent})
 
 
@@ -85,8 +86,7 @@ def test_new_rows_enter_with_their_own_td_error():
     largest = leaves[ids % 500].copy()
     agent._priorities.update(learning=True)
     agent.learner._generator.set_state(state)
-    error = agent.learner.td_error(agent.replay.windows(ids)).numpy()
-    expected = agent.replay._sampler.priority(error)
+    expected = agent.replay._sampler.priority(agent.learner.td_error(agent.replay.windows(ids)).numpy())
     np.testing.assert_allclose(leaves[ids % 500], expected, rtol=1e-6)
     assert not np.allclose(largest, expected)
     assert first < agent.replay.next_id
@@ -233,5 +233,4 @@ def test_keys_without_effect_are_told(monkeypatch, options, said):
 )
 def test_looks_that_are_the_same_are_told(siamese, obs, said):
     keys, spec = SacConfig(siamese=siamese), AgentSpec(obs, ActionSpec((2,)))
-    heads = SacObjective(spec.action, keys)
-    assert len(notices(spec, keys, heads, has_encoder=True, n_envs=1)) == said
+    assert len(notices(spec, keys, SacObjective(spec.action, keys), has_encoder=True, n_envs=1)) == said

@@ -1,7 +1,5 @@
 """Rewards with horizons of their own: what their critics learn, and that their sum is what acts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -16,7 +16,7 @@ from algorithm.nn.return_scale import ReturnScale
 from algorithm.nn.value_range import ValueRange
 from tests.agents.oracles import PlainFlash
 from tests.lib.batches import SMALL, Sac, random_batch, small_sac, weights
-from tests.lib.oracles import PlainNet
+from tests.nn.oracles import PlainNet
 
 BATCH = {"norm": "batch"}
 INVERTED = {"norm": "batch_first", "block": "inverted"}
@@ -64,8 +64,7 @@ def test_an_update_is_a_pass_over_both_halves(critics, kind, own_target):
     y = batch.reward[:, 0] + 0.9 * value.masked_fill(batch.terminated[:, 0], 0.0)
     loss = 0.5 * sum((batch.weight * (out[:32, 0] - y).square()).mean() for out in both)
     loss.backward()
-    result = sac.update(batch)
-    torch.testing.assert_close(result.metrics["loss/q"], loss.detach(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(sac.update(batch).metrics["loss/q"], loss.detach(), atol=1e-5, rtol=1e-5)
     for member, net in zip(sac.model.q.members, plain, strict=True):
         theirs = [p.grad for p in net.parameters() if p.requires_grad]
         ours = [p.grad for p in member.net.parameters()] if sac.model.q.backend == "loop" else None
@@ -114,8 +113,7 @@ def test_an_update_of_flash_is_that_of_plain_modules(critics):
     generator = torch.Generator().set_state(sac._generator.get_state())
     batch = random_batch(32)
     loss = plain.update(batch, lambda: torch.randn(32, 2, generator=generator))
-    result = sac.update(batch)
-    torch.testing.assert_close(result.metrics["loss/q"], loss, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(sac.update(batch).metrics["loss/q"], loss, atol=1e-6, rtol=1e-6)
     sac.model.q.realias()
     for own, other in [
         *zip(sac.model.q.members, plain.critics, strict=True),
@@ -234,8 +232,7 @@ def test_the_policy_s_statistics_wait_for_its_turn():
 def test_without_target_networks_a_checkpoint_holds_none_and_the_online_ones_stand_for_them():
     sac = small_sac(**CROSS, rep_depth=1)
     assert sac.model.target_q is sac.model.q and sac.model.target_rep is sac.model.rep
-    names = sac.tensors()["model"]
-    assert not [name for name in names if "target" in name]
+    assert not [name for name in sac.tensors()["model"] if "target" in name]
     assert [name for name in small_sac(q=BATCH).tensors()["model"] if "target" in name]
     sac.update(random_batch(16))
 

@@ -60,8 +60,7 @@ def groups(sac) -> dict[str, list[torch.Tensor]]:
 @pytest.mark.fault("F11")
 @pytest.mark.parametrize("options", [{}, {"n_step": 3}, {"rep_depth": 1}, {"max_grad_norm": 1.0}])
 def test_an_extreme_reward_skips_the_critics_step_and_only_that(options):
-    window = options.get("n_step", 1)
-    sac, batch = small_sac(**options), random_batch(8, window)
+    sac, batch = small_sac(**options), random_batch(8, options.get("n_step", 1))
     sac.update(batch)
     before, counted = groups(sac), sac.skipped
     batch.reward[3] = 1e30
@@ -122,5 +121,4 @@ def test_saturation_is_the_share_of_components_at_the_end_of_their_range():
     u = torch.tensor([[0.995, 0.0], [-1.0, 0.989], [-0.991, 0.5]], requires_grad=True)
     found = objective.metrics(u, torch.zeros(3), None)["policy/saturation"]
     assert found.float().mean().item() == 0.5 and not found.requires_grad
-    at_the_limit = objective.metrics(torch.full((1, 1), 0.99), torch.zeros(1), None)
-    assert not at_the_limit["policy/saturation"].any()
+    assert not objective.metrics(torch.full((1, 1), 0.99), torch.zeros(1), None)["policy/saturation"].any()

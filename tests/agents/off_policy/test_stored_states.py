@@ -1,7 +1,5 @@
 """An agent with memory from the first random step on: what of its carries is stored, refreshed, measured."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -28,8 +26,7 @@ def every_window(agent):
 
 
 def recomputed(agent, batch):
-    states = agent.learner.encode(batch).states
-    return torch.cat([batch.carry.unsqueeze(1), states.carry[:, :-1]], 1)
+    return torch.cat([batch.carry.unsqueeze(1), agent.learner.encode(batch).states.carry[:, :-1]], 1)
 
 
 def test_random_steps_are_remembered_as_if_the_policy_had_taken_them(make):

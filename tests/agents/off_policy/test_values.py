@@ -21,7 +21,7 @@ from algorithm.core.errors import ModelError
 from algorithm.nn.loader import load_networks
 from algorithm.nn.protocols import q_size
 from algorithm.ops.sac import smallest
-from tests.lib.batches import CPU, SMALL, Sac, learning_target, random_batch, small_sac
+from tests.lib.batches import CPU, SMALL, Sac, learning_targets, random_batch, small_sac
 
 HEADS = {
     "scalar": {},
@@ -54,25 +54,23 @@ def test_quantiles_share_the_outputs_by_value():
     values = QuantileValues(ActionSpec(branches=(2,)), 2, 0, CPU)
     out = torch.tensor([[1.0, 3.0, 10.0, 30.0]])  # two choices of two quantiles each
     assert values.point(out).tolist() == [[2.0, 20.0]]
-    one = torch.tensor([[0.0, 1.0]])
-    assert values.taken(out, one).flatten().tolist() == [10.0, 30.0]
+    assert values.taken(out, torch.tensor([[0.0, 1.0]])).flatten().tolist() == [10.0, 30.0]
 
 
 def test_the_spread_follows_the_steps():
     """One step: y + γ d (z − z̄); a terminal one has none. Three steps: γ^k Π d."""
     for n, is_used in ((1, True), (3, False)):
         sac = small_sac(n_step=n, use_n_step_is=is_used, gamma=0.9, **HEADS["quantile"])
-        exists = torch.tensor([1, n, n, n])
-        batch = random_batch(4, n, exists=exists)
+        batch = random_batch(4, n, exists=torch.tensor([1, n, n, n]))
         batch.terminated[:] = False
         batch.terminated[2, 0] = True
-        target = learning_target(sac, batch)
+        target = learning_targets(sac, batch)[0]
         widths = target.spread.amax(0) - target.spread.amin(0)
         assert target.spread.shape == (2 * (5 - 1), 4, 1)
         torch.testing.assert_close(target.spread.mean(0), torch.zeros(4, 1), atol=1e-6, rtol=0)
         assert widths[2] == 0 and (widths[[0, 1, 3]] > 0).all()
         whole = small_sac(n_step=n, use_n_step_is=is_used, gamma=1.0, **HEADS["quantile"])
-        other = learning_target(whole, batch)  # the same bootstrap states with γ = 1
+        other = learning_targets(whole, batch)[0]  # the same bootstrap states with γ = 1
         ratio = target.spread[:, [0, 1], 0] / other.spread[:, [0, 1], 0]
         torch.testing.assert_close(ratio, torch.tensor([0.9, 0.9**n]).expand_as(ratio))
 
@@ -80,7 +78,7 @@ def test_the_spread_follows_the_steps():
 def test_v_trace_has_the_spread_of_one_step():
     sac = small_sac(n_step=3, gamma=0.9, **HEADS["quantile"])
     batch = random_batch(8, 3)
-    target = learning_target(sac, batch)
+    target = learning_targets(sac, batch)[0]
     assert target.spread.shape == (8, 8, 1)
     assert (target.spread[:, batch.terminated[:, 0]] == 0).all()
 
@@ -100,8 +98,7 @@ def test_a_target_beyond_the_range_counts_as_its_end_and_is_logged():
         )
 
     beyond = target([0.0, 7.0, -9.0, 0.5])
-    within = values.loss(taken, target([0.0, 1.0, -1.0, 0.5]))
-    assert torch.equal(values.loss(taken, beyond), within)
+    assert torch.equal(values.loss(taken, beyond), values.loss(taken, target([0.0, 1.0, -1.0, 0.5])))
     assert values.metrics(taken, beyond)["value/clamped"] == 0.5
 
 

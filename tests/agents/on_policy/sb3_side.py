@@ -6,8 +6,6 @@ Its own code collects: from environments that repeat the record, with a policy t
 actions. So its bootstrapping of episodes that were cut off, advantages and update are all its own.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from itertools import count

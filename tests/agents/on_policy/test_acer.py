@@ -19,6 +19,7 @@ from algorithm.nn.distributions import HybridAction
 from algorithm.nn.learning.gradients import TrainingMode
 from algorithm.ops.discrete import branch_log_probs
 from algorithm.replay.budget import replay_bytes
+from tests.lib.callbacks import watch
 from tests.lib.grid import N, make_agent, play
 from tests.lib.oracles import retrace_returns
 
@@ -206,14 +207,8 @@ def test_the_average_policy_follows_at_its_own_pace():
 
 def test_the_replay_is_learned_from_as_often_as_asked(monkeypatch):
     agent = make_agent(PLAIN, 1)
-    calls = []
-    update = agent.learner.update
-
-    def counted(batch, *, drawn: bool, current: bool = False):
-        calls.append(drawn)
-        return update(batch, drawn=drawn, current=current)
-
-    monkeypatch.setattr(agent.learner, "update", counted)
+    calls: list[bool] = []
+    watch(monkeypatch, agent.learner, "update", lambda _, drawn, **__: calls.append(drawn))
     play(agent, np.random.default_rng(0), 3)
     assert not calls, "no rollout is full"
     play(agent, np.random.default_rng(0), 160)

@@ -43,8 +43,7 @@ def test_an_update_changes_policy_and_values_by_what_the_trust_region_allows(tas
     else:
         normals = (torch.distributions.Normal(one.mean, one.log_std.exp()) for one in (old, new))
         kl = torch.distributions.kl_divergence(*normals).sum(-1)
-    change = kl.mean() + 0.5 * (after - value).square().mean()
-    assert 0.6 < change / (clip / 2) < 1.6
+    assert 0.6 < (kl.mean() + 0.5 * (after - value).square().mean()) / (clip / 2) < 1.6
 
 
 def test_layer_norm_of_default_images_is_named_with_the_key_that_leaves_it_out():

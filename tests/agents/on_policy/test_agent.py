@@ -1,7 +1,5 @@
 """On-policy agents: what enters a rollout, and what becomes of one that is of no use."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -13,6 +11,7 @@ from algorithm.agents.on_policy.rollout import standardised
 from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import Config
 from algorithm.core import StepBatch, UsageError
+from tests.lib.callbacks import watch
 from tests.lib.on_policy import fill, make, train
 
 
@@ -43,12 +42,8 @@ def step_of(agent, n, t):
 def test_more_agents_than_a_rollout_has_room_for_are_refused_with_the_length_that_has(monkeypatch):
     def play(rollout_step):
         agent, _ = make("Pendulum-v1", n=1, algorithm="A2C", rollout_step=rollout_step)
-        learned, update = [], agent.learner.update
-        monkeypatch.setattr(
-            agent.learner,
-            "update",
-            lambda batch, **how: learned.append(int(batch.valid.sum())) or update(batch, **how),
-        )
+        learned = []
+        watch(monkeypatch, agent.learner, "update", lambda batch, **_: learned.append(int(batch.valid.sum())))
         for t in range(8):
             agent.add_steps(step_of(agent, 100, t))
             agent.learn(100 * (t + 1))

@@ -16,7 +16,6 @@ from algorithm.agents.on_policy.descent import make_descent
 from algorithm.agents.on_policy.family_config import PpoConfig
 from algorithm.agents.on_policy.results import _spread
 from algorithm.agents.on_policy.rollout import check_ratios, estimate_advantages, make_rollout
-from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError, UsageError
 from algorithm.extensions.base import Horizon
 from algorithm.keys.signals import CuriositySignal, RewardSignals
@@ -24,6 +23,7 @@ from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.learning.optimiser import FlatRms
 from algorithm.replay.budget import MemoryBudget
 from tests.lib import on_policy as agents
+from tests.lib.callbacks import watch
 from tests.lib.on_policy import fill, make, train, weights
 
 KINDS = {
@@ -41,18 +41,17 @@ def test_each_transition_is_learned_from_once_and_first_with_ratio_1(kind, monke
     agent, collector = make(env_name, 3, num_epoch=1, sequence_step=5, **options)
     stored, learned, ratios = [], [], []
     add_steps, learner = agent.replay.add_steps, agent.learner
-    descend, learn = learner._descend, learner.update
+    descend = learner._descend
 
     def added(steps):
         ids = add_steps(steps)
         stored.extend(ids.tolist())
         return ids
 
-    def updated(batch, *, current):
+    def see(batch, **_):
         first = agent._ring.burn_in
         learned.extend(batch.ids[:, first:-1][batch.valid[:, first:]].tolist())
         assert sorted(learned) == sorted(stored)
-        return learn(batch, current=current)
 
     def begin(rollout, batch, *, current):
         log_ratio, *_ = learner._actor_critic.evaluate(rollout)
@@ -61,7 +60,7 @@ def test_each_transition_is_learned_from_once_and_first_with_ratio_1(kind, monke
         return descend(rollout, batch, current=True)
 
     monkeypatch.setattr(agent.replay, "add_steps", added)
-    monkeypatch.setattr(learner, "update", updated)
+    watch(monkeypatch, learner, "update", see)
     monkeypatch.setattr(learner, "_descend", begin)
     train(agent, collector, 200)
     assert len(learned) > 180 and len(ratios) >= 4 and max(ratios) < 1e-5
@@ -144,14 +143,10 @@ def test_a_normaliser_is_frozen_while_a_rollout_is_made_and_knows_the_first_befo
     monkeypatch,
 ):
     agent, collector = make("Pendulum-v1", 2, sac={"use_normalization": True})
-    normaliser, update = agent.learner.model.normaliser, agent.learner.update
-    seen: list[tuple[int, bool]] = []
-
-    def watched(batch: SequenceBatch, *, current: bool = True) -> dict[str, float]:
-        seen.append((int(normaliser.count), current))
-        return update(batch, current=current)
-
-    monkeypatch.setattr(agent.learner, "update", watched)
+    normaliser, seen = agent.learner.model.normaliser, []
+    watch(
+        monkeypatch, agent.learner, "update", lambda _, current: seen.append((int(normaliser.count), current))
+    )
     train(agent, collector, 30)
     assert normaliser.count == 0
     train(agent, collector, 32)
@@ -230,11 +225,7 @@ def test_curiosity_is_added_once_to_a_rollout_and_learns_beside_it(memory, monke
     (curiosity,) = learner._bonuses.extensions
     sigma = float(curiosity.deviation())
     before, model = copy.deepcopy(curiosity.own[0]), copy.deepcopy(learner.model.rep)
-    monkeypatch.setattr(
-        update,
-        "estimate_advantages",
-        lambda *args, **how: found.append(args) or estimate_advantages(*args, **how),
-    )
+    watch(monkeypatch, update, "estimate_advantages", lambda *args, **_: found.append(args))
     train(agent, collector, 64)
     ((rollout, batch, _, (reward,), _),) = found  # once a rollout
     bonus = reward - batch.reward

@@ -1,7 +1,5 @@
 """Networks of on-policy families: one encoder or two, and their first values."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import re

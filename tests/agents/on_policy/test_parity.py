@@ -22,6 +22,7 @@ from tests.agents.on_policy.recorded import (
     plain_update,
     record,
 )
+from tests.lib.callbacks import watch
 
 TASKS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
 
@@ -173,12 +174,7 @@ def test_a_rollout_and_its_update_are_those_of_stable_baselines(kind, own, root,
     script = root / "tests/agents/on_policy/sb3_side.py"
     done = subprocess.run([PEER_PYTHON, script, *files], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-    def estimated(rollout, *args, **options) -> None:
-        seen.append(rollout)
-        estimate_advantages(rollout, *args, **options)
-
-    monkeypatch.setattr(page, "estimate_advantages", estimated)
+    watch(monkeypatch, page, "estimate_advantages", lambda rollout, *_, **__: seen.append(rollout))
     mine, answer = update.made(own), np.load(files[2])
     for name, found in (("advantages", seen[0].advantage), ("returns", seen[0].targets[0])):
         np.testing.assert_allclose(update.in_order(found), answer[name], rtol=1e-6, atol=1e-6)

@@ -224,8 +224,7 @@ def test_each_token_has_its_own_mask(greedy):
         object.__setattr__(batch, "action_mask", mask)
         _shift(sac, torch.tensor([offset, 0.0, 0.0, 0.0, 0.0]))
         update_policy(sac, batch)
-        before_the_last_layer = sac.model.policy.net.parameters()
-        results.append(torch.cat([p.flatten() for p in before_the_last_layer]))
+        results.append(torch.cat([p.flatten() for p in sac.model.policy.net.parameters()]))
     torch.testing.assert_close(*results)
 
 

@@ -1,7 +1,5 @@
 """Acting: what is executed is what is stored, alone or in a crowd."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -28,8 +26,7 @@ def networks():
 
 
 def actor(networks, seed=0, exploring=True, **options):
-    config = SacConfig(**options)
-    return new_actor(SMALL, networks, config, device=CPU, exploring=exploring, seed=seed)
+    return new_actor(SMALL, networks, SacConfig(**options), device=CPU, exploring=exploring, seed=seed)
 
 
 def act(actor, n=4, **options):
@@ -136,14 +133,12 @@ def test_epsilon_and_extra_noise_make_each_branch_random_that_often():
     frequency = crowd(DISCRETE, 8000, **options)[0].action.mean(0)
     uniform = np.array([1 / 3] * 3 + [1 / 2] * 2)
     np.testing.assert_allclose(frequency, 0.35 * best + 0.65 * uniform, atol=0.03)
-    still = crowd(DISCRETE, 50, exploring=False, **options)[0]
-    assert (still.action == best).all()
+    assert (crowd(DISCRETE, 50, exploring=False, **options)[0].action == best).all()
 
 
 def test_action_noise_widens_the_normal_and_mixes_the_branches():
     out, policy, _ = crowd(HYBRID, action_noise=[0.5, 0.5])
-    std = policy.continuous.log_std.exp().numpy()[0]
-    wider = np.sqrt(std**2 + 0.25)
+    wider = np.sqrt(policy.continuous.log_std.exp().numpy()[0] ** 2 + 0.25)
     np.testing.assert_allclose(out.z.std(0), wider, rtol=0.08)
     frequency, probs = shares(out, policy)
     mixed = 0.5 * probs + 0.5 * np.array([1 / 3] * 3 + [1 / 2] * 2)
@@ -183,8 +178,7 @@ def journey(spec, sac, steps=6):
     action, carry = spec.action.padding(3), one.initial_carry(3)
     for _ in range(steps):
         mask = spec.action.all_allowed(3) & (rng.random((3, spec.action.discrete)) < 0.9)
-        obs = {"obs": rng.normal(size=(3, 3)).astype(np.float32)}
-        out = one.act(obs, action, carry, mask)
+        out = one.act({"obs": rng.normal(size=(3, 3)).astype(np.float32)}, action, carry, mask)
         action, carry = out.action, out.carry
         outputs.append(out)
     return outputs, one

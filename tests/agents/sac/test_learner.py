@@ -106,8 +106,7 @@ def test_td_error_is_the_priority_of_the_next_update_and_changes_no_weight():
 def test_a_subset_of_one_critic_gives_that_critics_value():
     """With M = 1 of 3 the target takes each critic in turn, never a minimum over others."""
     sac = small_sac(ensemble_q_num=3, ensemble_q_sample=1)
-    drawn = {tuple(sac.draw_subset().tolist()) for _ in range(50)}
-    assert drawn == {(0,), (1,), (2,)}
+    assert {tuple(sac.draw_subset().tolist()) for _ in range(50)} == {(0,), (1,), (2,)}
     state, action = torch.randn(4, 3), torch.rand(4, 2)
     for index in range(3):
         value = sac.model.target_q.frozen(state, action, members=[index]).squeeze(0)

@@ -33,8 +33,7 @@ def small_td3(*, own: Td3Config | None = None, **options: object) -> OffPolicyLe
     plain = {"n_step": 1, "use_normalization": False, "reward_scaling": False, **options}
     keys = shared_keys(SimpleNamespace(sac_config=SacConfig(**plain), td3_config=own))
     networks = small_networks(SMALL, keys)
-    objective = Td3Objective(SMALL.action, own)
-    return OffPolicyLearner(SMALL, networks, keys, objective, device=CPU, seed=0)
+    return OffPolicyLearner(SMALL, networks, keys, Td3Objective(SMALL.action, own), device=CPU, seed=0)
 
 
 def test_actions_of_targets_have_clipped_noise():

@@ -132,8 +132,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(file, content, told):
 def test_odd_values_in_json_are_no_reason_to_fail(value):
     run = make_run()
     for path in (run.manifest, run.result):
-        keys = json.loads(path.read_text())
-        path.write_text(json.dumps(dict.fromkeys(keys, value)))
+        path.write_text(json.dumps(dict.fromkeys(json.loads(path.read_text()), value)))
     assert "last evaluation -2.50 ± 0.50" in page_of(run).shown
 
 
@@ -227,8 +226,7 @@ def test_a_page_that_cannot_be_written_is_a_storage_error():
 
 def test_names_and_patterns_choose_runs():
     for age, name in enumerate(("base", "base_2", "other")):
-        run = make_run(name)
-        os.utime(run.config, (1e9 + age, 1e9 + age))
+        os.utime(make_run(name).config, (1e9 + age, 1e9 + age))
     assert matching_names("task", ("base*",)) == ["base", "base_2"]
     assert matching_names("task", ("other", "base?2", "other", "b*")) == ["other", "base_2", "base"]
     assert matching_names("task", ("none",)) == ["none"]

@@ -128,8 +128,7 @@ def test_a_population_that_is_killed_ends_as_one_that_was_not(
     """Killed in the middle of a generation, and between two files of a boundary; a member is killed, too."""
     whole = scene("whole")
     assert whole.run("--seed=1") == 0
-    said = capsys.readouterr().out
-    assert "the training is over; the best is pop_" in said
+    assert "the training is over; the best is pop_" in capsys.readouterr().out
     assert len(whole.networks()) == 4
     assert whole.run("--resume") == 2
     assert "nothing is left to do" in "".join(capsys.readouterr())

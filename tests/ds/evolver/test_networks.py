@@ -20,7 +20,17 @@ from algorithm.core.seeding import stream
 from algorithm.store.checkpoints.checkpoint import Snapshot, load_checkpoint, save_checkpoint
 from ds.evolver.networks import FLOOR, LARGEST_STD, draw_networks
 from tests.lib.batches import small_sac
-from tests.lib.oracles import drawn_network
+
+
+def drawn_network(elites, noise, *, floor, largest):
+    """A drawn tensor from those of the elites, flat lists each, and its noise ε; one number at a time."""
+    means = [sum(values) / len(elites) for values in zip(*elites, strict=True)]
+    smallest = floor * (sum(mean**2 for mean in means) / len(means)) ** 0.5
+    drawn = []
+    for mean, values, eps in zip(means, zip(*elites, strict=True), noise, strict=True):
+        std = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
+        drawn.append(mean + min(max(std, smallest), largest) * eps)
+    return drawn
 
 
 def noise(name: str) -> np.random.Generator:

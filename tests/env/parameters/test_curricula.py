@@ -50,8 +50,7 @@ def test_a_mean_has_to_be_above_the_threshold_over_so_many_episodes_of_the_lesso
 
 
 def test_the_mean_is_that_of_the_last_episodes_so_that_an_early_failure_is_forgotten():
-    curricula = made(height=curriculum(plain(1.0, 2)))
-    assert after(curricula, -100, -100, 2, 2) == ["0", "0", "0", "last"]
+    assert after(made(height=curriculum(plain(1.0, 2))), -100, -100, 2, 2) == ["0", "0", "0", "last"]
 
 
 def test_smoothing_keeps_a_quarter_of_the_former_measure():
@@ -68,8 +67,7 @@ def test_smoothing_keeps_a_quarter_of_the_former_measure():
 
 
 def test_a_lesson_with_negative_returns_does_not_end_by_a_beginning_at_0():
-    curricula = made(height=curriculum({"threshold": -90.0}))
-    assert after(curricula, -100, -100) == ["0", "0"]
+    assert after(made(height=curriculum({"threshold": -90.0})), -100, -100) == ["0", "0"]
 
 
 def test_progress_counts_once_the_lesson_has_lasted():

@@ -66,8 +66,7 @@ def test_values_follow_from_seeds_and_a_lesson_counts_from_the_next_reset_on(
     workers: int,
 ) -> None:
     with closing(make(workers=workers)) as env:
-        first = env.reset(episode=0)[DEFAULT_BEHAVIOUR].obs["obs"]
-        assert first[:, :2].tolist() == drawn(0)
+        assert env.reset(episode=0)[DEFAULT_BEHAVIOUR].obs["obs"][:, :2].tolist() == drawn(0)
         assert env.metrics()["param/mass"] == pytest.approx(np.mean([mass for mass, _ in drawn(0)]))
         step(env)
         env.renew_parameters({"mass": "heavy"})
@@ -98,8 +97,7 @@ def test_a_resumed_episode_has_its_own_values_whatever_is_configured_now(workers
         assert here[:, :2].tolist() == drawn(0)
         after, there = step(env), step(later)
         assert (after[:, [0, 4]] == there[:, [0, 4]]).all() and (there[:, 1] == 1.0).all()
-        without = {name: GIVEN[name] for name in ("mass",)}
-        with closing(make(without)) as another:
+        with closing(make({name: GIVEN[name] for name in ("mass",)})) as another:
             another.reset(episode=0)
             assert {*another.resume(saved).values()} == {"the parameters of its episodes were others"}
 
@@ -110,8 +108,7 @@ def test_a_restarted_environment_has_the_parameters_of_its_next_episode(workers:
     breaks = float(np.max(drawn(0)[heaviest][0])) - 1e-6
     with closing(make(args={"breaks": breaks, "fails": True}, workers=workers)) as env:
         env.reset(episode=0)
-        expected = [drawn(copy == heaviest)[copy] for copy in range(3)]
-        assert step(env)[:, :2].tolist() == expected
+        assert step(env)[:, :2].tolist() == [drawn(copy == heaviest)[copy] for copy in range(3)]
 
 
 def test_the_episode_that_ended_is_named_though_the_next_one_did_not_begin() -> None:
@@ -138,7 +135,6 @@ def test_without_parameters_nothing_of_a_state_is_another() -> None:
 
 
 def test_a_vector_class_of_its_own_is_not_used() -> None:
-    parameters = ParameterSource(read_parameters({"gravity": {"value": 9.0, "set": "gravity"}}))
-    pool = {"parameters": parameters}
+    pool = {"parameters": ParameterSource(read_parameters({"gravity": {"value": 9.0, "set": "gravity"}}))}
     with closing(make_vec_env(EnvRequest("GYM", "CartPole-v1", n=2, seed_of=SEEDS, **pool))) as env:
         assert env.arrangement == "2 in process"

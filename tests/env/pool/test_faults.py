@@ -336,7 +336,7 @@ def untrue(how: str, at: int, **options: Any) -> VecEnv:
     return make_vec_env(
         EnvRequest(
             "GYM",
-            "tests.lib.toys_faults:Untrue-v0",
+            "tests.env.pool.toys:Untrue-v0",
             env_args={"how": how, "at": at},
             n=2,
             seed_of=SEEDS,

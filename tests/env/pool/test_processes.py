@@ -35,9 +35,7 @@ from tests.lib.processes import comes_true
 def make(name: str, *, n: int = 1, env_args: Any = None, **pool: Any) -> VecEnv:
     """Environments of a toy of ``tests``, with options of the pool."""
     seed_of = lambda index, episode: 0  # noqa: E731
-    return make_vec_env(
-        EnvRequest("GYM", f"tests.lib.{name}", env_args=env_args or {}, n=n, seed_of=seed_of, **pool)
-    )
+    return make_vec_env(EnvRequest("GYM", name, env_args=env_args or {}, n=n, seed_of=seed_of, **pool))
 
 
 def step(env: VecEnv, times: int = 1) -> None:
@@ -81,7 +79,7 @@ def test_time_in_which_a_process_stood_still_does_not_count(monkeypatch):
 def test_simulators_of_a_worker_end_with_it(tmp_path, ends):
     """Those that it ends itself, which they do not ignore, and those that it forgets."""
     pids = tmp_path / "pids"
-    env = make("toys_processes:Housed-v0", workers=1, env_args={"pids": str(pids), "ends": ends})
+    env = make("tests.env.pool.toys:Housed-v0", workers=1, env_args={"pids": str(pids), "ends": ends})
     env.reset()
     for number in (signal.SIGINT, signal.SIGTERM):  # as to the whole group
         os.kill(env._executor._workers[0].pid, number)
@@ -100,7 +98,7 @@ def test_simulators_of_a_worker_end_with_it(tmp_path, ends):
 @pytest.mark.parametrize("kernel", [True, False])
 def test_simulators_of_a_worker_end_with_the_main_process(tmp_path, kernel):
     """The kernel ends those of a worker that holds the GIL; elsewhere a thread ends those of any other."""
-    args, name = {"pids": str(tmp_path / "pids"), "seizes": kernel}, "tests.lib.toys_processes:Housed-v0"
+    args, name = {"pids": str(tmp_path / "pids"), "seizes": kernel}, "tests.env.pool.toys:Housed-v0"
     if not kernel:
         (tmp_path / "sitecustomize.py").write_text("import os\nos.O_ASYNC = 0\n")
     with script(tmp_path, name=name, args=args, workers=1, end="time.sleep(600)") as main:
@@ -135,7 +133,7 @@ def test_a_fork_of_a_worker_can_be_ended():
 def test_wherever_it_would_end_the_program(tmp_path, where):
     args = {"fault": "leave", "mark": str(tmp_path / "mark"), "where": where}
     with pytest.raises(EnvError, match="SystemExit"):
-        env = make("toys_faults:Faulty-v0", env_args=args, restarts=0)
+        env = make("tests.lib.toys_faults:Faulty-v0", env_args=args, restarts=0)
         env.reset()
         env.close()
 
@@ -156,7 +154,7 @@ def test_a_worker_that_forked_and_died_has_died_and_its_fork_with_it(tmp_path):
     faults: list[Fault] = []
     args = {"fault": "fork", "mark": str(tmp_path / "mark")}
     pool = {"workers": 1, "timeout": 60.0, "on_fault": faults.append}
-    with closing(make("toys_faults:Faulty-v0", env_args=args, **pool)) as env:
+    with closing(make("tests.lib.toys_faults:Faulty-v0", env_args=args, **pool)) as env:
         env.reset()
         (group,) = (worker.pid for worker in env._executor._workers)
         step(env, 3)
@@ -175,7 +173,7 @@ def _group_of(pid: int) -> int:
 def test_a_worker_that_prints_to_a_full_disk_has_not_failed(tmp_path):
     faults: list[Fault] = []
     pool = {"workers": 1, "log": tmp_path, "on_fault": faults.append}
-    with closing(make("toys_processes:Chatty-v0", **pool)) as env:
+    with closing(make("tests.env.pool.toys:Chatty-v0", **pool)) as env:
         env.reset()
         resource.prlimit(env._executor._workers[0].pid, resource.RLIMIT_FSIZE, (64, 64))
         step(env, 3)
@@ -191,7 +189,7 @@ def test_what_workers_print_does_not_fill_the_disk(tmp_path):
         text = file.read_bytes()
         return len(text) <= worker.LOG_BYTES and left_out.search(text) is not None
 
-    with closing(make("toys_processes:Chatty-v0", workers=1, log=tmp_path)) as env:
+    with closing(make("tests.env.pool.toys:Chatty-v0", workers=1, log=tmp_path)) as env:
         env.reset()
         step(env, 3)
         assert comes_true(is_cut, 10.0)

@@ -1,7 +1,5 @@
 """What was done in an episode, so that anybody can do it again."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import numpy as np

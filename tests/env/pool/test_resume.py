@@ -101,7 +101,7 @@ KINDS: dict[str, tuple[int, dict[str, Any]]] = {
     "Pendulum": (0, {"name": "Pendulum-v1", "env_args": {"max_episode_steps": 7}}),
     "NaN": (
         0,
-        {"name": "tests.lib.toys_faults:Fickle-v0", "env_args": {"how": "nan"}, "seed_of": diary_seed},
+        {"name": "tests.env.pool.toys:Fickle-v0", "env_args": {"how": "nan"}, "seed_of": diary_seed},
     ),
     "Bullet in workers": (
         1,
@@ -159,11 +159,11 @@ def test_more_steps_than_are_sorted_at_a_time():
 def test_an_episode_that_is_not_the_same_again_is_named_and_the_others_go_on(how, before, why):
     faults: list[Fault] = []
     options = {"env_args": {"how": how}, "seed_of": diary_seed, "on_fault": faults.append}
-    with closing(make("tests.lib.toys_faults:Fickle-v0", 3, **options)) as one:
+    with closing(make("tests.env.pool.toys:Fickle-v0", 3, **options)) as one:
         first = Driver(one)
         first.play(before)
         state = stored(one.state())
-    with closing(make("tests.lib.toys_faults:Fickle-v0", 3, **options)) as env:
+    with closing(make("tests.env.pool.toys:Fickle-v0", 3, **options)) as env:
         env.reset(episode=0)
         ((lost, reason),) = env.resume(state).items()
         assert lost == 1 and why in reason

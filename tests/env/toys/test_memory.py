@@ -1,7 +1,5 @@
 """The environments that need memory: no policy without one gets more than ``chance``."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -120,8 +120,7 @@ def test_the_best_policy_gets_the_optimum_and_a_seed_is_an_episode(name: str) ->
 ])  # fmt: skip
 def test_who_does_not_look_gets_what_chance_gives(name: str, kwargs: Any, act: Act, expected: float) -> None:
     env = make(name, **kwargs)
-    returns = [play(env, act, seed)[0] for seed in range(800)]
-    assert np.mean(returns) == pytest.approx(expected, abs=0.07)
+    assert np.mean([play(env, act, seed)[0] for seed in range(800)]) == pytest.approx(expected, abs=0.07)
 
 
 def test_goals_of_bits_are_judged_one_by_one_or_many_at_once() -> None:
@@ -150,8 +149,7 @@ def test_hallway_walls_hold_and_who_stays_is_cut_off() -> None:
         obs, reward, terminated, _, _ = env.step(np.int64(action))
         np.testing.assert_array_equal(obs, expected)
         assert (reward, terminated) == (0.0, False)
-    ends = [env.step(np.int64(0))[2:4] for _ in range(45)]
-    assert ends == [(False, False)] * 44 + [(False, True)]
+    assert [env.step(np.int64(0))[2:4] for _ in range(45)] == [(False, False)] * 44 + [(False, True)]
 
 
 def begin(env: Any, column: int, paddle: int) -> Any:

@@ -110,8 +110,7 @@ mixed:
 
 
 @pytest.fixture
-def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedConfig:
-    monkeypatch.chdir(tmp_path)
+def loaded(cwd: Path) -> LoadedConfig:
     Path("task").mkdir()
     Path("task/config.yaml").write_text(TASK)
     return load_config("./task", seed=1)

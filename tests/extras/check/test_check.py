@@ -15,15 +15,14 @@ LIMITS = CheckLimits(steps=60, compared=30, seconds=60.0, total=300.0)  # counts
 
 
 @pytest.fixture
-def check(tmp_path, monkeypatch):
+def check(cwd, monkeypatch):
     """A check of a task with one of the toys; returns the exit code."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", lambda: LIMITS)
-    (tmp_path / "task").mkdir()
+    (cwd / "task").mkdir()
 
     def run(toy: str, *words: str) -> int:
         base = f"{{env_type: GYM, env_name: 'tests.extras.check.toys:{toy}-v0'}}"
-        (tmp_path / "task" / "config.yaml").write_text(f"default:\n  base_config: {base}\n")
+        (cwd / "task" / "config.yaml").write_text(f"default:\n  base_config: {base}\n")
         return main(["./task", "--check", *words])
 
     return run

@@ -97,8 +97,7 @@ def test_a_configuration_that_mends_a_fault_counts(toy: Any, config: Any, titles
 
 
 def test_a_slow_environment_is_checked_for_a_while_only() -> None:
-    context = CheckContext(toys.Sound, CheckConfig(), CheckLimits(steps=5, total=-1.0))
-    results = list(run_checks(context))
+    results = list(run_checks(CheckContext(toys.Sound, CheckConfig(), CheckLimits(steps=5, total=-1.0))))
     assert max(one.level for one in results) is Level.NOTE
     assert results[1].findings[0].what == "not checked: the time limit of -1 s has passed"
 

@@ -47,17 +47,13 @@ def test_black_images_and_bad_numbers_are_found() -> None:
     assert found["rewards"].level is Level.ERROR
 
 
-def test_an_id_with_only_a_vector_class_is_checked_in_it(
-    tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_id_with_only_a_vector_class_is_checked_in_it(cwd: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", lambda: CheckLimits(seconds=0.2))
     assert main(["tests.lib.toys_vector:DiaryVector-v0", "--check", "-o", "n_envs=2"]) == 0
     assert "2 in DiaryVector" in capsys.readouterr().out
 
 
-def test_lanes_are_checked_by_name(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_lanes_are_checked_by_name(cwd: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", lambda: CheckLimits(seconds=0.2))
     words = ["algorithm.env.lanes.toys:Pendulum", "-o", "base_config.env_type=TENSOR", "-o", "n_envs=4"]
     assert main([*words, "--check"]) == 0

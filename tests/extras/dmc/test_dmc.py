@@ -188,8 +188,7 @@ def test_without_a_renderer_the_package_is_named(monkeypatch):
 
 
 @pytest.mark.slow
-def test_its_check_finds_nothing_wrong(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_its_check_finds_nothing_wrong(cwd, monkeypatch, capsys):
     few = CheckLimits(steps=60, compared=20, seconds=60.0, total=300.0)
     monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", lambda: few)
     flags = ("-o", "base_config.env_args={time_limit: 0.5}", "-o", "base_config.max_step_each_iter=-1")
@@ -198,9 +197,8 @@ def test_its_check_finds_nothing_wrong(tmp_path, monkeypatch, capsys):
     assert "the same in another process" in told and "no errors, no warnings" in told
 
 
-def test_a_task_trains_in_workers(tmp_path, monkeypatch, capsys):
+def test_a_task_trains_in_workers(cwd, capsys):
     """By its bare name, from the command line."""
-    monkeypatch.chdir(tmp_path)
     keys = ("sac_config.start_step=50", "eval_config.episodes=1", "sac_config.replay_ratio=0.05")
     base = ("env_args={time_limit: 0.3}", "n_envs=2", "workers=2")
     sets = [word for text in (*keys, *(f"base_config.{one}" for one in base)) for word in ("-o", text)]

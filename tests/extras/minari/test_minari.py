@@ -55,13 +55,11 @@ def test_spaces_are_gone_through_in_both_directions(space, n, seed):
     space.seed(seed)
     samples = [space.sample() for _ in range(n)]
     obs = Observations(space, "x")
-    back = in_space(space, obs.read_each(samples))
-    again = obs.read_batch(back, n)
+    again = obs.read_batch(in_space(space, obs.read_each(samples)), n)
     for name, value in obs.read_each(samples).items():
         np.testing.assert_array_equal(again[name], value)
     actions = Actions(space, "x")
-    mask = actions.spec.all_allowed(n)
-    flat, _, _ = actions.spec.random(np.random.default_rng(seed), mask)
+    flat, _, _ = actions.spec.random(np.random.default_rng(seed), actions.spec.all_allowed(n))
     done = actions.to_env(flat)
     found = flat_actions(space, done, n)
     assert (

@@ -29,8 +29,7 @@ def agent_of(**row: str) -> Agent:
     agent = agents.make_agent({**PLAIN, **row}, seed=3)
     normaliser = agent.learner.model.normaliser
     if normaliser.names:
-        rng = np.random.default_rng(0)
-        rows = agents.random_obs(agent.spec.obs, rng, 50)
+        rows = agents.random_obs(agent.spec.obs, np.random.default_rng(0), 50)
         normaliser.observe({name: 3.0 * rows[name] + 1.0 for name in normaliser.names})
     return agent
 
@@ -42,8 +41,7 @@ def exported(agent: Agent, **keys: Any) -> Exported:
 
 def checker(agent: Agent, graph: PolicyGraph) -> Checker:
     """Return the check of a graph that may have been damaged, against the agent as it is."""
-    data = draw_graph(graph, 15).SerializeToString()
-    return Checker(data, graph.ports, reference(agent))
+    return Checker(draw_graph(graph, 15).SerializeToString(), graph.ports, reference(agent))
 
 
 def graph_of(agent: Agent) -> PolicyGraph:

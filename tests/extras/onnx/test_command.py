@@ -17,9 +17,8 @@ from main import main
 
 
 @pytest.fixture
-def words(run: asac.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def words(run: asac.Run, cwd: Path) -> list[str]:
     """The words of a command for the run, whose folder is another one."""
-    monkeypatch.chdir(tmp_path)
     return ["CartPole-v1", "--directory", str(run.folder.parents[1]), "--quiet", "-n", run.folder.name]
 
 

@@ -364,8 +364,7 @@ def test_another_exporter_leaves_no_graph(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_memory_of_a_hand_written_step() -> None:
     """What goes out is the carry and the action, by samples and by modes; zeros are an episode's start."""
-    agent = agent_of(memory="GRU", action="branches", obs="vector")
-    graph = graph_of(agent)
+    graph = graph_of(agent_of(memory="GRU", action="branches", obs="vector"))
     session = session_of(draw_graph(graph, 15).SerializeToString())
     names = [one.name for one in session.get_outputs()]
     ones = {"obs_0": np.ones((1, 3), np.float32), "action_masks": np.array([[1, 0, 0, 1, 0]], np.float32)}

@@ -10,7 +10,6 @@ import asac
 
 
 @pytest.fixture
-def exported(run: asac.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def exported(run: asac.Run, cwd: Path) -> Path:
     """Its export, in the folder that a test stands in, far from the run."""
-    monkeypatch.chdir(tmp_path)
-    return run.export(tmp_path / "first.zip", 120)
+    return run.export(cwd / "first.zip", 120)

@@ -1,7 +1,5 @@
 """A run as one file: what is in it, and that it plays as the run does."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile
@@ -89,8 +87,7 @@ def test_the_command_line_plays_it_as_it_plays_the_run(run, exported, tmp_path, 
     assert not list((tmp_path / "unpacked").iterdir()), "it was left behind"
 
 
-def test_the_command_exports_the_newest_run_and_replaces_nothing_untold(run, tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_exports_the_newest_run_and_replaces_nothing_untold(run, cwd, capfd):
     command = ["CartPole-v1", "--directory", str(run.folder.parents[1]), "--export", "a.zip"]
     assert main([*command, "--quiet"]) == 0
     assert "-n a.zip --eval=10" in capfd.readouterr().out
@@ -100,7 +97,7 @@ def test_the_command_exports_the_newest_run_and_replaces_nothing_untold(run, tmp
     assert main(command) == 2 and Path("a.zip").read_bytes() == b"mine"
     assert main([*command, "--replace", "-n", "first", "--ckpt=60"]) == 0
     assert asac.load("a.zip").step == 60
-    assert [path.name for path in tmp_path.iterdir()] == ["a.zip"], "no draft is left"
+    assert [path.name for path in cwd.iterdir()] == ["a.zip"], "no draft is left"
 
 
 @pytest.mark.parametrize(
@@ -113,12 +110,10 @@ def test_the_command_exports_the_newest_run_and_replaces_nothing_untold(run, tmp
         ("-n a.zip --eval 1", "the export cannot be read"),
     ],
 )
-def test_an_export_that_cannot_be_made_or_found_is_told(run, tmp_path, monkeypatch, capfd, words, said):
-    monkeypatch.chdir(tmp_path)
-    models = str(run.folder.parents[1])
-    assert main(["CartPole-v1", "--directory", models, *words.split()]) in (2, 6)
+def test_an_export_that_cannot_be_made_or_found_is_told(run, cwd, capfd, words, said):
+    assert main(["CartPole-v1", "--directory", str(run.folder.parents[1]), *words.split()]) in (2, 6)
     assert said in capfd.readouterr().err
-    assert not list(tmp_path.glob("*.zip"))
+    assert not list(cwd.glob("*.zip"))
 
 
 def test_what_an_export_does_not_have_is_told(exported):
@@ -162,15 +157,13 @@ def test_another_version_with_other_keys_is_told(exported, tmp_path):
     assert asac.load(other).step == 120, "another version alone is no fault"
 
 
-def test_every_behaviour_goes_along(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_every_behaviour_goes_along(cwd, monkeypatch):
     monkeypatch.setattr(RunContext, "env", lambda *args, **options: TwoKinds())
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "config.yaml").write_text(CONFIG)
+    (cwd / "task").mkdir()
+    (cwd / "task" / "config.yaml").write_text(CONFIG)
     assert main(["./task", "-n", "a", "--device=cpu", "--quiet"]) == 0
     assert main(["./task", "-n", "a", "--export", "two.zip", "--quiet"]) == 0
-    files = members_of(Path("two.zip"))
-    assert {"walker/model.safetensors", "runner/model.safetensors"} <= files.keys()
+    assert {"walker/model.safetensors", "runner/model.safetensors"} <= members_of(Path("two.zip")).keys()
     assert main(["./task", "-n", "a", "--export", "two.onnx", "--quiet"]) == 0
     assert sorted(file.name for file in Path("two.onnx").iterdir()) == [
         f"{name}.{ending}" for name in ("runner", "walker") for ending in ("json", "onnx")

@@ -202,9 +202,8 @@ class ModelRep(m.ModelRep):
 """
 
 
-def test_networks_of_an_own_file_go_along_and_run_only_when_they_are_trusted(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    marker, task = tmp_path / "ran", tmp_path / "task"
+def test_networks_of_an_own_file_go_along_and_run_only_when_they_are_trusted(cwd):
+    marker, task = cwd / "ran", cwd / "task"
     task.mkdir()
     (task / "config.yaml").write_text("default:\n  base_config: {env_type: GYM, env_name: CartPole-v1}\n")
     (task / "nn.py").write_text(NN.format(marker=str(marker)))

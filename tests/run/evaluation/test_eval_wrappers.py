@@ -31,12 +31,11 @@ default:
 
 
 @pytest.fixture
-def task(tmp_path, monkeypatch):
+def task(cwd):
     """Trains the task with wrappers of its evaluations; returns the exit code."""
-    monkeypatch.chdir(tmp_path)
 
     def run(wrappers: str, *flags: str) -> int:
-        folder = tmp_path / "task"
+        folder = cwd / "task"
         folder.mkdir(exist_ok=True)
         (folder / "config.yaml").write_text(TASK.replace("WRAPPERS", wrappers))
         return main(["./task", "-n=a", "--seed=1", "--quiet", "--device=cpu", *flags])

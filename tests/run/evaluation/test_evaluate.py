@@ -181,7 +181,6 @@ def test_who_comes_in_time_is_waited_for(monkeypatch):
 )
 def test_the_episodes_that_began_first_count_and_are_told(script, episodes, told, lengths):
     found: list[Episode] = []
-    env = Guests(script, {0, 1}, shuffled=False)
-    scores = evaluate(env, ONE, episodes, on_episode=found.append)
+    scores = evaluate(Guests(script, {0, 1}, shuffled=False), ONE, episodes, on_episode=found.append)
     assert [(e.agent, e.length) for e in found] == told
     assert scores is not None and scores[DEFAULT_BEHAVIOUR].lengths == lengths

@@ -53,19 +53,18 @@ KINDS = {
 """Networks that act unlike themselves unless they are in evaluation mode, with all that they have learned."""
 
 
-def test_a_fresh_process_reproduces_what_was_logged_to_the_last_bit(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "task").mkdir()
+def test_a_fresh_process_reproduces_what_was_logged_to_the_last_bit(cwd):
+    (cwd / "task").mkdir()
     short = "max_step: 60, max_step_each_iter: 20, reset_on_iteration: false"
     text = TASK.replace("max_step: 260, reset_on_iteration: false", short)
     text = text.replace("start_step: 100", "start_step: 40")
     text += "".join(f"{kind}:\n  {section}\n" for kind, section in KINDS.items())
-    (tmp_path / "task" / "config.yaml").write_text(text)
+    (cwd / "task" / "config.yaml").write_text(text)
     for kind in KINDS:
         assert run("-c", kind, "-n", kind, "--quiet", "-o", "eval_config.episodes=3") == 0
-        playing = Program(tmp_path, "-n", kind, "--eval=3")
+        playing = Program(cwd, "-n", kind, "--eval=3")
         assert playing.end() == 0, playing.said
-        run_folder = tmp_path / "models" / "task" / kind
+        run_folder = cwd / "models" / "task" / kind
         found = evaluation(run_folder)
         assert found["behaviours"]["default"]["mean"] == logged(run_folder, 60) and found["step"] == 60
         assert len(set(found["behaviours"]["default"]["returns"])) == 3

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +18,59 @@ from algorithm.demos.npz import NpzWriter
 from algorithm.run.evaluation.evaluate import evaluate
 from algorithm.run.evaluation.recording import Recording
 from algorithm.run.evaluation.video import VideoRecorder
-from tests.lib.small_disk import fill, on_a_small_disk
+from tests.lib.small_disk import child
 from tests.lib.toys_agents import Attentive, Both, Guests, allowed, carried, chosen, random_script, see, tale
 from tests.run.evaluation.test_video import Noisy
+
+_NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000  # CLONE_NEWNS, CLONE_NEWUSER of sched.h
+
+
+_NO_DISK = 77
+
+
+def on_a_small_disk(folder: Path, nbytes: int, act: Callable[[], object]) -> bool:
+    """Run ``act`` in a process in which ``folder`` is a file system of ``nbytes``; it goes with the process.
+
+    False: this machine lets nobody mount one. Raises AssertionError if ``act`` failed.
+    """
+
+    def mounted() -> None:
+        if not _mount(folder, nbytes):
+            os._exit(_NO_DISK)
+        act()
+
+    code = os.waitstatus_to_exitcode(child(mounted))
+    assert code in (0, _NO_DISK), "it failed, see what it printed"
+    return code == 0
+
+
+def fill(file: Path, leave: int) -> None:
+    """Take all the room of a file system but ``leave`` bytes."""
+    room = os.statvfs(file.parent)
+    file.write_bytes(bytes(max(0, room.f_bavail * room.f_frsize - leave)))
+
+
+def _mount(folder: Path, nbytes: int) -> bool:
+    libc = ctypes.CDLL(None, use_errno=True)
+    owner = os.getuid(), os.getgid()
+    if libc.unshare(_NEW_MOUNTS) and not _as_root_of_its_own(libc, *owner):
+        return False
+    libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None)  # private: nobody else sees it
+    if libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={nbytes}".encode()):
+        print(f"tmpfs: {os.strerror(ctypes.get_errno())}", file=sys.stderr)
+        return False
+    return True
+
+
+def _as_root_of_its_own(libc: ctypes.CDLL, uid: int, gid: int) -> bool:
+    if libc.unshare(_NEW_USER | _NEW_MOUNTS):
+        return False
+    proc = Path("/proc/self")
+    (proc / "setgroups").write_text("deny")
+    (proc / "uid_map").write_text(f"0 {uid} 1")
+    (proc / "gid_map").write_text(f"0 {gid} 1")
+    return True
+
 
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}
 

@@ -72,8 +72,7 @@ def filmed(path: Path, env, episodes: int = 1, **options) -> tuple[VideoRecorder
 def test_a_film_is_the_first_episode_of_the_first_agent_from_its_first_picture_on(tmp_path):
     """Agent 1 ends before it, and further episodes follow."""
     path = tmp_path / "videos" / "a.mp4"
-    env = Painted(["..", ".T", "..", "..", "TT", "TT", "TT"], {0, 1})
-    film, told = filmed(path, env, 6)
+    film, told = filmed(path, Painted(["..", ".T", "..", "..", "TT", "TT", "TT"], {0, 1}), 6)
     found, shown = pictures(path)
     levels = [float(picture.mean()) for picture in shown]
     assert levels == pytest.approx([0, 20, 40, 60, 80], abs=3), "5 steps: the pictures that were acted on"

@@ -89,8 +89,7 @@ def check_windows(replay: ReplayBuffer, rows: list[tuple]) -> None:
         agent, episode, anchor = map(int, batch.obs["obs"][b, K].tolist())
         last = min(anchor + T + N - 1, lengths[agent, episode])
         assert seen == [(agent, episode, step) for step in range(max(0, anchor - K), last + 1)]
-        expected = [m in terminated for m in seen[:-1]]
-        assert batch.terminated[b][batch.valid[b]].tolist() == expected
+        assert batch.terminated[b][batch.valid[b]].tolist() == [m in terminated for m in seen[:-1]]
 
 
 def test_an_environment_without_any_agent_ends_the_run(monkeypatch):
@@ -116,8 +115,7 @@ class Says(Guests):
         self._altered = altered
 
     def step(self, actions):
-        result = super().step(actions)[DEFAULT_BEHAVIOUR]
-        return {DEFAULT_BEHAVIOUR: replace(result, **self._altered)}
+        return {DEFAULT_BEHAVIOUR: replace(super().step(actions)[DEFAULT_BEHAVIOUR], **self._altered)}
 
 
 @pytest.mark.parametrize(("event", "altered", "said"), [

@@ -29,7 +29,7 @@ def diaries(n: int = 3, **args: Any) -> VecEnv:
 
 def fickle(how: str) -> VecEnv:
     return make_vec_env(
-        EnvRequest("GYM", "tests.lib.toys_faults:Fickle-v0", env_args={"how": how}, n=3, seed_of=diary_seed)
+        EnvRequest("GYM", "tests.env.pool.toys:Fickle-v0", env_args={"how": how}, n=3, seed_of=diary_seed)
     )
 
 

@@ -1,7 +1,5 @@
 """Failures that are survived are shown, counted and traced."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

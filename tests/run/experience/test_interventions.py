@@ -78,8 +78,7 @@ WAYS = {
 def executed(action: np.ndarray, kind: str) -> np.ndarray:
     """The numbers of flat actions [N, A] in their space."""
     actions = Actions(SPACES[kind], "x")
-    rows = [numbers(actions.to_env(one)) for one in action]
-    return np.array(rows).reshape(len(action), -1)
+    return np.array([numbers(actions.to_env(one)) for one in action]).reshape(len(action), -1)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +119,7 @@ def test_what_is_stored_is_what_was_executed(way, kind, style):
 @pytest.mark.parametrize("way", WAYS)
 def test_the_share_of_a_person_s_steps_is_a_number_of_the_episode(way, style):
     with closing(WAYS[way]("continuous", style)) as env:
-        player = Player(env.specs[DEFAULT_BEHAVIOUR])
-        rollout = LocalCollector(env, {DEFAULT_BEHAVIOUR: player})
+        rollout = LocalCollector(env, {DEFAULT_BEHAVIOUR: Player(env.specs[DEFAULT_BEHAVIOUR])})
         episodes = [episode for _ in range(100) for episode in rollout.step()]
     reported = [episode.infos for episode in episodes if "intervention_rate" in episode.infos]
     assert len(reported) > 10 and any(infos["helped"] for infos in reported)
@@ -236,5 +234,4 @@ def test_a_run_with_a_person_learns_and_reports_the_share(tmp_path):
         directory=tmp_path,
         overrides=["sac_config.start_step=50", "sac_config.write_summary_per_step=100"],
     )
-    rates = run.metrics["rollout/info/intervention_rate"]
-    assert 0.1 < np.nanmean(rates) < 0.6
+    assert 0.1 < np.nanmean(run.metrics["rollout/info/intervention_rate"]) < 0.6

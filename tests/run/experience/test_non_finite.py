@@ -15,7 +15,8 @@ from algorithm.app.console.output import open_console
 from algorithm.core.data import ActorOutput, Segment, StepBatch
 from algorithm.core.errors import NumericalError
 from algorithm.core.seeding import episode_seeds
-from algorithm.env.base import Observation, StepResult
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.env.base import Observation, ResetResult, StepResult, VecEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import LocalCollector
@@ -23,7 +24,57 @@ from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.non_finite import MAX_WARNINGS, Drop, Stop, examine
 from algorithm.store.logs.metrics import read_metrics
 from tests.lib.sessions import result, run
-from tests.lib.toys_numbers import LENGTH, Event, Rooms
+from tests.lib.toys_numbers import LENGTH, Event
+
+
+class Rooms(VecEnv):
+    """Two rooms with agents 2k and 2k + 1, who observe (id, step of the room) and go on for ever.
+
+    bad: (step of all, agent) whose reward is NaN
+    """
+
+    arrangement = "a house"
+    render_modes = ()
+    time_limit = None
+
+    def __init__(self, bad: set[tuple[int, int]]) -> None:
+        self.specs = {"x": AgentSpec(ObsSpec(("obs",), ((2,),), ("float32",)), ActionSpec(continuous=1))}
+        self._bad, self._count = bad, 0
+        self._steps = np.zeros(2, np.int64)
+        self.resets: list[list[int]] = []
+
+    def reset(self, indices=None, *, episode=None):
+        agents = list(range(4))
+        if indices is not None:
+            self.resets.append(list(indices))
+            agents = [i for i in agents if i // 2 in {j // 2 for j in indices}]
+        for i in agents:
+            self._steps[i // 2] = 0
+        return {"x": self._seen(agents)}
+
+    def step(self, actions) -> dict[str, StepResult]:
+        self._count += 1
+        self._steps += 1
+        no = np.zeros(4, np.bool_)
+        reward = [np.nan if (self._count, i) in self._bad else 1.0 for i in range(4)]
+        return {
+            "x": StepResult(
+                **{k: v for k, v in vars(self._seen(list(range(4)))).items() if k != "removed"},
+                reward=np.array(reward, np.float32),
+                terminated=no,
+                truncated=no,
+            )
+        }
+
+    def episode_of(self, agent: int, *, begins: bool) -> str:
+        return ""
+
+    def _seen(self, agents: list[int]) -> ResetResult:
+        obs = np.array([[i, self._steps[i // 2]] for i in agents], np.float32)
+        return ResetResult(
+            ids=np.array(agents), obs={"obs": obs}, action_mask=np.zeros((len(agents), 0), np.bool_)
+        )
+
 
 pytestmark = pytest.mark.fault("F10")
 
@@ -128,8 +179,7 @@ def test_other_agents_of_the_room_begin_anew_and_those_of_others_do_not():
 
 
 def test_a_few_are_shown_the_others_counted():
-    events = [(episode, 2, "reward", "nan") for episode in range(30)]
-    rollout, _, faults = rollout_of(events)
+    rollout, _, faults = rollout_of([(episode, 2, "reward", "nan") for episode in range(30)])
     for _ in range(40):
         rollout.step()
     assert faults.non_finite == 20
@@ -138,8 +188,7 @@ def test_a_few_are_shown_the_others_counted():
 
 
 def test_where_a_few_are_survived_one_more_ends_the_run():
-    events = [(episode, 2, "reward", "nan") for episode in range(30)]
-    rollout, _, faults = rollout_of(events, most=3)
+    rollout, _, faults = rollout_of([(episode, 2, "reward", "nan") for episode in range(30)], most=3)
     with pytest.raises(NumericalError, match="not finite") as caught:
         for _ in range(100):
             rollout.step()

@@ -7,6 +7,7 @@ import json
 import numpy as np
 
 from algorithm.replay.buffer import ReplayBuffer
+from tests.lib.callbacks import watch
 from tests.lib.sessions import run
 
 COMMON = {"env_name": "tests.lib.toys:Endless-v0", "max_step_each_iter": 20, "max_step": 110}
@@ -14,13 +15,7 @@ COMMON = {"env_name": "tests.lib.toys:Endless-v0", "max_step_each_iter": 20, "ma
 
 def test_rewards_are_stored_times_the_scale_and_returns_shown_as_they_come(task, monkeypatch):
     rewards: list[float] = []
-    add_steps = ReplayBuffer.add_steps
-
-    def noted(self, steps):
-        rewards.extend(steps.reward.tolist())
-        return add_steps(self, steps)
-
-    monkeypatch.setattr(ReplayBuffer, "add_steps", noted)
+    watch(monkeypatch, ReplayBuffer, "add_steps", lambda _, steps: rewards.extend(steps.reward.tolist()))
     returns = []
     for name, scale, workers in (("a", 1.0, 0), ("b", 0.125, 0), ("c", 0.125, 1)):
         own = {**COMMON, "reward_scale": scale, "workers": workers}

@@ -71,6 +71,7 @@ class FaultPlan:
                 self._cause(fault.kind)
 
     def _cause(self, kind: str) -> None:
+        """Crash, end or hang the process, by ``kind``; any other kind becomes active."""
         if kind == "crash":
             print("Caught fatal signal - signo:11 code:1 errno:0 addr:(nil)", flush=True)
             signal.signal(signal.SIGSEGV, signal.SIG_DFL)

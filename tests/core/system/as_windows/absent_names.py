@@ -1,7 +1,5 @@
 """Names of the standard library that Windows lacks, read off its documentation ("Availability: Unix")."""
 
-from __future__ import annotations
-
 # ruff: noqa: SIM905 - as lists these would be two hundred lines
 
 ABSENT_MODULES = frozenset(
