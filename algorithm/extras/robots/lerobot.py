@@ -42,6 +42,7 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
         settings = draccus.parse(gym_manipulator.GymManipulatorConfig, config_path=config, args=[]).env
         self._env, teleoperator = gym_manipulator.make_robot_env(settings)
         self._of_env, self._of_action = gym_manipulator.make_processors(self._env, teleoperator, settings)
+        self._is_teleoperated, self._by_person = teleoperator is not None, False
         self._step, self._create = gym_manipulator.step_env_and_process_transition, create_transition
         self._keys, self._flag = TransitionKey, TeleopEvents.IS_INTERVENTION
         self.action_space = self._env.action_space
@@ -73,11 +74,13 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
     def step(self, action: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], float, bool, bool, dict[str, Any]]:
         """Execute the action, or that of the teleoperator."""
         self._transition = self._step(
-            self._env, self._transition, torch.as_tensor(action), self._of_env, self._of_action
+            self._env, self._transition, torch.as_tensor(action), self._of_env, self._act
         )
         key, transition = self._keys, self._transition
         executed = transition[key.COMPLEMENTARY_DATA].get("teleop_action")
-        info: dict[str, Any] = {INTERVENTION_KEYS.flag: bool(transition[key.INFO].get(self._flag, False))}
+        if not self._is_teleoperated:  # the person's device belongs to the simulation
+            self._by_person = bool(transition[key.INFO].get(self._flag, False))
+        info: dict[str, Any] = {INTERVENTION_KEYS.flag: self._by_person}
         if executed is not None:
             taken = np.asarray(torch.as_tensor(executed).cpu(), self.action_space.dtype)
             info[INTERVENTION_KEYS.executed] = taken.reshape(self.action_space.shape)
@@ -88,6 +91,12 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
     def close(self) -> None:
         """Disconnect."""
         self._env.close()
+
+    def _act(self, transition: Any) -> Any:  # noqa: ANN401 - lerobot's
+        """Process an action. Whether a person acts is read here: the robot's info says false afterwards."""
+        processed = self._of_action(transition)
+        self._by_person = bool(processed[self._keys.INFO].get(self._flag, False))
+        return processed
 
     def _observed(self) -> dict[str, NDArray[Any]]:
         """Return the observations without the dimension of the batch, pictures in bytes again."""
