@@ -172,7 +172,7 @@ def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
 
 
 def _conclusion(folder: RunDir, best: TrialRecord, direction: str) -> str:
-    """Return the verdict of the last comparison, also of an earlier start; empty if it was of another trial."""
+    """Return the verdict of the last comparison, even of an earlier start; empty if of another trial."""
     compared: Any = folder.read_result() if folder.result.is_file() else {}
     return verdict(compared["final"], direction) if compared.get("trial") == best.number else ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from enum import Enum
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,7 +127,7 @@ def robot(monkeypatch, tmp_path):
     person, arm = SimpleNamespace(helps=False, succeeds=False), Arm()
 
     def parse(kind, *, config_path, args):
-        return SimpleNamespace(env=json.load(open(config_path))["env"])
+        return SimpleNamespace(env=json.loads(Path(config_path).read_text())["env"])
 
     rl = SimpleNamespace(
         GymManipulatorConfig=object,
