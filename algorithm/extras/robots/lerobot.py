@@ -93,7 +93,7 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
         self._env.close()
 
     def _act(self, transition: Any) -> Any:  # noqa: ANN401 - lerobot's
-        """Process an action. Whether a person acts is read here: the robot's info says false afterwards."""
+        """Process an action, and read whether a person acts: in the info of a robot's step it is false."""
         processed = self._of_action(transition)
         self._by_person = bool(processed[self._keys.INFO].get(self._flag, False))
         return processed
