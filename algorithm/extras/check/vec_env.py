@@ -72,9 +72,8 @@ def _play(env: VecEnv, seed: int, seconds: float) -> tuple[list[BehaviourRecord]
         actions = {name: env.specs[name].action.random(rng, mask)[0] for name, mask in masks.items()}
         began = time.perf_counter()
         results = env.step(actions)
-        taken += time.perf_counter() - began
+        taken, calls = taken + time.perf_counter() - began, calls + 1
         masks = {name: records[name].add(result) for name, result in results.items()}
-        calls += 1
     steps = sum(record.steps for record in records.values())
     speed = f"{steps / taken:,.0f} steps/s: {calls / taken:,.0f} calls/s with {steps / calls:.1f} steps each"
     return [*records.values()], speed

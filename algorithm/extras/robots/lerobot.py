@@ -42,7 +42,6 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
         settings = draccus.parse(gym_manipulator.GymManipulatorConfig, config_path=config, args=[]).env
         self._env, teleoperator = gym_manipulator.make_robot_env(settings)
         self._of_env, self._of_action = gym_manipulator.make_processors(self._env, teleoperator, settings)
-        self._is_teleoperated, self._by_person = teleoperator is not None, False
         self._step, self._create = gym_manipulator.step_env_and_process_transition, create_transition
         self._keys, self._flag = TransitionKey, TeleopEvents.IS_INTERVENTION
         self.action_space = self._env.action_space
@@ -78,9 +77,8 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
         )
         key, transition = self._keys, self._transition
         executed = transition[key.COMPLEMENTARY_DATA].get("teleop_action")
-        if not self._is_teleoperated:  # the person's device belongs to the simulation
-            self._by_person = bool(transition[key.INFO].get(self._flag, False))
-        info: dict[str, Any] = {INTERVENTION_KEYS.flag: self._by_person}
+        by_person = self._by_person or transition[key.INFO].get(self._flag, False)  # in its simulation
+        info: dict[str, Any] = {INTERVENTION_KEYS.flag: bool(by_person)}
         if executed is not None:
             taken = np.asarray(torch.as_tensor(executed).cpu(), self.action_space.dtype)
             info[INTERVENTION_KEYS.executed] = taken.reshape(self.action_space.shape)
