@@ -76,6 +76,7 @@ class Trainer:
         self._reporter = Reporter(training, config, self._console, built.metrics, built.callbacks.until)
         self._stop, self._callbacks, self._evaluations = stop, built.callbacks, evaluations
         self._saved_at, step, run = -1, training.counters.step, config.run
+        self._between_episodes = True
         self._summary = Every(run.write_summary_per_step, step)
         self._early_summary = Every(run.write_summary_per_step, step, shortest=100)
         self._save = Every(run.save_model_per_step, step)
@@ -102,7 +103,8 @@ class Trainer:
                     self._step()
                 except EditorStoppedError as end:
                     self._stop.set(end.what, interrupted=True)
-                self._report()
+                if self._between_episodes or self._config.base_config.control_hz is None:
+                    self._report()  # within an episode of timed actions it would make the next one late
                 self._watch.lap("other")
             ends = self._ends()
             self._finish()
@@ -203,6 +205,7 @@ class Trainer:
         for name, agent in self._agents.items():
             self._learn(name, agent)
         counters.add(episodes)
+        self._between_episodes = bool(episodes)
         self._end_lessons(episodes)
         if self._training.iteration.ends(episodes):
             counters.iteration += 1

@@ -7,14 +7,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from algorithm.agents.imitation.batches import Draw, joined
+from algorithm.agents.demonstrations import DemoStore
+from algorithm.agents.imitation.batches import joined
 from algorithm.core.data import Int, SequenceBatch
 from algorithm.replay.buffer import ReplayBuffer
-
-
-def draw_none(n: int) -> SequenceBatch | None:
-    """Return None: there are no recordings."""
-    return None
 
 
 class Corrections:
@@ -24,14 +20,14 @@ class Corrections:
 
     replay:    of the agent
     generator: of the update that uses the windows
-    recorded:  number of recorded steps; draw: draws windows of them
+    store:     of recordings; None if there are none
     """
 
     def __init__(
-        self, replay: ReplayBuffer, generator: torch.Generator, recorded: int = 0, draw: Draw = draw_none
+        self, replay: ReplayBuffer, generator: torch.Generator, store: DemoStore | None = None
     ) -> None:
-        self._replay, self._generator = replay, generator
-        self._recorded, self._draw_recorded = recorded, draw
+        self._replay, self._generator, self._store = replay, generator, store
+        self._recorded = store.num_steps if store else 0
         self._ids: Int = np.empty(0, np.int64)
         self._since = 0  # what is a person's is known of the ids below
 
@@ -43,7 +39,9 @@ class Corrections:
             return None
         chosen = self._random(steps, n)
         ids = self._ids[chosen[chosen >= self._recorded] - self._recorded]
-        recorded = self._draw_recorded(n - len(ids)) if len(ids) < n else None
+        recorded = None
+        if self._store and len(ids) < n:
+            recorded = self._store.draw(n - len(ids), self._generator)
         if not len(ids):
             return recorded
         windows = self._replay.windows(ids, self._random(self._replay.learn, len(ids)))

@@ -172,8 +172,7 @@ def make_sources(
     if shown.offline:
         return before, before
     if shown.interventions:
-        recorded = (store.num_steps, draw) if store and draw else ()
-        draw = Corrections(replay, generator, *recorded).draw
+        draw = Corrections(replay, generator, store).draw
     return before, MixedBatches(replay, draw, shown.share) if draw and shown.share else from_replay
 
 

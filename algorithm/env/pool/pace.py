@@ -56,12 +56,12 @@ class Pace:
         """
         self._check_rate()
         now = self._clock()
-        if self._learns:  # with what acting takes
-            self._update = max(0.9 * self._update, now - self._since)
-        else:
-            self._acting = max(0.9 * self._acting, now - self._since)
-        if self._due is None:
+        if self._due is None:  # an evaluation may have come before
             self._due = now
+        elif self._learns:  # with what acting takes
+            self._update = self._longest(self._update, now)
+        else:
+            self._acting = self._longest(self._acting, now)
         if now < self._due:
             self._sleep(self._due - now)
             now = self._clock()
@@ -98,11 +98,15 @@ class Pace:
         """Return whether another update would make the next action late. To be called before each update."""
         now = self._clock()
         if self._learns:
-            self._update = max(0.9 * self._update, now - self._since)
+            self._update = self._longest(self._update, now)
         self._since = now
         pauses = self._due is not None and now + self._update + self._acting > self._due
         self._learns = not pauses
         return pauses
+
+    def _longest(self, before: float, now: float) -> float:
+        """Return the time of what has just ended, or the decayed time ``before`` if that is longer."""
+        return max(0.9 * before, now - self._since)
 
     def metrics(self) -> dict[str, float]:
         """Return the share of late actions and the greatest delay in milliseconds since the last call."""

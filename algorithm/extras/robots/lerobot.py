@@ -73,11 +73,12 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
     def step(self, action: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], float, bool, bool, dict[str, Any]]:
         """Execute the action, or that of the teleoperator."""
         self._transition = self._step(
-            self._env, self._transition, torch.as_tensor(action), self._of_env, self._of_action
+            self._env, self._transition, torch.as_tensor(action), self._of_env, self._act
         )
         key, transition = self._keys, self._transition
         executed = transition[key.COMPLEMENTARY_DATA].get("teleop_action")
-        info: dict[str, Any] = {INTERVENTION_KEYS.flag: bool(transition[key.INFO].get(self._flag, False))}
+        by_person = self._by_person or transition[key.INFO].get(self._flag, False)  # in its simulation
+        info: dict[str, Any] = {INTERVENTION_KEYS.flag: bool(by_person)}
         if executed is not None:
             taken = np.asarray(torch.as_tensor(executed).cpu(), self.action_space.dtype)
             info[INTERVENTION_KEYS.executed] = taken.reshape(self.action_space.shape)
@@ -88,6 +89,12 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
     def close(self) -> None:
         """Disconnect."""
         self._env.close()
+
+    def _act(self, transition: Any) -> Any:  # noqa: ANN401 - lerobot's
+        """Process an action, and read whether a person acts: in the info of a robot's step it is false."""
+        processed = self._of_action(transition)
+        self._by_person = bool(processed[self._keys.INFO].get(self._flag, False))
+        return processed
 
     def _observed(self) -> dict[str, NDArray[Any]]:
         """Return the observations without the dimension of the batch, pictures in bytes again."""

@@ -156,19 +156,25 @@ def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
             study.search(stop, lambda: _write_trials(folder, optimiser))
         finally:
             _write_trials(folder, optimiser)
-        best, conclusion = best_of(optimiser.trials, tune.direction), ""
+        best = best_of(optimiser.trials, tune.direction)
         if not stop and best is not None and tune.final_seeds:
             _print(f"the best values and the unchanged section, on {tune.final_seeds} fresh seeds each")
             final = study.compare(stop, best)
             if not stop:
                 folder.write_result({"trial": best.number, "final": final})
-                conclusion = verdict(final, tune.direction)
         if best is not None:
+            conclusion = _conclusion(folder, best, tune.direction)
             write_text(folder.path / SECTION, section_text(best, begun, tune, conclusion))
             _print_best(folder, best, conclusion)
     if stop:
         _print(f"{stop.reason}: resume with {folder.command('--tune', folder.name, '--resume')}")
     return stop.exit_code
+
+
+def _conclusion(folder: RunDir, best: TrialRecord, direction: str) -> str:
+    """Return the verdict of the last comparison, even of an earlier start; empty if of another trial."""
+    compared: Any = folder.read_result() if folder.result.is_file() else {}
+    return verdict(compared["final"], direction) if compared.get("trial") == best.number else ""
 
 
 def _database(folder: RunDir) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -85,8 +84,7 @@ def test_the_steps_of_a_person_are_known_whatever_has_been_overwritten(seed):
 def test_recordings_and_corrections_are_drawn_as_often_as_there_are_steps():
     replay, store = make_replay(), make_store()
     generator = torch.Generator().manual_seed(0)
-    draw = partial(store.draw, generator=generator)
-    corrections = Corrections(replay, generator, store.num_steps, draw)
+    corrections = Corrections(replay, generator, store)
     batch = corrections.draw(50)
     assert not (batch.behaviour_logp == PERSON_LOGP).any(), "there are recordings alone"
     ids = filled(replay, np.random.default_rng(0), 12)

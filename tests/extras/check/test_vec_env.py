@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from algorithm.extras.check.finding import Finding, Level
 from algorithm.extras.check.vec_env import BehaviourRecord, _play
 from main import main
 from tests.env.lanes.test_tensor import Count
+from tests.lib.clock import Time
 
 
 def findings(record: BehaviourRecord) -> dict[str, Finding]:
@@ -31,6 +33,19 @@ def test_a_last_observation_of_the_next_episode_is_found(broken: str, level: Lev
     (record,), speed = _play(TensorVecEnv(partial(Count, 8, broken=broken), request), 1, 0.2)
     assert findings(record)["episodes"].level is level
     assert "8 agents at once" in findings(record)["steps"].what and "with 8.0 steps each" in speed
+
+
+def test_the_speed_is_that_of_the_steps_alone(monkeypatch: Any) -> None:
+    """A step takes half a second, and its record 4 s."""
+    time = Time()
+    monkeypatch.setattr("algorithm.extras.check.vec_env.time", SimpleNamespace(perf_counter=lambda: time.now))
+    request = EnvRequest("TENSOR", "Count", n=8, seed_of=lambda i, k: k, on_fault=lambda fault: None)
+    env = TensorVecEnv(partial(Count, 8), request)
+    step, add = env.step, BehaviourRecord.add
+    monkeypatch.setattr(env, "step", lambda actions: (time.spend(0.5), step(actions))[1])
+    monkeypatch.setattr(BehaviourRecord, "add", lambda *one: (time.spend(4.0), add(*one))[1])
+    (record,), speed = _play(env, 1, 20.0)
+    assert speed == "16 steps/s: 2 calls/s with 8.0 steps each" and record.steps == 40
 
 
 def test_black_images_and_bad_numbers_are_found() -> None:
