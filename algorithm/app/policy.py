@@ -180,7 +180,8 @@ def eval_adapters(
     Raises as :func:`eval_adapter`, and StorageError for a damaged manifest.
     """
     if loaded.config.base_config.kind == PETTINGZOO:
-        env = make_vec_env(env_request(loaded, "evaluate", source=env_object and env_object.evaluate))
+        source = env_object.evaluate if env_object else None
+        env = make_vec_env(env_request(loaded, "evaluate", source=source))
         env.close()
         of_behaviours: Mapping[str, Adapter] = cast(Any, env).adapters
         return of_behaviours
