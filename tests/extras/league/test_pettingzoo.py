@@ -227,18 +227,48 @@ def test_each_agent_also_observes_what_all_observe() -> None:
     masks = asked(env.reset())
     assert env.specs["blue"].obs.shapes[1] == (12,) and env.specs["red"].obs.dtypes[1] == "float32"
     for _ in range(50):
+        episode = env._slots[0].episode
         results = env.step(actions_of(env, rng, masks))
         masks = asked(results)
-        seen = {}
+        seen, lasts = {}, {}
         for result in results.values():
             here = np.ones(len(result.ids), bool) if result.left is None else ~result.left
             seen |= {int(i): result.obs["obs"][row] for row, i in enumerate(result.ids) if here[row]}
+            ends = result.terminated | result.truncated
+            lasts |= {int(i): result.final.obs["obs"][row] for row, i in enumerate(result.ids) if ends[row]}
+        every = lasts if env._slots[0].episode > episode else {**lasts, **seen}
         for result in results.values():
             for row, agent in enumerate(result.ids.tolist()):
                 if agent in seen:
-                    order = [agent, *(other for other in range(3) if other != agent)]
-                    expected = np.concatenate([seen.get(other, np.zeros(4)) for other in order])
-                    np.testing.assert_array_equal(result.obs["all"][row], expected.astype(np.float32))
+                    np.testing.assert_array_equal(result.obs["all"][row], in_turn(agent, seen))
+                if agent in lasts:
+                    expected = in_turn(agent, {**every, agent: lasts[agent]})
+                    np.testing.assert_array_equal(result.final.obs["all"][row], expected)
+
+
+def in_turn(agent: int, seen: dict[int, Any]) -> Float:
+    order = [agent, *(other for other in range(3) if other != agent)]
+    return np.concatenate([seen.get(other, np.zeros(4)) for other in order]).astype(np.float32)
+
+
+class Lingering(Crowd):
+    """Agents that have ended stay in ``agents``."""
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        self.agents = [agent for agent in self.agents if agent in actions]
+        result = super().step(actions)
+        self.agents += [agent for agent in actions if agent not in self.agents]
+        return result
+
+
+def test_an_agent_that_has_ended_does_not_act_even_if_it_stays() -> None:
+    request = EnvRequest("PETTINGZOO", f"{__name__}:Lingering", seed_of=episode_seeds(1, "train"))
+    env, rng = PettingZooVecEnv(request), np.random.default_rng(0)
+    masks = asked(env.reset())
+    for _ in range(60):
+        results = env.step(actions_of(env, rng, masks))
+        masks = asked(results)
+    assert env._slots[0].episode > 2
 
 
 AGENTS = "the agents are red_0, red_1, blue"
