@@ -148,20 +148,24 @@ class Contest:
         return (np.array(places, np.int64) + turn) % 2
 
     def _game(self, table: _Seating) -> Mapping[int, list[float]]:
-        """Play until all agents of a game have ended an episode; return the returns of each team."""
+        """Play until all agents of a game have ended an episode; return the returns of each team.
+
+        A game that ends for one entrant only, such as one in which the environment fails, does not count.
+        """
         begun, returns, steps = table.open_episodes, dict[int, list[float]](), 0
         while True:
             for episode in table.step():
                 returns.setdefault(self.env.team_of(episode.agent), []).append(episode.total)
             steps += 1
             current = table.open_episodes
-            is_over = all(current.get(key) != number for key, number in begun.items())
-            if is_over and len({self._place[team] % 2 for team in returns}) == 2:
-                return returns
-            if is_over and len(self._place) == 1:
-                raise _one_team(self.env)
-            if not is_over:
+            if any(current.get(key) == number for key, number in begun.items()) or not begun:
                 begun = current | begun  # agents may come later
+            elif len({self._place[team] % 2 for team in returns}) == 2:
+                return returns
+            elif len(self._place) == 1:
+                raise _one_team(self.env)
+            else:
+                begun, returns = current, {}
             if steps > self._limit * max(1, len(begun)):
                 raise _endless(self._limit)
 
