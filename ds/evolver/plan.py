@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from algorithm.app.cli.ds import ClusterOptions, DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
-from algorithm.config.schema import DISTRIBUTED_DEFAULTS
+from algorithm.config.schema import DISTRIBUTED_DEFAULTS, NetConfig
 from algorithm.core.errors import COMMON_BLOCK, StorageError, UsageError
 from algorithm.core.program import as_typed, program
 from algorithm.core.wording import listed
+from algorithm.store.follow_up_commands import PAST_SUCCESS
 from algorithm.store.logs.upload import require_upload
 from algorithm.store.names import POPULATION, directory_flags, expand_name
 from algorithm.store.rundir import RunDir
 from ds.cluster.command import log
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes
-from ds.evolver.members import GenerationPart
+from ds.evolver.members import GenerationPart, MemberPlan
 from ds.evolver.population import Selection, first_generation
 
 
@@ -33,6 +35,7 @@ class PopulationPlan:
     generation: to begin or go on with
     """
 
+    options: DistributedOptions
     loaded: LoadedConfig
     genes: Genes
     run: RunDir
@@ -40,10 +43,32 @@ class PopulationPlan:
     resumed: bool
 
     @property
+    def folder(self) -> PopulationDir:
+        """Files of the population."""
+        return PopulationDir(self.run.path)
+
+    @property
     def selection(self) -> Selection:
         """Rules by which a generation follows from another."""
         base = self.loaded.config.base_config
         return Selection(base.evolver_mode, base.evolver_cem_best, base.evolver_remove_worst)
+
+    def member(self, number: int) -> MemberPlan:
+        """Return the plan of member ``number``, which begins with its part of the generation."""
+        options, config = self.options, self.loaded.config
+        first = [PAST_SUCCESS[1]]  # members end with their generations
+        if config.base_config.evolver_mode == "cem":  # the mean of networks that began apart is no network
+            first.append(f"{COMMON_BLOCK}.network_seed={self.loaded.seed}")
+        return MemberPlan(
+            options=replace(options, train=replace(options.train, seed=self.loaded.seed + number - 1)),
+            label=self.run.env,
+            name=f"{self.run.name}_{number}",
+            folder=Path.cwd(),
+            makes_secrets=config.net_config.secrets == NetConfig().secrets,
+            number=number,
+            first=tuple(first),
+            part=self.part(self.generation, number),
+        )
 
     def part(self, generation: Generation, number: int) -> GenerationPart:
         """Return the part of member ``number`` in ``generation``."""
@@ -51,7 +76,7 @@ class PopulationPlan:
         start = generation.starts[number]
         return GenerationPart(
             overrides=tuple(self.genes.overrides(genes)),
-            networks=PopulationDir(self.run.path).networks(generation.number, number),
+            networks=self.folder.networks(generation.number, number),
             start=start,
             evaluations=start.evaluations + self.loaded.config.base_config.evolver_cem_length,
         )
@@ -87,11 +112,15 @@ def new_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
     for each in (name, *(f"{name}_{number}" for number in numbers)):
         RunDir.check_free(folder.label, each, models=train.directory, argument=train.env)
     genes = Genes(loaded)
-    population = first_generation(loaded.seed, cluster.num_learners, genes)
-    starts = {number: MemberStart(step=-1, evaluations=0) for number in numbers}
-    generation = Generation(population=population, starts=starts, lineage=())
+    generation = Generation(
+        population=first_generation(loaded.seed, cluster.num_learners, genes),
+        starts={number: MemberStart(step=-1, evaluations=0) for number in numbers},
+        lineage=(),
+    )
     run = RunDir(folder.label, name, parent / name, train.env)
-    return PopulationPlan(loaded=loaded, genes=genes, run=run, generation=generation, resumed=False)
+    return PopulationPlan(
+        options=options, loaded=loaded, genes=genes, run=run, generation=generation, resumed=False
+    )
 
 
 def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
@@ -99,8 +128,11 @@ def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPl
     train, cluster = options.train, options.cluster
     assert cluster is not None
     parent = train.directory.absolute() / folder.label
-    made = PopulationDir.open(parent / (train.name or _newest(parent, train.env, train.directory)))
-    seed = int(made.facts()["seed"])
+    name = train.name or _newest(parent, train.env, train.directory)
+    run = RunDir(folder.label, name, parent / name, train.env)
+    made = PopulationDir(run.path)
+    facts = made.facts()
+    seed = int(facts["seed"])
     if train.seed not in (None, seed):
         raise UsageError(
             f"the population's seed is {seed}, not {train.seed}",
@@ -118,18 +150,22 @@ def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPl
             "there is nothing to resume from", where=made.path, why="it has no intact generation"
         )
     genes = Genes(loaded)
-    _check_unchanged(made, generation, loaded, genes, cluster)
-    run = RunDir(folder.label, made.path.name, made.path, train.env)
+    _check_unchanged(facts, generation, loaded, genes, cluster)
     _refuse_if_done(generation, loaded, run)
-    return PopulationPlan(loaded=loaded, genes=genes, run=run, generation=generation, resumed=True)
+    return PopulationPlan(
+        options=options, loaded=loaded, genes=genes, run=run, generation=generation, resumed=True
+    )
 
 
 def _check_unchanged(
-    made: PopulationDir, generation: Generation, loaded: LoadedConfig, genes: Genes, cluster: ClusterOptions
+    facts: Mapping[str, Any],
+    generation: Generation,
+    loaded: LoadedConfig,
+    genes: Genes,
+    cluster: ClusterOptions,
 ) -> None:
-    """Raise UsageError where a population would go on as another one."""
-    facts, size = made.facts(), len(generation.starts)
-    before = list(generation.population.members[0].genes)
+    """Raise UsageError where a population would go on as another one; ``facts``: of its beginning."""
+    size, before = len(generation.starts), list(generation.population.members[0].genes)
     mode, actors = facts["mode"], facts["num_actors"]
     refusals = (
         (

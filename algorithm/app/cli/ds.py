@@ -67,8 +67,13 @@ class ClusterOptions:
     num_learners: int | None = _ray(
         "--num_learners", roles=("evolver",), type=positive, metavar="N", help="members of the population"
     )
-    num_actors: int | None = _ray(
-        "--num_actors", roles=_ON_RAY, type=natural, metavar="M", help="actors to start for each learner"
+    num_actors: int = _ray(
+        "--num_actors",
+        roles=_ON_RAY,
+        default=0,
+        type=natural,
+        metavar="M",
+        help="actors to start for each learner",
     )
     ray: str | None = _ray(
         "--ray",
