@@ -152,6 +152,7 @@ def test_what_died_with_a_worker_that_ray_replaces_at_once_comes_back(begin: Cal
 def test_a_broken_connection_is_no_death_until_it_lasts(
     begin: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(process, "UNREACHABLE_S", 3.0)
     life = begin()
     life.wait(lambda: life.events("connected"))
     actor = life.ray.placed[1][0]
@@ -160,7 +161,6 @@ def test_a_broken_connection_is_no_death_until_it_lasts(
     actor.cut = False
     assert not [line for line in life.said if "; restarts in" in line]
 
-    monkeypatch.setattr(process, "UNREACHABLE_S", 0.1)
     actor.cut = True
     died = "actor 0: 127.0.0.1: the node, or Ray's worker on it, died; restarts in 0.01 s"
     life.wait(lambda: died in life.said)
