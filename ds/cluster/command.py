@@ -33,7 +33,6 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
     arguments: the command line, for error messages
     """
     cluster = options.cluster
-    assert cluster is not None
     show_notices(options.train)
     folder = find_env(options.train.env)
     if cluster.scale is None:
@@ -53,7 +52,7 @@ def train_on_cluster(plan: ClusterPlan, *, rule: RestartRule | None = None) -> i
 
     Raises UserError where Ray is not there.
     """
-    with connected(plan.cluster.ray) as (ray, stop):
+    with connected(plan.options.cluster.ray) as (ray, stop):
         at = str(ray.get_runtime_context().gcs_address)
         words = [*program("main_ds.py"), plan.options.train.env, "cluster", "-n", plan.name]
         words += ["--scale", "M", "--ray", at]

@@ -48,9 +48,9 @@ class LearnerProcess(ManagedProcess):
         self._took_former_port = False
         self._seen = -math.inf  # when it worked
         self._endpoint: Endpoint | None = None
-        ray = crew.ray
-        cpus = max(plan.cluster.learner_cpus if plan.cluster.ray else 0.0, _LEAST)
-        gpus = min(1.0, ray.cluster_resources().get("GPU", 0) / plan.learners)
+        ray, flags = crew.ray, plan.options.cluster
+        cpus = max(flags.learner_cpus if flags.ray else 0.0, _LEAST)
+        gpus = min(1.0, ray.cluster_resources().get("GPU", 0) / flags.num_learners)
         # Its place on a node is kept while it is started again, as long as there is that node.
         place = ray.util.placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}])
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(place)
@@ -106,7 +106,9 @@ class LearnerProcess(ManagedProcess):
             self._endpoint = self._former = report.endpoint
             self._crew.log(f"{self.name}: listens on {self._endpoint[0]}:{self._endpoint[1]}")
         for line in report.lines:
-            if self._plan.learners == 1 or (line.startswith(_GRAVE) and _EXPECTED not in line):
+            if self._plan.options.cluster.num_learners == 1 or (
+                line.startswith(_GRAVE) and _EXPECTED not in line
+            ):
                 self._crew.log(f"{self.name} │ {line}")
 
 
@@ -118,7 +120,7 @@ class ActorProcess(ManagedProcess):
         self._learner = learner
         self._dialled: Endpoint | None = None
         # On one machine there is nothing to place, and any number of actors may share it.
-        cpus = plan.cluster.actor_cpus if plan.cluster.ray else 0.0
+        cpus = plan.options.cluster.actor_cpus if plan.options.cluster.ray else 0.0
         options = {"num_cpus": cpus, "num_gpus": 0.0, "scheduling_strategy": "SPREAD"}
         super().__init__(crew, f"{plan.prefix}actor {number}", options, (str(plan.folder), "", sys.argv))
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from algorithm.app.cli.ds import ClusterOptions, DistributedOptions
+from algorithm.app.cli.ds import DistributedOptions
 from algorithm.config.loader import load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
@@ -50,20 +50,9 @@ class ClusterPlan:
     adopt: ClassVar[bool] = False
 
     @property
-    def cluster(self) -> ClusterOptions:
-        """The flags of the command that are for Ray."""
-        assert self.options.cluster is not None
-        return self.options.cluster
-
-    @property
-    def learners(self) -> int:
-        """Number of learners on the cluster, which share its GPUs."""
-        return self.cluster.num_learners or 1
-
-    @property
     def prefix(self) -> str:
         """Beginning of the names of its processes, where there are other learners."""
-        return "" if self.learners == 1 else f"{self.name} "
+        return "" if self.options.cluster.num_learners == 1 else f"{self.name} "
 
     @property
     def run(self) -> str:

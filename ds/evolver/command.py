@@ -21,8 +21,6 @@ from ds.evolver.plan import PopulationPlan, new_plan, resumed_plan
 
 def evolve(options: DistributedOptions) -> int:
     """Run the role ``evolver``; return its exit code. Raises ConfigError and other UserErrors."""
-    cluster = options.cluster
-    assert cluster is not None
     show_notices(options.train)
     env = find_env(options.train.env)
     plan = resumed_plan(options, env) if options.train.resume else new_plan(options, env)
@@ -33,15 +31,15 @@ def evolve(options: DistributedOptions) -> int:
         log("warning: base_config.stop_at_return has no effect: members end with their generations")
     with ExitStack() as stack:
         if not plan.resumed:
-            facts = {"seed": plan.loaded.seed, "num_actors": cluster.num_actors, "mode": base.evolver_mode}
-            folder.make(facts)
+            actors = options.cluster.num_actors
+            folder.make({"seed": plan.loaded.seed, "num_actors": actors, "mode": base.evolver_mode})
         stack.enter_context(RunLock(folder.lock, notice=log))
         write_text(folder.config, write_yaml(dict(plan.loaded.raw)))
         if plan.resumed:
             folder.write_lineage(plan.generation.number)  # a kill may have left it incomplete
         else:
             folder.write(plan.generation, lambda draft: None)
-        ray, stop = stack.enter_context(connected(cluster.ray))
+        ray, stop = stack.enter_context(connected(options.cluster.ray))
         return asyncio.run(_train(plan, Crew(ray, log=log, rule=RestartRule()), stop))
 
 

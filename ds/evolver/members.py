@@ -62,7 +62,7 @@ class MemberPlan(ClusterPlan):
     @property
     def alone(self) -> bool:
         """Whether the member has no actors."""
-        return not self.cluster.num_actors
+        return not self.options.cluster.num_actors
 
     @property
     @override
@@ -120,7 +120,7 @@ class MemberRun:
 
     def step(self) -> None:
         """Advance without waiting."""
-        self.group.scale(self._plan.cluster.num_actors)
+        self.group.scale(self._plan.options.cluster.num_actors)
         ended = None if self.end else self.group.over()
         if ended is None:
             return

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from algorithm.app.cli.ds import ClusterOptions, DistributedOptions
+from algorithm.app.cli.ds import DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, NetConfig
@@ -94,13 +94,11 @@ class PopulationPlan:
 def new_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
     """Return the plan of a new population; nothing is written."""
     train, cluster = options.train, options.cluster
-    assert cluster is not None
-    assert cluster.num_learners is not None
     loaded = load_config(
         train.env,
         train.config,
         train.overrides,
-        _flags(options, cluster),
+        _flags(options),
         train.seed,
         defaults=DISTRIBUTED_DEFAULTS if cluster.num_actors else {},
         require_runnable=True,
@@ -125,8 +123,7 @@ def new_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
 
 def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
     """Return the plan of a population that goes on with its last complete generation."""
-    train, cluster = options.train, options.cluster
-    assert cluster is not None
+    train = options.train
     parent = train.directory.absolute() / folder.label
     name = train.name or _newest(parent, train.env, train.directory)
     run = RunDir(folder.label, name, parent / name, train.env)
@@ -141,7 +138,7 @@ def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPl
             fix="leave --seed out, or start another population",
         )
     loaded = load_config_file(
-        made.config, train.overrides, _flags(options, cluster), seed, env=folder, require_runnable=True
+        made.config, train.overrides, _flags(options), seed, env=folder, require_runnable=True
     )
     _check(loaded)
     generation = made.newest(log)
@@ -149,23 +146,18 @@ def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPl
         raise StorageError(
             "there is nothing to resume from", where=made.path, why="it has no intact generation"
         )
-    genes = Genes(loaded)
-    _check_unchanged(facts, generation, loaded, genes, cluster)
-    _refuse_if_done(generation, loaded, run)
-    return PopulationPlan(
-        options=options, loaded=loaded, genes=genes, run=run, generation=generation, resumed=True
+    plan = PopulationPlan(
+        options=options, loaded=loaded, genes=Genes(loaded), run=run, generation=generation, resumed=True
     )
+    _check_unchanged(facts, plan)
+    _refuse_if_done(plan)
+    return plan
 
 
-def _check_unchanged(
-    facts: Mapping[str, Any],
-    generation: Generation,
-    loaded: LoadedConfig,
-    genes: Genes,
-    cluster: ClusterOptions,
-) -> None:
+def _check_unchanged(facts: Mapping[str, Any], plan: PopulationPlan) -> None:
     """Raise UsageError where a population would go on as another one; ``facts``: of its beginning."""
-    size, before = len(generation.starts), list(generation.population.members[0].genes)
+    cluster, members = plan.options.cluster, plan.generation.population.members
+    size, before, now = len(members), list(members[0].genes), list(plan.genes.distributions)
     mode, actors = facts["mode"], facts["num_actors"]
     refusals = (
         (
@@ -183,16 +175,15 @@ def _check_unchanged(
             f"--num_actors {actors}, or another number above 0" if actors else "leave --num_actors out",
         ),
         (
-            mode != loaded.config.base_config.evolver_mode,
+            mode != plan.loaded.config.base_config.evolver_mode,
             f"the population was started with evolver_mode {mode}",
             "base_config.evolver_mode",
             "its members share networks in one mode, and differ in the other",
             f"-o base_config.evolver_mode={mode}, or start another population",
         ),
         (
-            set(before) != set(genes.distributions),
-            f"the settings that evolve are {listed(before) or 'none'}, not "
-            f"{listed(list(genes.distributions)) or 'none'}",
+            set(before) != set(now),
+            f"the settings that evolve are {listed(before) or 'none'}, not {listed(now) or 'none'}",
             f"{COMMON_BLOCK}.random_params",
             "every member has values for the former, and none for the latter",
             "leave the keys as they were (their bounds may change), or start another population",
@@ -201,9 +192,10 @@ def _check_unchanged(
     _refuse(refusals)
 
 
-def _refuse_if_done(generation: Generation, loaded: LoadedConfig, run: RunDir) -> None:
+def _refuse_if_done(plan: PopulationPlan) -> None:
     """Raise UsageError if members have come to the limit of their steps, with which a population ends."""
-    limit, steps = loaded.config.base_config.max_step, [start.step for start in generation.starts.values()]
+    limit, run = plan.loaded.config.base_config.max_step, plan.run
+    steps = [start.step for start in plan.generation.starts.values()]
     if 0 < limit <= max(steps):
         words = ["-n", run.name, f"--num_learners={len(steps)}", "--resume", f"--max_step={2 * limit}"]
         longer = run.command(*words, role="evolver")
@@ -231,10 +223,10 @@ def _newest(parent: Path, argument: str, models: Path) -> str:
     return begun[-1].parent.name
 
 
-def _flags(options: DistributedOptions, cluster: ClusterOptions) -> dict[str, object]:
+def _flags(options: DistributedOptions) -> dict[str, object]:
     """Return the flags that stand for a key; those of the network only where there are learners."""
-    flags = dict(options.flags)
-    return flags if cluster.num_actors else {k: v for k, v in flags.items() if not k.startswith("net_config")}
+    actors = options.cluster.num_actors
+    return {k: v for k, v in options.flags.items() if actors or not k.startswith("net_config")}
 
 
 def _check(loaded: LoadedConfig) -> None:

@@ -193,7 +193,11 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     flags = ["--seed", "4", "-o", "sac_config.n_step=3", "--device", "cpu", "--directory", "kept"]
     flags += ["--algorithm", "TD3", "--preset", "lean"]
     made = planned("-n", "one", *flags, "--actor_cpus", "0.5")
-    assert (made.run, made.cluster.num_actors, made.cluster.actor_cpus) == ("kept/gym/pendulum/one", 3, 0.5)
+    assert (made.run, made.options.cluster.num_actors, made.options.cluster.actor_cpus) == (
+        "kept/gym/pendulum/one",
+        3,
+        0.5,
+    )
     assert made.folder == tmp_path and made.makes_secrets
     start = MemberStart(step=-1, evaluations=0)
     part = GenerationPart(overrides=("a=1",), networks=None, start=start, evaluations=1)

@@ -242,9 +242,9 @@ def test_a_member_that_is_killed_behind_its_last_checkpoint_is_complete(
     part = members.GenerationPart(
         overrides=(), networks=None, start=MemberStart(step=-1, evaluations=0), evaluations=2
     )
-    cluster = SimpleNamespace(num_actors=0)
+    options = SimpleNamespace(cluster=SimpleNamespace(num_actors=0))
     plan: Any = SimpleNamespace(
-        number=1, name="pop_1", folder=tmp_path, run="pop_1", cluster=cluster, part=part
+        number=1, name="pop_1", folder=tmp_path, run="pop_1", options=options, part=part
     )
     crew: Any = None
     member = members.MemberRun(crew, plan)
