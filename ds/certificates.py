@@ -1,6 +1,6 @@
 """Makes what learner and actors on different machines need: ``python -m ds.certificates HOST [HOST …]``.
 
-An authority of its own signs the learner's certificate. Its key is forgotten: nobody can sign another.
+The learner's certificate signs itself, and actors trust no other one.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make(folder: Path, hosts: Sequence[str], *, days: int, replace: bool = False) -> None:
-    """Write an authority, the learner's certificate and its key to ``folder``, and a token if it has none.
+    """Write the learner's certificate, its key, and what actors trust to ``folder``; a token if it has none.
 
     hosts: names and IP addresses that actors connect to
-    days:  validity of authority and certificate
+    days:  validity of the certificate
     Raises UsageError if one of the three files exists and ``replace`` is false, or if a host cannot be
     encoded as a name; StorageError if a file cannot be written.
     """
@@ -72,8 +72,8 @@ def make(folder: Path, hosts: Sequence[str], *, days: int, replace: bool = False
         raise UsageError(
             "there already are certificates",
             where=", ".join(there),
-            why="actors that have the old authority would not trust new ones",
-            fix="keep them, or add --replace and copy the new authority to the actors",
+            why="actors that have the old ones would not trust new ones",
+            fix="keep them, or add --replace and copy the new ca.pem to the actors",
         )
     try:
         make_folder(folder)
@@ -100,67 +100,25 @@ def _name(host: str) -> x509.GeneralName:
 
 
 def _signed(names: list[x509.GeneralName], days: int) -> tuple[bytes, bytes, bytes]:
-    """Return PEM of the authority, the learner's certificate and its key."""
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer, subject = (
-        _distinguished("soft actor-critic authority"),
-        _distinguished("soft actor-critic learner"),
-    )
-    identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
-    authority = (
-        _builder(issuer, issuer, authority_key, days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(identifier, critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
+    """Return PEM of what actors trust, the learner's certificate and its key; the first two are the same."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(timezone.utc)
+    learner = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "soft actor-critic learner")])
     certificate = (
-        _builder(subject, issuer, key, days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False
-        )
-        .sign(authority_key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return authority.public_bytes(pem), certificate.public_bytes(pem), secret
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
-) -> x509.CertificateBuilder:
-    now = datetime.now(timezone.utc)
-    return (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(learner)
+        .issuer_name(learner)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _SKEW)
         .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
     )
-
-
-def _distinguished(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return certificate.public_bytes(pem), certificate.public_bytes(pem), secret
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
 from ds.net.ingest import ActorLeft, IngestQueue
 from ds.net.protocol import StepMessage
-from ds.records import SavedRegistry, SavedSource
+from ds.records import SavedRegistry
 from ds.registry import ActorRegistry
 from ds.service import ParameterStore
 
@@ -24,6 +24,56 @@ _AGENTS = 2**32
 
 Stream = tuple[str, int]
 """(behaviour, number of the stream)"""
+
+
+class _Source(msgspec.Struct):
+    """An actor: the number of its last stored message, and behaviour -> its agents after that."""
+
+    number: int
+    stored: int
+    agents: dict[str, Int]
+
+    @property
+    def first(self) -> int:
+        """The actor's first stream."""
+        return self.number * _AGENTS
+
+    def streams(self) -> Iterator[Stream]:
+        """Yield (behaviour, stream) of each agent."""
+        return (
+            (name, self.first + agent) for name, agents in self.agents.items() for agent in agents.tolist()
+        )
+
+    def close(self, agents: Mapping[str, Int], recorders: Mapping[str, Recorder]) -> None:
+        """End open episodes of ``agents``, by behaviour."""
+        for name, of_one in agents.items():
+            for stream in (of_one + self.first).tolist():
+                recorders[name].close(stream)
+
+    def change(self, agents: Mapping[str, Int], recorders: Mapping[str, Recorder]) -> bool:
+        """Replace the agents; end the open episodes of those that are not there any more.
+
+        Returns whether any has come or gone.
+        """
+        before = self.agents
+        if before.keys() == agents.keys() and all(before[k].tobytes() == agents[k].tobytes() for k in agents):
+            return False
+        self.agents = {name: of_one.copy() for name, of_one in agents.items()}
+        gone = {name: np.setdiff1d(old, agents.get(name, old[:0])) for name, old in before.items()}
+        self.close(gone, recorders)
+        return True
+
+    def episodes(self, message: StepMessage) -> Iterator[Episode]:
+        """Yield the episodes that ended with a message."""
+        for behaviour, ended in message.episodes.items():
+            columns = ((ended.agents + self.first).tolist(), ended.returns.tolist(), ended.lengths.tolist())
+            for stream, total, length in zip(*columns, strict=True):
+                yield Episode(behaviour, stream, total, length)
+
+
+def _array(annotation: object, value: object) -> Int:
+    """Return the agents in a state, a list. Raises ValueError or TypeError for anything else."""
+    return np.array(value, np.int64)
 
 
 class _Unreleased(msgspec.Struct):
@@ -42,7 +92,7 @@ class _Saved(msgspec.Struct):
 
     steps: dict[str, int]
     unreleased: _Unreleased | None
-    sources: list[SavedSource]
+    sources: list[_Source]
     actors: SavedRegistry
     version: int
 
@@ -124,11 +174,11 @@ class RemoteCollector:
         saved = _Saved(
             steps=self.behaviour_steps,
             unreleased=self._unreleased,
-            sources=[source.state() for source in self._sources.values()],
+            sources=[*self._sources.values()],
             actors=self._actors.state(),
             version=self._parameters.newest,
         )
-        return State(meta=msgspec.to_builtins(saved, str_keys=True))
+        return State(meta=msgspec.to_builtins(saved, str_keys=True, enc_hook=np.ndarray.tolist))
 
     def load_state(self, state: State) -> list[str]:
         """Restore; actors that return continue, episodes of the others end as truncated.
@@ -136,13 +186,11 @@ class RemoteCollector:
         Raises KeyError or ValueError for what is no such state.
         """
         try:
-            saved = msgspec.convert(state.meta, _Saved, str_keys=True)
+            saved = msgspec.convert(state.meta, _Saved, str_keys=True, dec_hook=_array)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
         self._unreleased = saved.unreleased
-        self._sources = {
-            source.number: _Source(source.number, source.stored, source.agents) for source in saved.sources
-        }
+        self._sources = {source.number: source for source in saved.sources}
         self._agents = None
         self._actors.load_state(saved.actors)
         self._parameters.resume(saved.version)
@@ -221,49 +269,3 @@ class RemoteCollector:
             return []
         self._unreleased = None
         return left.episodes
-
-
-class _Source:
-    """An actor: the number of its last stored message, and its agents after that, by behaviour."""
-
-    def __init__(self, number: int, stored: int, agents: Mapping[str, list[int]]) -> None:
-        self._number, self.stored, self.first = number, stored, number * _AGENTS
-        self._agents: dict[str, Int] = {name: np.array(ids, np.int64) for name, ids in agents.items()}
-
-    def streams(self) -> Iterator[Stream]:
-        """Yield (behaviour, stream) of each agent."""
-        return (
-            (name, self.first + agent) for name, agents in self._agents.items() for agent in agents.tolist()
-        )
-
-    def close(self, agents: Mapping[str, Int], recorders: Mapping[str, Recorder]) -> None:
-        """End open episodes of ``agents``, by behaviour."""
-        for name, of_one in agents.items():
-            for stream in (of_one + self.first).tolist():
-                recorders[name].close(stream)
-
-    def change(self, agents: Mapping[str, Int], recorders: Mapping[str, Recorder]) -> bool:
-        """Replace the agents; end the open episodes of those that are not there any more.
-
-        Returns whether any has come or gone.
-        """
-        before = self._agents
-        if before.keys() == agents.keys() and all(before[k].tobytes() == agents[k].tobytes() for k in agents):
-            return False
-        self._agents = {name: of_one.copy() for name, of_one in agents.items()}
-        gone = {name: np.setdiff1d(old, agents.get(name, old[:0])) for name, old in before.items()}
-        self.close(gone, recorders)
-        return True
-
-    def episodes(self, message: StepMessage) -> Iterator[Episode]:
-        """Yield the episodes that ended with a message."""
-        for behaviour, ended in message.episodes.items():
-            columns = ((ended.agents + self.first).tolist(), ended.returns.tolist(), ended.lengths.tolist())
-            for stream, total, length in zip(*columns, strict=True):
-                yield Episode(behaviour, stream, total, length)
-
-    def state(self) -> SavedSource:
-        """Return the record from which a later learner makes the source again."""
-        return SavedSource(
-            self._number, self.stored, {name: agents.tolist() for name, agents in self._agents.items()}
-        )

@@ -41,14 +41,6 @@ class SavedRegistry(msgspec.Struct, kw_only=True):
     members: list[SavedActor]
 
 
-class SavedSource(msgspec.Struct):
-    """Position in what an actor has sent: the last stored message, and behaviour -> agents after it."""
-
-    number: int
-    stored: int
-    agents: dict[str, list[int]]
-
-
 @dataclass
 class Visit:
     """Status of a living actor. Times in seconds of the learner's clock."""

@@ -27,7 +27,7 @@ class Cluster:
         self._plan = plan
         self._log = crew.log
         self._crew = crew
-        self._number = plan.actors
+        self._number = plan.options.cluster.num_actors
         self._board = _make_board(crew, plan)
         self._group = LearnerGroup(crew, plan)
 

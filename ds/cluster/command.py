@@ -8,7 +8,6 @@ import shlex
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
@@ -34,11 +33,10 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
     arguments: the command line, for error messages
     """
     cluster = options.cluster
-    assert cluster is not None
     show_notices(options.train)
     folder = find_env(options.train.env)
     if cluster.scale is None:
-        return train_on_cluster(plan_from_args(options, folder), cluster.ray)
+        return train_on_cluster(plan_from_args(options, folder))
     if options.train.name is None:
         raise UsageError(
             "actors of which training?",
@@ -49,18 +47,14 @@ def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
     return scale_cluster(folder.label, options.train.name, cluster.scale, cluster.ray)
 
 
-def train_on_cluster(plan: ClusterPlan, address: str | None, *, rule: RestartRule | None = None) -> int:
+def train_on_cluster(plan: ClusterPlan, *, rule: RestartRule | None = None) -> int:
     """Start or join Ray and train until the learner ends; return the exit code.
 
-    address: ``HOST:PORT`` or ``auto``; None starts Ray on this machine, on the loopback.
     Raises UserError where Ray is not there.
     """
-    if address is None:
-        # On one machine there is nothing to place, and any number of actors may share it.
-        plan = replace(plan, learner_cpus=0.0, actor_cpus=0.0)
-    with connected(address) as (ray, stop):
+    with connected(plan.options.cluster.ray) as (ray, stop):
         at = str(ray.get_runtime_context().gcs_address)
-        words = [*program("main_ds.py"), plan.argument or plan.label, "cluster", "-n", plan.name]
+        words = [*program("main_ds.py"), plan.options.train.env, "cluster", "-n", plan.name]
         words += ["--scale", "M", "--ray", at]
         log(f"Ray is at {at}; to change to M actors:\n{shlex.join(words)}")
         crew = Crew(ray, log=log, rule=rule or RestartRule())
@@ -69,7 +63,10 @@ def train_on_cluster(plan: ClusterPlan, address: str | None, *, rule: RestartRul
 
 @contextmanager
 def connected(address: str | None) -> Iterator[tuple[ModuleType, StopRequest]]:
-    """Start or join Ray for the block, with the request to stop; see :func:`train_on_cluster`."""
+    """Start or join Ray for the block, with the request to stop.
+
+    address: ``HOST:PORT`` or ``auto``; None starts Ray on this machine, on the loopback.
+    """
     log("starting Ray on this machine" if address is None else f"joining the Ray cluster at {address}")
     ray = start_ray() if address is None else join_ray(address)
     try:

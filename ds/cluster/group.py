@@ -48,9 +48,9 @@ class LearnerProcess(ManagedProcess):
         self._took_former_port = False
         self._seen = -math.inf  # when it worked
         self._endpoint: Endpoint | None = None
-        ray = crew.ray
-        cpus = plan.learner_cpus or _LEAST
-        gpus = min(1.0, ray.cluster_resources().get("GPU", 0) / plan.learners)
+        ray, flags = crew.ray, plan.options.cluster
+        cpus = max(flags.learner_cpus if flags.ray else 0.0, _LEAST)
+        gpus = min(1.0, ray.cluster_resources().get("GPU", 0) / flags.num_learners)
         # Its place on a node is kept while it is started again, as long as there is that node.
         place = ray.util.placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}])
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(place)
@@ -75,15 +75,16 @@ class LearnerProcess(ManagedProcess):
         saved = report.step >= 0
         if again and self._saved and not saved:
             raise _lost_run(plan, report.address)
+        port = plan.options.learner_port or 0
         former = self._former if self._former and self._former[0] == report.address else None
-        self._took_former_port = former is not None and former[1] != plan.port
-        port = former[1] if former else plan.port
+        self._took_former_port = former is not None and former[1] != port
+        port = former[1] if former else port
         self._former = self._endpoint = None
         self._again = True
-        resume = saved if again else plan.resume
+        resume = saved if again else plan.options.train.resume
         return Order(
-            module=plan.roles.module,
-            options=plan.roles.learner(report.address, port, resume=resume, step=report.step),
+            module=plan.module,
+            options=plan.learner(report.address, port, resume=resume, step=report.step),
             secrets=plan.secrets_at(report.address),
             aside=again and not saved,
             unlock=unlock,
@@ -105,7 +106,9 @@ class LearnerProcess(ManagedProcess):
             self._endpoint = self._former = report.endpoint
             self._crew.log(f"{self.name}: listens on {self._endpoint[0]}:{self._endpoint[1]}")
         for line in report.lines:
-            if self._plan.learners == 1 or (line.startswith(_GRAVE) and _EXPECTED not in line):
+            if self._plan.options.cluster.num_learners == 1 or (
+                line.startswith(_GRAVE) and _EXPECTED not in line
+            ):
                 self._crew.log(f"{self.name} │ {line}")
 
 
@@ -116,7 +119,9 @@ class ActorProcess(ManagedProcess):
         self._plan = plan
         self._learner = learner
         self._dialled: Endpoint | None = None
-        options = {"num_cpus": plan.actor_cpus, "num_gpus": 0.0, "scheduling_strategy": "SPREAD"}
+        # On one machine there is nothing to place, and any number of actors may share it.
+        cpus = plan.options.cluster.actor_cpus if plan.options.cluster.ray else 0.0
+        options = {"num_cpus": cpus, "num_gpus": 0.0, "scheduling_strategy": "SPREAD"}
         super().__init__(crew, f"{plan.prefix}actor {number}", options, (str(plan.folder), "", sys.argv))
 
     @override
@@ -128,8 +133,8 @@ class ActorProcess(ManagedProcess):
         self._dialled = endpoint
         plan = self._plan
         return Order(
-            module=plan.roles.module,
-            options=plan.roles.actor(*endpoint),
+            module=plan.module,
+            options=plan.actor(*endpoint),
             secrets=plan.secrets_at(endpoint[0], TOKEN, AUTHORITY),  # not the learner's key
         )
 

@@ -27,10 +27,8 @@ from algorithm.core.system.processes import (
     unblock_signals,
 )
 from algorithm.env.pool.process_exit import exit_process
-from algorithm.store.files import write_text
-from algorithm.store.lock import Holder, holder_of, lock_files
+from algorithm.store.lock import holder_of, lock_files
 
-_PRIVATE, _OWNER = "sac-member-", "owner.json"
 _OUTPUT = "output.txt"
 _LINES, _LINE_LENGTH = 200, 2000
 """Maximum number of lines in a report, the last ones, and of bytes of a line."""
@@ -119,7 +117,7 @@ class ProcessActor:
             rename(self._run, _free(self._run))
         for file in lock_files(self._run / "run.lock") if order.unlock else ():
             file.unlink(missing_ok=True)
-        self._private = _make_private()
+        self._private = Path(tempfile.mkdtemp(prefix="sac-member-"))
         self._read = 0
         self._end = {}
         self._process = spawn(_perform, (order, self._typed, self._private), name="member")
@@ -170,16 +168,6 @@ class ProcessActor:
         self._read += len(data)
         lines = data.splitlines()[-_LINES:]
         return tuple(line[:_LINE_LENGTH].decode(errors="replace") for line in lines)
-
-
-def _make_private() -> Path:
-    """Make a folder for the files of a process; remove folders of workers that were killed on this node."""
-    for owner in Path(tempfile.gettempdir()).glob(f"{_PRIVATE}*/{_OWNER}"):
-        if holder_of(owner) is None:
-            shutil.rmtree(owner.parent, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=_PRIVATE))
-    write_text(folder / _OWNER, Holder.me().text)
-    return folder
 
 
 def _perform(order: Order, typed: Sequence[str], private: Path) -> None:

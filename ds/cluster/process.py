@@ -115,20 +115,9 @@ class ManagedProcess:
         return code in POINTLESS
 
     async def fetch_report(self) -> ProcessReport:
-        """Return a report of the process; try again for a while if the network fails, or Ray's worker is new.
-
-        Raises RayActorError if it is gone.
-        """
-        until = time.monotonic() + UNREACHABLE_S
-        while True:
-            try:
-                report: ProcessReport = await self._member.report.remote()
-            except self._crew.ray.exceptions.ActorUnavailableError:
-                if time.monotonic() >= until:
-                    raise
-                await asyncio.sleep(REPORT_S)
-            else:
-                return report
+        """Return a report of the process; Ray tries again while the network fails, or it has no place."""
+        report: ProcessReport = await self._member.report.options(max_task_retries=-1).remote()
+        return report
 
     def on_report(self, report: ProcessReport) -> None:
         """Process a report of the process."""
@@ -210,7 +199,7 @@ class ManagedProcess:
         errors = self._crew.ray.exceptions
         self.state = _WAITING
         try:
-            report = await self._member.report.options(max_task_retries=-1).remote()
+            report = await self.fetch_report()
             self.node = report.address
             self.state = "starting"
             order = await self.make_order(report)
@@ -224,8 +213,10 @@ class ManagedProcess:
         except errors.RayTaskError as error:
             return EnvError.exit_code, f"{self.node or 'a node'} cannot start it: {error.cause}"
         except errors.RayActorError as error:
-            if self.state == _WAITING and not isinstance(error, errors.ActorUnavailableError):
+            if self.state == _WAITING:
                 return EnvError.exit_code, f"a node cannot start it: {_AWAY}\n{error}"
+            code = None
+        except asyncio.TimeoutError:
             code = None
         if code is None:
             return KILLED, f"{self.node}: the node, or Ray's worker on it, died"
@@ -235,9 +226,10 @@ class ManagedProcess:
         """Process the reports of a process until it has ended; return its exit code.
 
         Return None if it has died with its worker: Ray may have started another one since, without it.
+        Raises TimeoutError if no report arrives.
         """
         while True:
-            report = await self.fetch_report()
+            report = await asyncio.wait_for(self.fetch_report(), UNREACHABLE_S)
             if report.pid != pid:
                 return None
             self.output.extend(report.lines)

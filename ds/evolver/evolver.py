@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from algorithm.config.yaml_io import inline
 from algorithm.core.errors import NumericalError, StorageError
 from algorithm.core.seeding import stream
+from algorithm.core.wording import short
 from algorithm.run.signals import StopRequest
 from algorithm.store.checkpoints.manager import intact_checkpoints
 from ds.cluster.process import TICK_S, Crew
-from ds.evolver.generations import Generation, MemberStart, PopulationDir
-from ds.evolver.lineage import LineageLog, gene_text, make_records
+from ds.evolver.generations import Generation, MemberStart
 from ds.evolver.members import MemberRun, newest_step
 from ds.evolver.networks import REPLAY, write_start
 from ds.evolver.plan import PopulationPlan
 from ds.evolver.population import (
     Population,
+    elites,
     may_end_early,
     next_generation,
     ranking,
@@ -29,27 +32,14 @@ from ds.evolver.population import (
 
 
 class Evolver:
-    """Population of ``members``, from the generation of ``plan`` on.
+    """Population of ``members``, from the generation of ``plan`` on."""
 
-    folder:  of the population
-    lineage: of the generations that have ended
-    """
-
-    def __init__(
-        self,
-        crew: Crew,
-        members: Sequence[MemberRun],
-        folder: PopulationDir,
-        plan: PopulationPlan,
-        lineage: LineageLog,
-    ) -> None:
+    def __init__(self, crew: Crew, members: Sequence[MemberRun], plan: PopulationPlan) -> None:
         self._crew = crew
         self._members = members
-        self._folder = folder
         self._plan = plan
         self._base = plan.loaded.config.base_config
         self._generation = plan.generation
-        self._lineage = lineage
         self._log = crew.log
         self._begun = time.monotonic()
 
@@ -59,7 +49,6 @@ class Evolver:
         Raises StorageError if a generation cannot be written, NumericalError if networks cannot be averaged;
         the members have saved and ended then.
         """
-        self._lineage.update()
         self._announce()
         try:
             while not stop:
@@ -123,7 +112,6 @@ class Evolver:
         failed = {member.number for member in self._members if member.end == "given up"}
         scored = scores([member.number for member in population.members], evaluations, failed)
         following = next_generation(population, scored, plan.selection, plan.loaded.seed, plan.genes)
-        records = make_records(population, self._members, evaluations, scored, plan.selection.best)
         generation = Generation(
             population=following,
             starts={
@@ -132,13 +120,37 @@ class Evolver:
                 )
                 for member in self._members
             },
-            lineage=records,
+            lineage=self._outcomes(evaluations, scored),
         )
-        self._folder.write(generation, lambda draft: self._write_networks(draft, following))
+        plan.folder.write(generation, lambda draft: self._write_networks(draft, following))
         self._generation = generation
-        self._lineage.update()
         shown = ", ".join(f"{self._members[n - 1].name} {_shown(scored[n])}" for n in ranking(scored))
         self._log(f"generation {generation.number - 1} has ended: {shown}")
+
+    def _outcomes(
+        self, evaluations: Mapping[int, Sequence[float]], scored: Mapping[int, float]
+    ) -> list[dict[str, Any]]:
+        """Return a line of the lineage for each member, in their order; both arguments are by number."""
+        population = self._generation.population
+        order, best = ranking(scored), elites(scored, self._plan.selection.best)
+        return [
+            {
+                "generation": population.generation,
+                "member": entry.number,
+                "name": member.name,
+                "origin": entry.origin,
+                "parents": list(entry.parents),
+                "genes": dict(entry.genes),
+                "evaluations": [_finite(value) for value in evaluations[entry.number]],
+                "score": _finite(scored[entry.number]),
+                "rank": order.index(entry.number) + 1,
+                "elite": entry.number in best,
+                "end": member.end,
+                "why": member.why,
+                "step": newest_step(member.run),
+            }
+            for entry, member in zip(population.members, self._members, strict=True)
+        ]
 
     def _write_networks(self, draft: Path, population: Population) -> None:
         """Write what each member begins with into ``draft``; an elite that goes on has nothing there."""
@@ -176,7 +188,7 @@ class Evolver:
         """Name the best member of the last generation, with the commands for its run."""
         best = min(self._generation.lineage, key=lambda record: int(record["rank"]))
         winner = self._members[int(best["member"]) - 1]
-        self._log(f"the training is over; the best is {winner.name}, score {gene_text(best['score'])}")
+        self._log(f"the training is over; the best is {winner.name}, score {_gene_text(best['score'])}")
         for what, words in self._plan.commands(winner.name).items():
             self._log(f"  {what:9} {words}")
 
@@ -184,7 +196,9 @@ class Evolver:
         number, base = self._generation.number, self._base
         self._log(f"generation {number}: {base.evolver_cem_length} evaluations of every member")
         for member in self._generation.population.members:
-            genes = ", ".join(f"{path.rpartition('.')[2]} {gene_text(v)}" for path, v in member.genes.items())
+            genes = ", ".join(
+                f"{path.rpartition('.')[2]} {_gene_text(v)}" for path, v in member.genes.items()
+            )
             of = f" of {', '.join(map(str, member.parents))}" if member.parents else ""
             self._log(f"  {self._members[member.number - 1].name}: {member.origin}{of}  {genes}".rstrip())
 
@@ -199,6 +213,17 @@ class Evolver:
                 f"{len(done)} of {self._base.evolver_cem_length} evaluations  {last}".rstrip()
             )
         return "\n".join(lines)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _gene_text(value: object) -> str:
+    """Format the value of a gene for reading: a number briefly, anything else as YAML on one line."""
+    if isinstance(value, float):
+        return short(value)
+    return f"{value:,}" if type(value) is int else inline(value)
 
 
 def _shown(value: float) -> str:

@@ -69,7 +69,7 @@ _JSON = TypeAdapter(Generation)
 
 
 class PopulationDir:
-    """Folder of a population. Build it with ``create`` or ``open``.
+    """Folder of a population.
 
     path:    absolute
     config:  the configuration as it was merged, before any draw
@@ -84,43 +84,28 @@ class PopulationDir:
         self.lineage = path / LINEAGE
         self._generations = path / "generations"
 
-    @classmethod
-    def create(cls, path: Path, config: str, facts: Mapping[str, object]) -> PopulationDir:
-        """Make the folder of a new population. Raises StorageError.
-
-        config: text of the configuration before any draw; facts: values of its command line
-        """
-        folder = cls(path)
+    def make(self, facts: Mapping[str, object]) -> None:
+        """Make the folder of a new population. Raises StorageError. facts: values of its command line."""
         try:
-            make_folder(folder._generations)
+            make_folder(self._generations)
         except OSError as error:
-            raise StorageError.of(error, what="the population's folder cannot be made", where=path) from error
-        write_text(path / _FACTS, json_text(facts))
-        write_text(folder.config, config)
-        return folder
-
-    @classmethod
-    def open(cls, path: Path) -> PopulationDir:
-        """Return an existing folder. Raises UsageError if it is none of a population."""
-        if not (path / POPULATION).is_file():
-            raise UsageError(
-                "there is no such population",
-                where=path,
-                why="it is the folder of a run" if is_taken(path) else "there is no such folder",
-                fix="give the population's name with -n, without a member's number, or leave --resume out",
-            )
-        return cls(path)
-
-    def go_on(self, config: str, generation: int) -> None:
-        """Write what a command changes, and the lineage that a kill left incomplete. Raises StorageError.
-
-        config: as for ``create``; generation: that goes on
-        """
-        write_text(self.config, config)
-        self.write_lineage(generation)
+            raise StorageError.of(
+                error, what="the population's folder cannot be made", where=self.path
+            ) from error
+        write_text(self.path / _FACTS, json_text(facts))
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts with which the folder was made. Raises StorageError."""
+        """Return the facts with which the folder was made.
+
+        Raises UsageError if it is none of a population, StorageError if they cannot be read.
+        """
+        if not self.config.is_file():
+            raise UsageError(
+                "there is no such population",
+                where=self.path,
+                why="it is the folder of a run" if is_taken(self.path) else "there is no such folder",
+                fix="give the population's name with -n, without a member's number, or leave --resume out",
+            )
         return read_json(self.path / _FACTS)
 
     def networks(self, generation: int, member: int) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import permutations
 from random import Random
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from algorithm.config.yaml_io import inline
 from algorithm.core.fields import facts_of
 
 _EXAMPLES = 8
+"""Number of draws of a distribution; its key is a gene if it may change from each to each."""
 _OWN = "evolver_"  # keys of the population itself
 
 
@@ -75,7 +76,7 @@ class Genes:
         assert field is not None, f"{path} was drawn, and is not a key"
         if key.startswith(_OWN):
             return "it belongs to the population, not to a member"
-        values = list(_examples(distribution))
+        values = [distribution.sample(Random(example)) for example in range(_EXAMPLES)]
         for before, after in [(values[0], values[0]), *permutations(values, 2)]:
             effect = effect_of(field, _with(config, block, key, before), _with(config, block, key, after))
             if effect is None:
@@ -95,14 +96,6 @@ def _place(path: str) -> _Place:
     """Split a dotted path; the name of a behaviour may have dots itself."""
     *before, block, key = path.split(".")
     return _Place(".".join(before[1:]), block, key)
-
-
-def _examples(distribution: Distribution) -> Iterator[Any]:
-    """Yield some values of a distribution; a key is a gene if it may change from each to each."""
-    if distribution.kind == "choice":
-        yield from distribution.choices[:_EXAMPLES]
-    else:
-        yield from (distribution.sample(Random(seed)) for seed in range(_EXAMPLES))
 
 
 def _with(config: Config, block: str, key: str, value: object) -> Config:

@@ -6,15 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from typing_extensions import override
+
+from algorithm.app.cli.ds import DistributedOptions
 from algorithm.core.errors import UsageError
 from algorithm.core.reading import read_json, read_text
 from algorithm.store.checkpoints.folders import checkpoint_of, checkpoint_steps
 from algorithm.store.checkpoints.manifest import STATE
 from algorithm.store.logs.rows import read_points
 from ds.cluster.group import LearnerGroup
-from ds.cluster.plan import ClusterPlan, CommandRoles
+from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import Crew
 from ds.evolver.generations import MemberStart
 
@@ -39,60 +42,66 @@ class GenerationPart:
     evaluations: int
 
 
-class MemberRoles:
-    """Options of a member: of ``main.py``, or of a learner and its actors.
+@dataclass(kw_only=True)
+class MemberPlan(ClusterPlan):
+    """A member of a population: a process of ``main.py``, or a learner and its actors.
 
-    roles: those of a learner and an actor
-    alone: the member has no actors
+    number: from 1 on
+    first:  overrides of a learner that begins the run
+    part:   the generation that it works on
 
-    ``part`` is the generation that it works on. A process that is started again goes on from the member's
-    newest checkpoint; one that has made none in this generation begins the generation once more.
+    A process that is started again goes on from the member's newest checkpoint; one that has made none in
+    this generation begins the generation once more.
     """
 
-    def __init__(self, roles: CommandRoles, part: GenerationPart, *, alone: bool) -> None:
-        self._roles = roles
-        self._alone = alone
-        self.part = part
-        self.module = "algorithm.app.command" if alone else roles.module
+    number: int
+    first: tuple[str, ...]
+    part: GenerationPart
+    adopt: ClassVar[bool] = True
 
-    def learner(self, host: str, port: int, *, resume: bool, step: int) -> object:
-        """Return the options of the process that learns."""
-        made, part = self._roles.learner(host, port, resume=resume, step=step), self.part
-        train = replace(made.train, evaluations=part.evaluations)
+    @property
+    def alone(self) -> bool:
+        """Whether the member has no actors."""
+        return not self.options.cluster.num_actors
+
+    @property
+    @override
+    def module(self) -> str:
+        return "algorithm.app.command" if self.alone else super().module
+
+    @override
+    def learner(self, host: str, port: int, *, resume: bool, step: int) -> Any:
+        made, part = super().learner(host, port, resume=resume, step=step), self.part
+        overrides = (*made.train.overrides, *(() if resume else self.first))
+        train = replace(made.train, overrides=overrides, evaluations=part.evaluations)
         if step <= part.start.step:
             networks = None if part.networks is None else str(part.networks)
-            train = replace(train, overrides=(*train.overrides, *part.overrides), init_from=networks)
-        return train if self._alone else replace(made, train=train)
+            train = replace(train, overrides=(*overrides, *part.overrides), init_from=networks)
+        return train if self.alone else replace(made, train=train)
 
-    def actor(self, host: str, port: int) -> object:
-        """Return the options of an actor."""
-        made = self._roles.actor(host, port)
+    @override
+    def actor(self, host: str, port: int) -> DistributedOptions:
+        made = super().actor(host, port)
         return replace(
             made, train=replace(made.train, overrides=(*made.train.overrides, *self.part.overrides))
         )
 
+    @override
+    def secrets_at(self, host: str, *names: str) -> Mapping[str, bytes]:
+        return {} if self.alone else super().secrets_at(host, *names)
+
 
 class MemberRun:
-    """A run of the population, kept running for one generation after the other.
+    """A run of the population, kept running for one generation after the other."""
 
-    roles: those of ``plan``, with the generation to begin with
-    """
-
-    def __init__(
-        self,
-        number: int,
-        crew: Crew,
-        plan: ClusterPlan,
-        roles: MemberRoles,
-    ) -> None:
-        self.number = number
+    def __init__(self, crew: Crew, plan: MemberPlan) -> None:
+        self.number = plan.number
         self.name = plan.name
-        self.roles = roles
         self.run = plan.folder / plan.run
-        self._actors = plan.actors
         self.group = LearnerGroup(crew, plan)
         self.end: End | None = None
         self.why = ""  # it was given up
+        self._plan = plan
         self._unwritten: list[float] = []
         if self._is_saved():
             self.end = "complete"  # before the command was started again
@@ -107,11 +116,11 @@ class MemberRun:
     @property
     def evaluations(self) -> list[float]:
         """The evaluations of this generation."""
-        return self.all_evaluations[self.roles.part.start.evaluations :]
+        return self.all_evaluations[self._plan.part.start.evaluations :]
 
     def step(self) -> None:
         """Advance without waiting."""
-        self.group.scale(self._actors)
+        self.group.scale(self._plan.options.cluster.num_actors)
         ended = None if self.end else self.group.over()
         if ended is None:
             return
@@ -131,14 +140,14 @@ class MemberRun:
 
     def begin(self, part: GenerationPart) -> None:
         """Start it for another generation."""
-        self.roles.part, self.end, self.why = part, None, ""
+        self._plan.part, self.end, self.why = part, None, ""
         self._unwritten = []  # it is written by whoever resumes the run
         self.group.start()
 
     def _is_saved(self) -> bool:
         """Return whether its newest checkpoint has all evaluations of the generation."""
         saved = newest_state(self.run)
-        if not saved or saved["run"]["counters"]["evaluations"] < self.roles.part.evaluations:
+        if not saved or saved["run"]["counters"]["evaluations"] < self._plan.part.evaluations:
             return False
         self._unwritten = unwritten_evaluations(self.run, saved["metrics"])
         return True

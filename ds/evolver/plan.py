@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from algorithm.app.cli.ds import ClusterOptions, DistributedOptions
+from algorithm.app.cli.ds import DistributedOptions
 from algorithm.config.loader import LoadedConfig, load_config, load_config_file
 from algorithm.config.locate import EnvFolder
-from algorithm.config.schema import DISTRIBUTED_DEFAULTS
+from algorithm.config.schema import DISTRIBUTED_DEFAULTS, NetConfig
 from algorithm.core.errors import COMMON_BLOCK, StorageError, UsageError
 from algorithm.core.program import as_typed, program
 from algorithm.core.wording import listed
+from algorithm.store.follow_up_commands import PAST_SUCCESS
 from algorithm.store.logs.upload import require_upload
 from algorithm.store.names import POPULATION, directory_flags, expand_name
 from algorithm.store.rundir import RunDir
 from ds.cluster.command import log
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes
-from ds.evolver.members import GenerationPart
+from ds.evolver.members import GenerationPart, MemberPlan
 from ds.evolver.population import Selection, first_generation
 
 
@@ -33,6 +35,7 @@ class PopulationPlan:
     generation: to begin or go on with
     """
 
+    options: DistributedOptions
     loaded: LoadedConfig
     genes: Genes
     run: RunDir
@@ -40,10 +43,32 @@ class PopulationPlan:
     resumed: bool
 
     @property
+    def folder(self) -> PopulationDir:
+        """Files of the population."""
+        return PopulationDir(self.run.path)
+
+    @property
     def selection(self) -> Selection:
         """Rules by which a generation follows from another."""
         base = self.loaded.config.base_config
         return Selection(base.evolver_mode, base.evolver_cem_best, base.evolver_remove_worst)
+
+    def member(self, number: int) -> MemberPlan:
+        """Return the plan of member ``number``, which begins with its part of the generation."""
+        options, config = self.options, self.loaded.config
+        first = [PAST_SUCCESS[1]]  # members end with their generations
+        if config.base_config.evolver_mode == "cem":  # the mean of networks that began apart is no network
+            first.append(f"{COMMON_BLOCK}.network_seed={self.loaded.seed}")
+        return MemberPlan(
+            options=replace(options, train=replace(options.train, seed=self.loaded.seed + number - 1)),
+            label=self.run.env,
+            name=f"{self.run.name}_{number}",
+            folder=Path.cwd(),
+            makes_secrets=config.net_config.secrets == NetConfig().secrets,
+            number=number,
+            first=tuple(first),
+            part=self.part(self.generation, number),
+        )
 
     def part(self, generation: Generation, number: int) -> GenerationPart:
         """Return the part of member ``number`` in ``generation``."""
@@ -51,7 +76,7 @@ class PopulationPlan:
         start = generation.starts[number]
         return GenerationPart(
             overrides=tuple(self.genes.overrides(genes)),
-            networks=PopulationDir(self.run.path).networks(generation.number, number),
+            networks=self.folder.networks(generation.number, number),
             start=start,
             evaluations=start.evaluations + self.loaded.config.base_config.evolver_cem_length,
         )
@@ -69,13 +94,11 @@ class PopulationPlan:
 def new_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
     """Return the plan of a new population; nothing is written."""
     train, cluster = options.train, options.cluster
-    assert cluster is not None
-    assert cluster.num_learners is not None
     loaded = load_config(
         train.env,
         train.config,
         train.overrides,
-        _flags(options, cluster),
+        _flags(options),
         train.seed,
         defaults=DISTRIBUTED_DEFAULTS if cluster.num_actors else {},
         require_runnable=True,
@@ -87,20 +110,26 @@ def new_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
     for each in (name, *(f"{name}_{number}" for number in numbers)):
         RunDir.check_free(folder.label, each, models=train.directory, argument=train.env)
     genes = Genes(loaded)
-    population = first_generation(loaded.seed, cluster.num_learners, genes)
-    starts = {number: MemberStart(step=-1, evaluations=0) for number in numbers}
-    generation = Generation(population=population, starts=starts, lineage=())
+    generation = Generation(
+        population=first_generation(loaded.seed, cluster.num_learners, genes),
+        starts={number: MemberStart(step=-1, evaluations=0) for number in numbers},
+        lineage=(),
+    )
     run = RunDir(folder.label, name, parent / name, train.env)
-    return PopulationPlan(loaded=loaded, genes=genes, run=run, generation=generation, resumed=False)
+    return PopulationPlan(
+        options=options, loaded=loaded, genes=genes, run=run, generation=generation, resumed=False
+    )
 
 
 def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
     """Return the plan of a population that goes on with its last complete generation."""
-    train, cluster = options.train, options.cluster
-    assert cluster is not None
+    train = options.train
     parent = train.directory.absolute() / folder.label
-    made = PopulationDir.open(parent / (train.name or _newest(parent, train.env, train.directory)))
-    seed = int(made.facts()["seed"])
+    name = train.name or _newest(parent, train.env, train.directory)
+    run = RunDir(folder.label, name, parent / name, train.env)
+    made = PopulationDir(run.path)
+    facts = made.facts()
+    seed = int(facts["seed"])
     if train.seed not in (None, seed):
         raise UsageError(
             f"the population's seed is {seed}, not {train.seed}",
@@ -109,7 +138,7 @@ def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPl
             fix="leave --seed out, or start another population",
         )
     loaded = load_config_file(
-        made.config, train.overrides, _flags(options, cluster), seed, env=folder, require_runnable=True
+        made.config, train.overrides, _flags(options), seed, env=folder, require_runnable=True
     )
     _check(loaded)
     generation = made.newest(log)
@@ -117,19 +146,18 @@ def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPl
         raise StorageError(
             "there is nothing to resume from", where=made.path, why="it has no intact generation"
         )
-    genes = Genes(loaded)
-    _check_unchanged(made, generation, loaded, genes, cluster)
-    run = RunDir(folder.label, made.path.name, made.path, train.env)
-    _refuse_if_done(generation, loaded, run)
-    return PopulationPlan(loaded=loaded, genes=genes, run=run, generation=generation, resumed=True)
+    plan = PopulationPlan(
+        options=options, loaded=loaded, genes=Genes(loaded), run=run, generation=generation, resumed=True
+    )
+    _check_unchanged(facts, plan)
+    _refuse_if_done(plan)
+    return plan
 
 
-def _check_unchanged(
-    made: PopulationDir, generation: Generation, loaded: LoadedConfig, genes: Genes, cluster: ClusterOptions
-) -> None:
-    """Raise UsageError where a population would go on as another one."""
-    facts, size = made.facts(), len(generation.starts)
-    before = list(generation.population.members[0].genes)
+def _check_unchanged(facts: Mapping[str, Any], plan: PopulationPlan) -> None:
+    """Raise UsageError where a population would go on as another one; ``facts``: of its beginning."""
+    cluster, members = plan.options.cluster, plan.generation.population.members
+    size, before, now = len(members), list(members[0].genes), list(plan.genes.distributions)
     mode, actors = facts["mode"], facts["num_actors"]
     refusals = (
         (
@@ -147,16 +175,15 @@ def _check_unchanged(
             f"--num_actors {actors}, or another number above 0" if actors else "leave --num_actors out",
         ),
         (
-            mode != loaded.config.base_config.evolver_mode,
+            mode != plan.loaded.config.base_config.evolver_mode,
             f"the population was started with evolver_mode {mode}",
             "base_config.evolver_mode",
             "its members share networks in one mode, and differ in the other",
             f"-o base_config.evolver_mode={mode}, or start another population",
         ),
         (
-            set(before) != set(genes.distributions),
-            f"the settings that evolve are {listed(before) or 'none'}, not "
-            f"{listed(list(genes.distributions)) or 'none'}",
+            set(before) != set(now),
+            f"the settings that evolve are {listed(before) or 'none'}, not {listed(now) or 'none'}",
             f"{COMMON_BLOCK}.random_params",
             "every member has values for the former, and none for the latter",
             "leave the keys as they were (their bounds may change), or start another population",
@@ -165,9 +192,10 @@ def _check_unchanged(
     _refuse(refusals)
 
 
-def _refuse_if_done(generation: Generation, loaded: LoadedConfig, run: RunDir) -> None:
+def _refuse_if_done(plan: PopulationPlan) -> None:
     """Raise UsageError if members have come to the limit of their steps, with which a population ends."""
-    limit, steps = loaded.config.base_config.max_step, [start.step for start in generation.starts.values()]
+    limit, run = plan.loaded.config.base_config.max_step, plan.run
+    steps = [start.step for start in plan.generation.starts.values()]
     if 0 < limit <= max(steps):
         words = ["-n", run.name, f"--num_learners={len(steps)}", "--resume", f"--max_step={2 * limit}"]
         longer = run.command(*words, role="evolver")
@@ -195,10 +223,10 @@ def _newest(parent: Path, argument: str, models: Path) -> str:
     return begun[-1].parent.name
 
 
-def _flags(options: DistributedOptions, cluster: ClusterOptions) -> dict[str, object]:
+def _flags(options: DistributedOptions) -> dict[str, object]:
     """Return the flags that stand for a key; those of the network only where there are learners."""
-    flags = dict(options.flags)
-    return flags if cluster.num_actors else {k: v for k, v in flags.items() if not k.startswith("net_config")}
+    actors = options.cluster.num_actors
+    return {k: v for k, v in options.flags.items() if actors or not k.startswith("net_config")}
 
 
 def _check(loaded: LoadedConfig) -> None:

@@ -151,45 +151,30 @@ def next_generation(
         replace(member, elite_in=(*member.elite_in, now)) if member.number in best else member
         for member in population.members
     ]
-    if not best:
-        return _begun_again(members, generation, seed, genes)
     of_elites = [members[number - 1].genes for number in best]
     fits = {
         path: fitted(first, [values[path] for values in of_elites])
         for path, first in genes.distributions.items()
+        if best
     }
-    replaced = _never_chosen(members, selection.remove_worst)
+    anew = _never_chosen(members, selection.remove_worst) if best else {member.number for member in members}
 
     def follow(member: Member) -> Member:
         number = member.number
         if selection.mode == "copy" and number in best:
             return replace(member, origin="elite", parents=(number,))
-        parents = tuple(best)
-        if selection.mode == "copy":
+        parents = tuple(best) or (number,)
+        if selection.mode == "copy" and best:
             parents = (Random(stream_seed(seed, "parent", generation, number)).choice(best),)
-        if number in replaced:
-            drawn = _first_draw(genes, seed, generation, number)
-            return replace(member, genes=drawn, origin="replaced", parents=parents, since=generation)
-        origin: Origin = "copied" if selection.mode == "copy" else "drawn"
+        origin: Origin
+        if number in anew:
+            origin, drawn = "replaced" if best else "again", _first_draw(genes, seed, generation, number)
+            return replace(member, genes=drawn, origin=origin, parents=parents, since=generation)
+        origin = "copied" if selection.mode == "copy" else "drawn"
         drawn = _draw(genes, fits, of_elites[0], seed, generation, number)
         return replace(member, genes=drawn, origin=origin, parents=parents)
 
     return Population(generation, tuple(follow(member) for member in members))
-
-
-def _begun_again(members: Iterable[Member], generation: int, seed: int, genes: Genes) -> Population:
-    """Return a generation of first draws."""
-    drawn = (
-        replace(
-            member,
-            genes=_first_draw(genes, seed, generation, member.number),
-            origin="again",
-            parents=(member.number,),
-            since=generation,
-        )
-        for member in members
-    )
-    return Population(generation, tuple(drawn))
 
 
 def may_end_early(counts: Sequence[int], length: int, min_length: int) -> bool:

@@ -27,7 +27,7 @@ def left(parse, words, capsys, code=2):
 def test_what_is_not_given_overrides_nothing():
     assert parse_args(["x"]) == TrainOptions(env="x")
     assert config_flags(parse_args(["x"])) == {} == parse_distributed(["x", "l"]).flags
-    assert parse_distributed(["x", "learner"]).cluster is None
+    assert parse_distributed(["x", "learner"]).cluster == ClusterOptions()
 
 
 def test_watching_and_several_words():

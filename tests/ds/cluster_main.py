@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from algorithm.app.cli.ds import DistributedOptions
+from algorithm.app.cli.ds import ClusterOptions, DistributedOptions
 from algorithm.app.cli.train import TrainOptions
 from algorithm.core.errors import UserError
+from ds.cluster import plan as cluster_plan
 from ds.cluster.command import scale_cluster, train_on_cluster
 from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import RestartRule
 
 
-@dataclass(frozen=True)
-class StandIns:
-    name: str
+class StandIns(ClusterPlan):
     module = "tests.ds.standin"
 
     def learner(self, host: str, port: int, *, resume: bool, step: int) -> DistributedOptions:
@@ -31,9 +30,15 @@ class StandIns:
         return DistributedOptions(role="actor", train=train, learner_host=host, learner_port=port)
 
 
-def write_secrets(folder: Path, hosts: object) -> None:
-    for name in ("token", "ca.pem", "learner.pem", "learner.key"):
-        (folder / name).write_text(f"{name} of {hosts}")
+def stand_ins(folder: Path, name: str = "one", *, fence: float = 90.0, **flags: Any) -> StandIns:
+    """A plan with stand-ins; ``flags`` are the command's."""
+    cluster = ClusterOptions(**flags)
+    options = DistributedOptions(role="cluster", train=TrainOptions(env="task"), cluster=cluster)
+    return StandIns(options=options, label="task", name=name, folder=folder, fence=fence)
+
+
+def secrets(host: str) -> dict[str, bytes]:
+    return {name: f"{name} of {host}".encode() for name in ("token", "ca.pem", "learner.pem", "learner.key")}
 
 
 def main() -> int:
@@ -49,18 +54,11 @@ def main() -> int:
     try:
         if given.scale:
             return scale_cluster("task", given.name, given.scale, given.ray)
-        plan = ClusterPlan(
-            label="task",
-            name=given.name,
-            folder=Path.cwd(),
-            roles=StandIns(given.name),
-            actors=given.num_actors,
-            learner_cpus=given.learner_cpus,
-            actor_cpus=given.actor_cpus,
-            secrets=write_secrets,
-            fence=given.fence,
-        )
-        return train_on_cluster(plan, given.ray, rule=RestartRule(first=0.2, longest=1.0, budget=4))
+        cluster_plan.make_secrets = secrets  # type: ignore[assignment]
+        words = vars(given)
+        del words["scale"]
+        plan = stand_ins(Path.cwd(), **words)
+        return train_on_cluster(plan, rule=RestartRule(first=0.2, longest=1.0, budget=4))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -33,8 +33,17 @@ class ActorError(Exception):
     """The actor is gone."""
 
 
-class UnavailableError(ActorError):
-    """The actor cannot be reached now."""
+class Retried:
+    """The answer of a call that is tried again until it reaches the actor."""
+
+    def __init__(self, handle: Handle, call: Callable[[], Any]) -> None:
+        self._handle, self._call = handle, call
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        while self._handle.cut:
+            self._handle.missed += 1
+            yield from asyncio.sleep(0.01).__await__()
+        return (yield from Answer(self._call).__await__())
 
 
 class Answer:
@@ -73,13 +82,11 @@ class Handle:
             if self.killed or self.lost:
                 raise ActorError("it has died")
             if self.cut:
-                self.missed += 1
-                raise UnavailableError("the network is down")
+                raise ActorError("the network is down")
             return getattr(self.actor, name)(*arguments)
 
         def again(*arguments: Any) -> Any:
-            self.cut = False
-            if self.lost:
+            if self.lost and not self.killed:
                 self.actor, self.lost = self._make(), False
             return call(*arguments)
 
@@ -87,7 +94,10 @@ class Handle:
             return lambda *arguments: Answer(lambda: call(*arguments))
 
         return SimpleNamespace(
-            remote=remote(call), options=lambda max_task_retries: SimpleNamespace(remote=remote(again))
+            remote=remote(call),
+            options=lambda max_task_retries: SimpleNamespace(
+                remote=lambda *arguments: Retried(self, lambda: again(*arguments))
+            ),
         )
 
     @property
@@ -122,9 +132,7 @@ def _fork(function: Callable[..., None], arguments: tuple[object, ...]) -> None:
 class FakeRay:
     """The module. address: of the node where the next process is placed."""
 
-    exceptions = SimpleNamespace(
-        RayTaskError=TaskError, RayActorError=ActorError, ActorUnavailableError=UnavailableError
-    )
+    exceptions = SimpleNamespace(RayTaskError=TaskError, RayActorError=ActorError)
 
     def __init__(self, gpus: int = 0) -> None:
         forkserver.ensure_running()  # it imports what is here now, whatever the current folder is later

@@ -19,10 +19,9 @@ from ds.cluster import process
 from ds.cluster.cluster import Cluster
 from ds.cluster.group import LearnerProcess
 from ds.cluster.member import Order, ProcessReport
-from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import Crew, ManagedProcess, RestartRule
 from tests.ds import standin
-from tests.ds.cluster_main import StandIns
+from tests.ds.cluster_main import stand_ins
 from tests.ds.fake_ray import FakeRay
 
 LIMIT = 60.0  # seconds until something is wrong
@@ -47,9 +46,7 @@ class Life:
         self.folder, self.ray, self.stop = folder, ray or FakeRay(), Stop()
         self.said: list[str] = []
         self.code: int | None = None
-        plan = ClusterPlan(
-            label="task", name="one", folder=folder, roles=StandIns("one"), actors=actors, secrets=None
-        )
+        plan = stand_ins(folder, num_actors=actors, ray="auto")
         rule = RestartRule(first=0.01, longest=0.05, budget=3)
         crew = Crew(self.ray, log=self.said.append, rule=rule)  # type: ignore[arg-type]
         self._cluster = Cluster(crew, plan)
@@ -154,6 +151,7 @@ def test_what_died_with_a_worker_that_ray_replaces_at_once_comes_back(begin: Cal
 def test_a_broken_connection_is_no_death_until_it_lasts(
     begin: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(process, "UNREACHABLE_S", 3.0)
     life = begin()
     life.wait(lambda: life.events("connected"))
     actor = life.ray.placed[1][0]
@@ -162,10 +160,11 @@ def test_a_broken_connection_is_no_death_until_it_lasts(
     actor.cut = False
     assert not [line for line in life.said if "; restarts in" in line]
 
-    monkeypatch.setattr(process, "UNREACHABLE_S", 0.1)
     actor.cut = True
+    died = "actor 0: 127.0.0.1: the node, or Ray's worker on it, died; restarts in 0.01 s"
+    life.wait(lambda: died in life.said)
+    actor.cut = False
     life.wait(lambda: len(life.events("connected")) == 2)
-    assert "actor 0: 127.0.0.1: the node, or Ray's worker on it, died; restarts in 0.01 s" in life.said
 
 
 def test_all_follow_to_another_node_unless_the_run_is_lost_with_it(begin: Callable[..., Life]) -> None:
@@ -196,9 +195,8 @@ def test_a_node_without_the_folder(tmp_path: Path) -> None:
 def test_a_run_that_another_machine_holds_is_taken_over_as_it_is_after_the_wait(tmp_path: Path) -> None:
     ray: Any = FakeRay()
     crew = Crew(ray, log=print, rule=RestartRule())
-    plan = ClusterPlan(
-        label="task", name="one", folder=tmp_path, roles=StandIns("one"), actors=0, adopt=True, fence=0.5
-    )
+    plan = stand_ins(tmp_path, fence=0.5)
+    plan.adopt = True  # type: ignore[misc]
     learner = LearnerProcess(crew, plan)
     learner.on_report(ProcessReport(address="127.0.0.1"))
 

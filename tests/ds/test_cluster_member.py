@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +14,6 @@ import pytest
 
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.cli.train import TrainOptions
-from algorithm.store.lock import Holder
 from ds.cluster.member import Order
 from tests.ds.fake_ray import FakeRay
 
@@ -92,22 +90,7 @@ def test_secrets_end_with_a_process_that_is_killed(node: Node) -> None:
     process.kill()
     process.join()
     left = {path.name for path in private.iterdir() if path.exists()}
-    assert left == {"output.txt", "owner.json"}
-
-
-def test_what_a_killed_worker_has_left_is_removed_at_the_next_start(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(node.folder))
-    me = Holder.me()
-    owners = {"dead": me.model_copy(update={"started": 1.0}), "alive": me, "new": None}
-    for name, owner in owners.items():
-        folder = node.folder / f"sac-member-{name}"
-        folder.mkdir()
-        if owner is not None:
-            (folder / "owner.json").write_text(owner.text)
-    node.end("raise")
-    assert {path.name for path in node.folder.glob("sac-*")} == {"sac-member-alive", "sac-member-new"}
+    assert left == {"output.txt"}
 
 
 @pytest.mark.parametrize(

@@ -14,19 +14,20 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from algorithm.app.cli.ds import DistributedOptions, parse_distributed
+from algorithm.app.cli.ds import ClusterOptions, DistributedOptions, parse_distributed
 from algorithm.app.cli.train import TrainOptions
 from algorithm.config import ConfigError
 from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, UsageError
+from ds import certificates
 from ds.cluster.cluster import status
 from ds.cluster.command import ClusterAway, cluster, join_ray, start_ray
 from ds.cluster.group import LearnerProcess
 from ds.cluster.member import Order, ProcessReport
-from ds.cluster.plan import ClusterPlan, CommandRoles, MakeSecrets, plan_from_args
+from ds.cluster.plan import ClusterPlan, make_secrets, plan_from_args
 from ds.cluster.process import Crew, ManagedProcess, RestartRule
 from ds.evolver.generations import MemberStart
-from ds.evolver.members import GenerationPart, MemberRoles
+from ds.evolver.members import GenerationPart, MemberPlan
 from tests.ds.fake_ray import FakeRay
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
@@ -34,12 +35,10 @@ NOTHING = ProcessReport(address=HERE)
 SAVED = replace(NOTHING, step=3)
 
 
-def plan(*, resume: bool = False, secrets: MakeSecrets | None = None) -> ClusterPlan:
-    options = DistributedOptions(role="cluster", train=TrainOptions(env="task", resume=resume))
-    roles = CommandRoles(options=options, name="one")
-    return ClusterPlan(
-        label="task", name="one", folder=Path("/w"), roles=roles, actors=1, resume=resume, secrets=secrets
-    )
+def plan(*, resume: bool = False) -> ClusterPlan:
+    train, flags = TrainOptions(env="task", resume=resume), ClusterOptions(num_actors=1, ray="auto")
+    options = DistributedOptions(role="cluster", train=train, cluster=flags)
+    return ClusterPlan(options=options, label="task", name="one", folder=Path("/w"))
 
 
 def learner_of(*, resume: bool = False) -> LearnerProcess:
@@ -118,20 +117,25 @@ def test_the_lock_of_a_lost_node_is_taken_over_after_a_while(monkeypatch: pytest
     assert slept == [60.0]
 
 
-def test_secrets_are_made_anew_for_another_address_and_not_on_the_loopback() -> None:
+def test_secrets_are_made_anew_for_another_address_and_not_on_the_loopback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made: list[Sequence[str]] = []
 
-    def make(folder: Path, hosts: Sequence[str]) -> None:
+    def make(folder: Path, hosts: Sequence[str], *, days: int) -> None:
         made.append(hosts)
         for name in ("token", "ca.pem", "learner.pem", "learner.key"):
             (folder / name).write_text(f"{name} {len(made)}")
 
-    made_for = plan(secrets=make)
+    monkeypatch.setattr(certificates, "make", make)
+    make_secrets.cache_clear()
+    made_for = plan()
     assert made_for.secrets_at("127.0.0.1") == made_for.secrets_at("::1", "token") == {}
     assert made_for.secrets_at(HERE)["learner.key"] == b"learner.key 1"
     assert made_for.secrets_at(HERE, "token") == {"token": b"token 1"}
     assert made_for.secrets_at(THERE, "token") == {"token": b"token 2"}
     assert made == [[HERE], [THERE]]
+    make_secrets.cache_clear()
 
 
 class Failing(ManagedProcess):
@@ -189,15 +193,17 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     flags = ["--seed", "4", "-o", "sac_config.n_step=3", "--device", "cpu", "--directory", "kept"]
     flags += ["--algorithm", "TD3", "--preset", "lean"]
     made = planned("-n", "one", *flags, "--actor_cpus", "0.5")
-    assert (made.run, made.actors, made.actor_cpus) == ("kept/gym/pendulum/one", 3, 0.5)
-    assert made.folder == tmp_path and made.secrets is not None
-    roles = made.roles
-    assert isinstance(roles, CommandRoles)
+    assert (made.run, made.options.cluster.num_actors, made.options.cluster.actor_cpus) == (
+        "kept/gym/pendulum/one",
+        3,
+        0.5,
+    )
+    assert made.folder == tmp_path and made.makes_secrets
     start = MemberStart(step=-1, evaluations=0)
     part = GenerationPart(overrides=("a=1",), networks=None, start=start, evaluations=1)
-    learner = roles.learner("h", 5, resume=False, step=-1)
-    again = roles.learner("h", 5, resume=True, step=3)
-    actor = roles.actor("h", 5)
+    learner = made.learner("h", 5, resume=False, step=-1)
+    again = made.learner("h", 5, resume=True, step=3)
+    actor = made.actor("h", 5)
     assert (learner.train.name, learner.train.seed, learner.train.device) == ("one", 4, "cpu")
     assert (again.train.resume, again.train.seed, again.train.overrides) == (True, None, ())
     assert (again.train.name, again.train.device, actor.train.name, actor.train.seed) == (
@@ -210,19 +216,21 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert learner.train.overrides == actor.train.overrides == ("sac_config.n_step=3",)
     assert {(one.train.algorithm, one.train.preset) for one in (learner, actor)} == {("TD3", "lean")}
     assert {one.train.directory for one in (learner, again, actor)} == {Path("kept")}
-    resumed = replace(roles.options, train=replace(roles.options.train, resume=True, max_step=9))
-    again = CommandRoles(options=resumed, name="one").learner("h", 5, resume=True, step=3)
+    resumed = replace(made.options, train=replace(made.options.train, resume=True, max_step=9))
+    again = replace(made, options=resumed).learner("h", 5, resume=True, step=3)
     assert (again.train.max_step, again.train.overrides, again.train.seed) == (
         9,
         ("sac_config.n_step=3",),
         None,
     )
-    alone = MemberRoles(roles, part, alone=True).learner("h", 5, resume=True, step=3)
+    member = MemberPlan(**vars(made), number=1, first=("b=2",), part=part)
+    single = replace(made.options, cluster=ClusterOptions(num_learners=2))
+    alone = replace(member, options=single).learner("h", 5, resume=True, step=3)
     assert isinstance(alone, TrainOptions)
     assert (alone.directory, alone.resume, alone.evaluations, alone.overrides) == (Path("kept"), True, 1, ())
-    begins = MemberRoles(roles, part, alone=False)
-    learner = begins.learner("h", 5, resume=False, step=-1)
-    assert learner.train.overrides == begins.actor("h", 5).train.overrides == ("sac_config.n_step=3", "a=1")
+    learner = member.learner("h", 5, resume=False, step=-1)
+    assert learner.train.overrides == ("sac_config.n_step=3", "b=2", "a=1")
+    assert member.actor("h", 5).train.overrides == ("sac_config.n_step=3", "a=1")
 
 
 def test_what_the_command_line_refuses(
@@ -236,7 +244,7 @@ def test_what_the_command_line_refuses(
     Path("models/gym/pendulum/one").mkdir(parents=True)
     with pytest.raises(UsageError, match="something else with the name"):
         planned("-n", "one")
-    assert planned("-o", "net_config.secrets=/mine").secrets is None
+    assert not planned("-o", "net_config.secrets=/mine").makes_secrets
     words = ["gym/pendulum", "cluster", "--scale", "3", "--unity_port", "5006"]
     with pytest.raises(UsageError, match="add -n NAME"):
         cluster(parse_distributed(words), ["main_ds.py"])

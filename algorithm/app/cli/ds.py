@@ -64,11 +64,21 @@ _ON_RAY: tuple[Role, ...] = ("cluster", "evolver")
 class ClusterOptions:
     """Options for the placement of learners and actors by Ray; None: the flag was not given."""
 
-    num_learners: int | None = _ray(
-        "--num_learners", roles=("evolver",), type=positive, metavar="N", help="members of the population"
+    num_learners: int = _ray(
+        "--num_learners",
+        roles=("evolver",),
+        default=1,
+        type=positive,
+        metavar="N",
+        help="members of the population",
     )
-    num_actors: int | None = _ray(
-        "--num_actors", roles=_ON_RAY, type=natural, metavar="M", help="actors to start for each learner"
+    num_actors: int = _ray(
+        "--num_actors",
+        roles=_ON_RAY,
+        default=0,
+        type=natural,
+        metavar="M",
+        help="actors to start for each learner",
     )
     ray: str | None = _ray(
         "--ray",
@@ -100,7 +110,7 @@ class DistributedOptions:
     """Options of ``main_ds.py``. None and false: the flag was not given.
 
     train: options in common with ``main.py``
-    cluster: options for a role that Ray places, else None
+    cluster: options for a role that Ray places, else at their defaults
     """
 
     role: Role
@@ -114,7 +124,7 @@ class DistributedOptions:
     insecure: bool = _meet(
         "--insecure", roles=EVERY_ROLE, default=False, help="no encryption between machines"
     )
-    cluster: ClusterOptions | None = None
+    cluster: ClusterOptions = ClusterOptions()
 
     @property
     def flags(self) -> dict[str, object]:
@@ -148,12 +158,7 @@ def parse_distributed(argv: Sequence[str] | None = None) -> DistributedOptions:
     )
     train = TrainOptions(**values)
     refuse_mixed(train)
-    return DistributedOptions(
-        role=role,
-        train=train,
-        **distributed,
-        cluster=(ClusterOptions(**cluster) if role in _ON_RAY else None),
-    )
+    return DistributedOptions(role=role, train=train, **distributed, cluster=ClusterOptions(**cluster))
 
 
 def distributed_parser() -> Parser:
@@ -184,7 +189,7 @@ def _refuse_for_role(parser: Parser, values: Mapping[str, object], role: Role) -
                 problems.append(cannot(what, _OTHERS_WORK[role], "leave it out"))
     if problems:
         leave(*problems)
-    if role == "evolver" and values["num_learners"] in (None, 1):
+    if role == "evolver" and values["num_learners"] == 1:
         leave(
             cannot(
                 "evolver needs --num_learners N, at least 2",

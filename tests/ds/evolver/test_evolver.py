@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import main_ds
 from algorithm.store.checkpoints.manifest import STATE
@@ -99,13 +98,6 @@ class Scene:
     def lineage(self) -> list[dict[str, object]]:
         return [json.loads(line) for line in (self.population / "lineage.jsonl").read_text().splitlines()]
 
-    def curves(self) -> dict[str, list[tuple[int, float]]]:
-        """What TensorBoard shows of the population."""
-        accumulator = EventAccumulator(str(self.population / "log"))
-        accumulator.Reload()
-        names = accumulator.Tags()["scalars"]
-        return {name: [(one.step, one.value) for one in accumulator.Scalars(name)] for name in names}
-
     def networks(self) -> dict[str, bytes]:
         """The networks that members began the last generation with, and those they ended with."""
         files = [
@@ -171,9 +163,6 @@ def test_a_population_that_is_killed_ends_as_one_that_was_not(
     assert cut.run("--resume") == 0
     assert cut.lineage() == whole.lineage()
     assert cut.networks() == whole.networks()
-    assert cut.curves() == whole.curves()
-    assert {"evo/score_best", "evo/sac_config.learning_rate/mean"} < set(whole.curves())
-    assert [step for step, _ in whole.curves()["evo/given_up"]] == [120, 240]
     assert {record["end"] for record in cut.lineage()} == {"complete"}
 
 
@@ -249,13 +238,15 @@ def test_a_member_that_is_killed_behind_its_last_checkpoint_is_complete(
         learner=learner, start=lambda: None, scale=lambda _: None, over=lambda: learner, explain_end=str
     )
     monkeypatch.setattr(members, "LearnerGroup", lambda *_, **__: group)
-    plan: Any = SimpleNamespace(name="pop_1", folder=tmp_path, run="pop_1", actors=0)
     part = members.GenerationPart(
         overrides=(), networks=None, start=MemberStart(step=-1, evaluations=0), evaluations=2
     )
-    roles: Any = SimpleNamespace(part=part)
+    options = SimpleNamespace(cluster=SimpleNamespace(num_actors=0))
+    plan: Any = SimpleNamespace(
+        number=1, name="pop_1", folder=tmp_path, run="pop_1", options=options, part=part
+    )
     crew: Any = None
-    member = members.MemberRun(1, crew, plan, roles)
+    member = members.MemberRun(crew, plan)
     assert member.end is None
     checkpoint = tmp_path / "pop_1" / "checkpoints" / "step_000000120"
     checkpoint.mkdir(parents=True)
@@ -273,7 +264,6 @@ def test_a_member_that_is_killed_behind_its_last_checkpoint_is_complete(
         (["-o", "base_config.evolver_cem_min_length=3"], {}, "needs at least 3"),
         (["-o", "eval_config.per_step=-1"], {}, "a population needs evaluations"),
         (["-o", "eval_config.episodes=0"], {}, "a population needs evaluations"),
-        (["-o", "replay_config.capacity=1000000000"], {}, "replay"),
         ([], {"sac_config": {"random_params": {"seq_encoder": {"in": ["RNN"]}}}}, "cannot evolve"),
         (["--resume"], {}, "there is no such population"),
     ],
