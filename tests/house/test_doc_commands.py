@@ -164,6 +164,11 @@ def shortened(words: Words, desk: Path) -> list[str]:
         for name in options.report:
             prepare(options, desk, name.replace("*", "1"))
         return given
+    if options.play_against:
+        for text in options.play_against:
+            if text != "random":
+                prepare(options, desk, text.partition(":")[0])
+        return [*(word.partition(":")[0] for word in given), "--eval=2"]
     if options.tune is not None:
         return [*given, *of_study(options, given, desk)]
     if options.plays or options.resume or options.export is not None:
