@@ -154,16 +154,22 @@ def of_study(options: TrainOptions, given: Sequence[str], desk: Path) -> list[st
     return []
 
 
+def of_runs(options: TrainOptions, given: Sequence[str], desk: Path) -> list[str]:
+    """The arguments of a report or of matches, with the runs that they name."""
+    for text in (*options.report, *options.play_against):
+        if text != "random":
+            prepare(options, desk, text.partition(":")[0].replace("*", "1"))
+    return [*(word.partition(":")[0] for word in given), *["--eval=2"] * bool(options.play_against)]
+
+
 def shortened(words: Words, desk: Path) -> list[str]:
     """The arguments of a ``main.py`` command that takes a moment, with the run that it needs."""
     given = [word.replace("NAME", "first") for word in words[2:]]
     if "-p" in given:  # which may be taken here
         given[given.index("-p") + 1] = str(free_port())
     options = parse_args(given)
-    if options.report:
-        for name in options.report:
-            prepare(options, desk, name.replace("*", "1"))
-        return given
+    if options.report or options.play_against:
+        return of_runs(options, given, desk)
     if options.tune is not None:
         return [*given, *of_study(options, given, desk)]
     if options.plays or options.resume or options.export is not None:
