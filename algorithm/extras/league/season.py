@@ -94,7 +94,7 @@ class Opponents(ABC):
         """
 
     def state(self) -> State:
-        """Return what a resumed run needs; evaluations need nothing, since each begins anew."""
+        """Return the state for a resumed run; empty for evaluations, each of which begins anew."""
         return State()
 
     def load_state(self, state: State) -> None:
@@ -196,7 +196,7 @@ class Season(Opponents):
         opponents = {str(k): each.policy.state() for k, each in enumerate(self._acting.values())}
         return State.joined(
             {
-                "own": State(meta=meta),
+                "counts": State(meta=meta),
                 "policies": State.joined(policies),
                 "opponents": State.joined(opponents),
             }
@@ -204,11 +204,15 @@ class Season(Opponents):
 
     @override
     def load_state(self, state: State) -> None:
-        own, policies, opponents = state.part("own").meta, state.part("policies"), state.part("opponents")
-        self.team, self._teams = own["team"], list(own["teams"])
-        self._rng.bit_generator.state = own["rng"]
-        for k, name in enumerate(own["behaviours"]):
-            self.ratings[name], self._steps[name] = own["ratings"][k], own["steps"][k]
+        counts, policies, opponents = (
+            state.part("counts").meta,
+            state.part("policies"),
+            state.part("opponents"),
+        )
+        self.team, self._teams = counts["team"], list(counts["teams"])
+        self._rng.bit_generator.state = counts["rng"]
+        for k, name in enumerate(counts["behaviours"]):
+            self.ratings[name], self._steps[name] = counts["ratings"][k], counts["steps"][k]
             saved = policies.part(str(k))
             first, current, *past = [_policy_from(saved.part(i)) for i in sorted(saved.meta, key=int)]
             self.first[name], self._current[name] = first, current

@@ -163,7 +163,7 @@ class SelfPlayEnv(VecEnv):
         others = {str(k): each.state() for k, each in enumerate(self._others.values())}
         return State.joined(
             {
-                "own": State(rows | order, meta),
+                "games": State(rows | order, meta),
                 "others": State.joined(others),
                 "opponents": self._opponents.state(),
                 "env": self._env.state(),
@@ -177,12 +177,12 @@ class SelfPlayEnv(VecEnv):
         environments = self._env.environments_of
         if environments(list(lost)) == environments(list(self._shown)):
             return lost  # no episode goes on, so the reset before this call is the state
-        own, others = state.part("own"), state.part("others")
-        self._shown, self._returns = dict(own.meta["shown"]), dict(own.meta["returns"])
-        self._rated = set(own.meta["rated"])
-        for k, name in enumerate(own.meta["behaviours"]):
-            self._rows[name] = own.arrays[f"rows/{k}"].astype(np.int64)
-            self._order[name] = own.arrays[f"order/{k}"].astype(np.int64)
+        games, others = state.part("games"), state.part("others")
+        self._shown, self._returns = dict(games.meta["shown"]), dict(games.meta["returns"])
+        self._rated = set(games.meta["rated"])
+        for k, name in enumerate(games.meta["behaviours"]):
+            self._rows[name] = games.arrays[f"rows/{k}"].astype(np.int64)
+            self._order[name] = games.arrays[f"order/{k}"].astype(np.int64)
             self._others[name].load_state(others.part(str(k)))
         return lost
 
@@ -230,7 +230,7 @@ def _reset_rows(rows: Int, begun: Int, removed: Int | None) -> Int:
 
 
 def _side(result: StepResult, before: Bool, after: Bool, left: Bool) -> StepResult:
-    """Return the result for one side, which had the agents ``before`` [N] and has those ``after`` [N].
+    """Return the rows of one side: its agents ``before`` the result [N], and those ``after`` it [N].
 
     left: agents that are gone for both sides, whose ``after`` says nothing
     """
