@@ -232,7 +232,7 @@ def _reset_rows(rows: Int, begun: Int, removed: Int | None) -> Int:
 def _side(result: StepResult, before: Bool, after: Bool, left: Bool) -> StepResult:
     """Return the rows of one side: its agents ``before`` the result [N], and those ``after`` it [N].
 
-    left: agents that are gone for both sides, whose ``after`` says nothing
+    left: agents [N] that are gone, whatever ``after`` is
     """
     here = before | (after & ~left)
     leaves = (left | ~after) & before
