@@ -41,7 +41,7 @@ PLACES: Mapping[str, Place] = {
     "make_envpool": Place("algorithm.extras.simulators.envpool", pip="envpool"),
     "play_against": Place("algorithm.extras.league.matches"),
     "begin_self_play": Place("algorithm.extras.league.self_play"),
-    "PettingZooVecEnv": Place("algorithm.extras.league.pettingzoo", pip="pettingzoo"),
+    "PettingZooVecEnv": Place("algorithm.extras.pettingzoo.vec", pip="pettingzoo"),
     "make_brax": Place("algorithm.extras.simulators.jax_envs", pip="brax"),
     "make_playground": Place("algorithm.extras.simulators.jax_envs", pip="playground"),
     "write_comparison": Place("algorithm.extras.standings.comparison"),

@@ -1,1 +1,1 @@
-"""Several agents: PettingZoo's environments, and self-play with ratings."""
+"""Self-play against past policies, with ratings, and matches between runs."""

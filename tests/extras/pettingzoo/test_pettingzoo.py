@@ -19,7 +19,7 @@ from algorithm.env.config import PettingZooArgs
 from algorithm.env.objects import source_of
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
-from algorithm.extras.league.pettingzoo import PettingZooVecEnv
+from algorithm.extras.pettingzoo.vec import PettingZooVecEnv
 from algorithm.run.experience.collector import LocalCollector
 from tests.lib.toys_games import Crowd, Ring
 

@@ -21,7 +21,7 @@ from algorithm.env.outputs import EpisodeInfos, SpaceMismatchError, as_bool, as_
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.request import EnvRequest
 from algorithm.env.sources import GameSource
-from algorithm.extras.league.grouping import Roster, Sight
+from algorithm.extras.pettingzoo.grouping import Roster, Sight
 
 IDLE = 1_000
 """Number of times in a row that an environment may do something without needing an action."""

@@ -10,8 +10,8 @@ import numpy as np
 from algorithm.core.spec import AgentSpec
 from algorithm.core.steps import Array
 from algorithm.env.base import Observation, StepResult
-from algorithm.extras.league.games import Ending
-from algorithm.extras.league.grouping import Sight
+from algorithm.extras.pettingzoo.games import Ending
+from algorithm.extras.pettingzoo.grouping import Sight
 
 
 class AgentRow(NamedTuple):

@@ -18,7 +18,7 @@ from algorithm.env.pool.env_group import RestartBudget
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.pool.repetition import spec_as_json
 from algorithm.env.request import EnvRequest
-from algorithm.extras.league.results import (
+from algorithm.extras.pettingzoo.results import (
     AgentRow,
     difference,
     observation,
@@ -26,7 +26,7 @@ from algorithm.extras.league.results import (
     saved_observation,
     step_result,
 )
-from algorithm.extras.league.slot import GameSlot
+from algorithm.extras.pettingzoo.slot import GameSlot
 
 
 class PettingZooVecEnv(VecEnv):

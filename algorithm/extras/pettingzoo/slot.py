@@ -14,8 +14,8 @@ from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.pool.env_group import RestartBudget, failure_of
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.request import EnvRequest
-from algorithm.extras.league.games import IDLE, Turn, make_game
-from algorithm.extras.league.grouping import Sight
+from algorithm.extras.pettingzoo.games import IDLE, Turn, make_game
+from algorithm.extras.pettingzoo.grouping import Sight
 
 
 class GameSlot:

@@ -1,0 +1,1 @@
+"""PettingZoo environments, in which several agents act: https://pettingzoo.farama.org."""
