@@ -73,7 +73,7 @@ class _Source(msgspec.Struct):
 
 def _array(annotation: object, value: object) -> Int:
     """Return the agents in a state, a list. Raises ValueError or TypeError for anything else."""
-    return np.array(value, np.int64)
+    return np.array(msgspec.convert(value, list[int]), np.int64)
 
 
 class _Unreleased(msgspec.Struct):

@@ -47,8 +47,8 @@ def several_agents(env: object) -> str:
 
 
 ONE_AGENT = (
-    "set base_config.env_type: PETTINGZOO if it is of PettingZoo (-o base_config.env_type=PETTINGZOO); else "
-    "derive it from pettingzoo.ParallelEnv or AECEnv (docs/multi_agent.md)"
+    "if it is PettingZoo's, set base_config.env_type: PETTINGZOO (-o base_config.env_type=PETTINGZOO); else "
+    "write it as a pettingzoo.ParallelEnv, or as a kind of your own (docs/parts.md)"
 )
 """Remedy for an environment of several agents."""
 

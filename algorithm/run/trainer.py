@@ -16,7 +16,7 @@ from algorithm.run.checkpointer import Checkpointer
 from algorithm.run.counters import Ends
 from algorithm.run.evaluation.evaluate import Evaluator
 from algorithm.run.reporter import Reporter
-from algorithm.run.runtime import Runtime
+from algorithm.run.runtime import LocalRuntime, Runtime
 from algorithm.run.signals import StopRequest
 from algorithm.run.state import TrainState
 from algorithm.store.logs.metrics import MetricsLogger
@@ -76,7 +76,8 @@ class Trainer:
         self._reporter = Reporter(training, config, self._console, built.metrics, built.callbacks.until)
         self._stop, self._callbacks, self._evaluations = stop, built.callbacks, evaluations
         self._saved_at, step, run = -1, training.counters.step, config.run
-        self._between_episodes = True
+        timed = config.base_config.control_hz is not None and isinstance(built.runtime, LocalRuntime)
+        self._timed, self._episode_ended = timed, True
         self._summary = Every(run.write_summary_per_step, step)
         self._early_summary = Every(run.write_summary_per_step, step, shortest=100)
         self._save = Every(run.save_model_per_step, step)
@@ -103,8 +104,8 @@ class Trainer:
                     self._step()
                 except EditorStoppedError as end:
                     self._stop.set(end.what, interrupted=True)
-                if self._between_episodes or self._config.base_config.control_hz is None:
-                    self._report()  # within an episode of timed actions it would make the next one late
+                if self._episode_ended or not self._timed:  # it would make the next timed action late
+                    self._report()
                 self._watch.lap("other")
             ends = self._ends()
             self._finish()
@@ -205,7 +206,7 @@ class Trainer:
         for name, agent in self._agents.items():
             self._learn(name, agent)
         counters.add(episodes)
-        self._between_episodes = bool(episodes)
+        self._episode_ended = bool(episodes)
         self._end_lessons(episodes)
         if self._training.iteration.ends(episodes):
             counters.iteration += 1

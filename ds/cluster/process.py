@@ -114,9 +114,13 @@ class ManagedProcess:
         """Return whether no start follows this exit code."""
         return code in POINTLESS
 
-    async def fetch_report(self) -> ProcessReport:
-        """Return a report of the process; Ray tries again while the network fails, or it has no place."""
-        report: ProcessReport = await self._member.report.options(max_task_retries=-1).remote()
+    async def fetch_report(self, seconds: float | None = UNREACHABLE_S) -> ProcessReport:
+        """Return a report of the process; Ray tries again while the network fails, or it has no place.
+
+        Raises TimeoutError if none arrives in time; seconds: None to wait for as long as it takes
+        """
+        asked = self._member.report.options(max_task_retries=-1).remote()
+        report: ProcessReport = await asyncio.wait_for(asked, seconds)
         return report
 
     def on_report(self, report: ProcessReport) -> None:
@@ -199,7 +203,7 @@ class ManagedProcess:
         errors = self._crew.ray.exceptions
         self.state = _WAITING
         try:
-            report = await self.fetch_report()
+            report = await self.fetch_report(None)
             self.node = report.address
             self.state = "starting"
             order = await self.make_order(report)
@@ -213,7 +217,7 @@ class ManagedProcess:
         except errors.RayTaskError as error:
             return EnvError.exit_code, f"{self.node or 'a node'} cannot start it: {error.cause}"
         except errors.RayActorError as error:
-            if self.state == _WAITING:
+            if self.state == _WAITING and not isinstance(error, errors.ActorUnavailableError):
                 return EnvError.exit_code, f"a node cannot start it: {_AWAY}\n{error}"
             code = None
         except asyncio.TimeoutError:
@@ -229,7 +233,7 @@ class ManagedProcess:
         Raises TimeoutError if no report arrives.
         """
         while True:
-            report = await asyncio.wait_for(self.fetch_report(), UNREACHABLE_S)
+            report = await self.fetch_report()
             if report.pid != pid:
                 return None
             self.output.extend(report.lines)

@@ -17,7 +17,7 @@ from algorithm.config.yaml_io import inline
 from algorithm.core.fields import facts_of
 
 _EXAMPLES = 8
-"""Number of draws of a distribution; its key is a gene if it may change from each to each."""
+"""Number of draws of a distribution that is no list; a gene may change from each of them to each."""
 _OWN = "evolver_"  # keys of the population itself
 
 
@@ -76,7 +76,8 @@ class Genes:
         assert field is not None, f"{path} was drawn, and is not a key"
         if key.startswith(_OWN):
             return "it belongs to the population, not to a member"
-        values = [distribution.sample(Random(example)) for example in range(_EXAMPLES)]
+        samples = (distribution.sample(Random(example)) for example in range(_EXAMPLES))
+        values = list(distribution.choices) or list(samples)
         for before, after in [(values[0], values[0]), *permutations(values, 2)]:
             effect = effect_of(field, _with(config, block, key, before), _with(config, block, key, after))
             if effect is None:

@@ -60,7 +60,11 @@ class PopulationPlan:
         if config.base_config.evolver_mode == "cem":  # the mean of networks that began apart is no network
             first.append(f"{COMMON_BLOCK}.network_seed={self.loaded.seed}")
         return MemberPlan(
-            options=replace(options, train=replace(options.train, seed=self.loaded.seed + number - 1)),
+            options=replace(
+                options,
+                learner_port=None,  # members on one machine cannot share one
+                train=replace(options.train, seed=self.loaded.seed + number - 1),
+            ),
             label=self.run.env,
             name=f"{self.run.name}_{number}",
             folder=Path.cwd(),

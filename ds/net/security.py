@@ -1,7 +1,7 @@
 """Access to a learner, and encryption.
 
 On this machine any user has access, unless a token was made. Beyond it, an actor needs the token, over TLS
-with a certificate of an authority of their own; ``python -m ds.certificates`` makes both.
+with a certificate that signs itself; ``python -m ds.certificates`` makes both.
 """
 
 from __future__ import annotations

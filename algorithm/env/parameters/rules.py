@@ -48,7 +48,9 @@ def wrong_parameters(config: AnyConfig) -> Iterator[Contradiction]:
             yield Contradiction((path, "base_config.max_step"), why, "set max_step, or measure: reward")
         if not config.self_play.window and any(end and end.measure == "elo" for end in ends):
             why = "measure: elo is the rating of self-play, and self_play.window is 0"
-            yield Contradiction((path, "self_play.window"), why, "set self_play.window, or measure: reward")
+            yield Contradiction(
+                (path, "self_play.window"), why, "set self_play.window: 10, or measure: reward"
+            )
         stops = isinstance(config.base_config.stop_at_return, float)
         if stops and parameter.lessons and config.eval_config.lesson == "current":
             keys = ("base_config.stop_at_return", "eval_config.lesson")
