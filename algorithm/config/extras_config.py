@@ -70,7 +70,7 @@ class SelfPlayConfig(Block):
 
     window: Whole = option(
         0,
-        "Number of past policies to play against. 0: no self-play, all teams learn at once. ML-Agents: 10.",
+        "Past policies to play against, besides the untrained one. 0: no self-play. ML-Agents: 10.",
         ge=0,
         resume="free: the oldest ones beyond it are dropped",
     )

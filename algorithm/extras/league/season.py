@@ -121,7 +121,7 @@ class Season(Opponents):
     """Games of training against past policies, with Elo ratings.
 
     The rating of the policy that learns begins at ``initial_elo`` and moves with each game; a past policy
-    keeps the rating that it had. The untrained policy is the first of the past ones.
+    keeps the rating that it had. The untrained policy is always among the past ones.
 
     ratings: of the policies that learn, by behaviour
 
@@ -140,7 +140,7 @@ class Season(Opponents):
         self.ratings = dict.fromkeys(agents, config.initial_elo)
         self._steps = dict.fromkeys(agents, 0)
         self.first = {name: self._now(name) for name in agents}
-        self._past = {name: [policy] for name, policy in self.first.items()}
+        self._past: dict[str, list[PastPolicy]] = {name: [] for name in agents}
         self._current = dict(self.first)  # the opponents
         for name, policy in self._current.items():
             self._load(name, policy.weights)
@@ -176,7 +176,8 @@ class Season(Opponents):
         """Draw the opponents: the newest policy, or any past one."""
         for name, past in self._past.items():
             newest = self._rng.random() < self._config.play_against_latest_model_ratio
-            self._current[name] = self._now(name) if newest else past[self._rng.integers(len(past))]
+            pool = [self.first[name], *past]  # without weak opponents it would forget how to beat them
+            self._current[name] = self._now(name) if newest else pool[self._rng.integers(len(pool))]
             self._load(name, self._current[name].weights)
 
     @override

@@ -80,7 +80,11 @@ def test_past_policies_are_kept_as_they_were_and_the_oldest_go() -> None:
     met = played.steps(60)
     assert len(met) == 12
     assert set(met[:2]) <= {0.0, 10.0}
-    assert met[-2] in (30.0, 40.0, 50.0) and met[-1] in (40.0, 50.0, 60.0), "three at most, no other"
+    assert met[-2] in (0.0, 30.0, 40.0, 50.0) and met[-1] in (0.0, 40.0, 50.0, 60.0)
+    assert set(Played(play_against_latest_model_ratio=0.0, window=1, swap_steps=1).steps(400)[-60:]) == {
+        0.0,
+        *(float(step) for step in range(340, 401, 10)),
+    }, "the untrained one stays"
     assert len(set(met)) > 3
 
 
@@ -94,9 +98,9 @@ def test_the_newest_policy_is_drawn_as_often_as_asked() -> None:
 
 
 def test_an_opponent_has_the_rating_that_it_had() -> None:
-    played = Played(play_against_latest_model_ratio=0.0, window=1)
+    played = Played(play_against_latest_model_ratio=1.0)
     played.season.rate("player", ["player"], 1.0)
-    played.steps(10)  # saved with 1208, and drawn, since the window has one place
+    played.steps(5)  # the newest policy becomes the opponent, with 1208
     assert played.season.rate("player", ["player"], 0.5)["elo"] == pytest.approx(1208.0)
 
 
