@@ -29,6 +29,7 @@ from algorithm.env.observations import frame_stack
 from algorithm.env.outputs import bad_number, fits_float32
 from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.registry import find_recipe, make_vec_env
+from algorithm.env.sources import GameSource
 from algorithm.nn.process import others_modes, own_modes
 from algorithm.run.experience.requests import Purpose, env_request
 
@@ -179,8 +180,8 @@ def eval_adapters(
 
     Raises as :func:`eval_adapter`, and StorageError for a damaged manifest.
     """
-    if loaded.config.base_config.kind == PETTINGZOO:
-        source = env_object.evaluate if env_object else None
+    source = env_object.evaluate if env_object else None
+    if isinstance(source, GameSource) or (source is None and loaded.config.base_config.kind == PETTINGZOO):
         env = make_vec_env(env_request(loaded, "evaluate", source=source))
         env.close()
         of_behaviours: Mapping[str, Adapter] = cast(Any, env).adapters

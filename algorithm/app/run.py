@@ -15,7 +15,7 @@ from algorithm.app.cli.flag_types import is_export, is_graph
 from algorithm.app.env_arguments import Device, EnvLike, env_for_run, env_to_play, set_flags, with_keys
 from algorithm.app.parameters import played_lessons
 from algorithm.app.playable import LIMITS, PlayableRun, run_in
-from algorithm.app.policy import TrainedPolicy, choose_behaviour, eval_adapter, eval_adapters, make_gym_env
+from algorithm.app.policy import TrainedPolicy, choose_behaviour, eval_adapters, make_gym_env
 from algorithm.app.report.facts import Facts
 from algorithm.app.resume import continue_run
 from algorithm.app.training import Screen
@@ -24,7 +24,6 @@ from algorithm.config.resolve import Overrides
 from algorithm.config.schema import Config
 from algorithm.core.errors import visible
 from algorithm.core.extras import extra
-from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.objects import EnvObject
 from algorithm.env.pool.repetition import other_limits
 from algorithm.nn.process import own_modes
@@ -268,7 +267,8 @@ class Run:
         warn: called for other bounds or smallest choices
         """
         if env_object is not None:
-            specs = {DEFAULT_BEHAVIOUR: eval_adapter(self.configured(LIMITS), env_object).spec}
+            adapters = eval_adapters(self.configured(LIMITS), self._playable, env_object)
+            specs = {name: adapter.spec for name, adapter in adapters.items()}
             self._playable.agree(specs)
             for line in other_limits(specs, self._playable.spaces):
                 warn(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from algorithm.core.fields import AtLeastOne, Block, Finite, Natural, Whole, option
+from algorithm.core.fields import AnyConfig, AtLeastOne, Block, Finite, Natural, Whole, option
 
 OLDEST, NEWEST = 9, 20
 """Operator sets: 9 is Barracuda's, 20 the newest that torch's TorchScript exporter is documented to write."""
@@ -65,6 +65,13 @@ class TuneConfig(Block):
         return self.pruner == "median" and self.seeds == 1
 
 
+def _other_window(before: AnyConfig, after: AnyConfig) -> str:
+    """Return what another ``self_play.window`` does to a resumed run."""
+    if (before.self_play.window > 0) != (after.self_play.window > 0):
+        return "fixed: a checkpoint holds either past policies or none"
+    return "free: the oldest ones beyond it are dropped"
+
+
 class SelfPlayConfig(Block):
     """Games against past policies, for environments with teams. One team learns at a time."""
 
@@ -72,7 +79,7 @@ class SelfPlayConfig(Block):
         0,
         "Past policies to play against, besides the untrained one. 0: no self-play. ML-Agents: 10.",
         ge=0,
-        resume="free: the oldest ones beyond it are dropped",
+        resume=_other_window,
     )
     save_steps: Whole = option(20_000, "Steps of the learning team between two past policies.", ge=1)
     team_change: AtLeastOne | None = option(

@@ -10,7 +10,7 @@ from typing_extensions import override
 from algorithm.agents.roles import Acting, ExploringPolicy, Policy
 from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.core.spec import AgentSpec
-from algorithm.extras.league.season import Opponents, Season
+from algorithm.extras.league.season import GameByGame, Season
 
 
 class UniformPolicy:
@@ -59,7 +59,7 @@ class AnchorPolicy:
         return acting.act(obs, prev_action, carry, action_mask)
 
 
-class Anchors(Opponents):
+class Anchors(GameByGame):
     """Games of evaluations: against random actions and against the untrained policy in turn, for each team.
 
     Ratings of a season drift, since each is relative to the others; scores against these opponents do not.
@@ -69,31 +69,28 @@ class Anchors(Opponents):
         self, season: Season, acting: Mapping[str, Acting], specs: Mapping[str, AgentSpec], seed: int
     ) -> None:
         super().__init__(acting)
-        self._season, self._games, self._over = season, 0, False
+        self._season, self._games = season, 0
         self._anchors = {name: AnchorPolicy(specs[name], each.policy, seed) for name, each in acting.items()}
         self.policies = self._anchors
 
     @override
     def begin(self) -> None:
         super().begin()
-        self._games, self._over = 0, False
+        self._games = 0
         for name, anchor in self._anchors.items():
             self._load(name, self._season.first[name].weights)
             anchor.begin()
 
     @override
     def rate(self, behaviour: str, opponents: Sequence[str], score: float) -> dict[str, float]:
-        self._over = True
         against = "first" if self._games % 2 else "random"
+        super().rate(behaviour, opponents, score)
         return {f"score_vs_{against}": score, "elo": self._season.ratings[behaviour]}
 
     @override
-    def advance(self, steps: Mapping[str, int]) -> bool:
-        if not self._over:
-            return False
-        self._over, self._games = False, self._games + 1
+    def end_game(self, score: float) -> None:
+        self._games += 1
         for anchor in self._anchors.values():
             anchor.at_random = self._games % 2 == 0
         if self._games % 2 == 0:
             self._next_team()
-        return True

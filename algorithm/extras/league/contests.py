@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from statistics import NormalDist
 
@@ -11,12 +11,11 @@ from typing_extensions import override
 
 from algorithm.agents.base import Agent
 from algorithm.agents.roles import Policy
-from algorithm.core.data import Episode
 from algorithm.core.seeding import stream
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import VecEnv
 from algorithm.extras.league.anchors import UniformPolicy
-from algorithm.extras.league.season import Opponents
+from algorithm.extras.league.season import GameByGame
 from algorithm.extras.league.teams import SelfPlayEnv
 from algorithm.run.evaluation.evaluate import eval_policies, evaluate
 from algorithm.run.evaluation.statistics import CONFIDENCE
@@ -74,24 +73,20 @@ class MatchScore:
         return f"won {won} % [{low}, {high}], drawn {drawn} %, lost {lost} %, {self.games} games"
 
 
-class Rivals(Opponents):
-    """The second entrant of a contest; the first one has each team in turn, a game at a time."""
+class Rivals(GameByGame):
+    """The second entrant of a contest; the first one has each team in turn, a game at a time.
+
+    results: mean score of the first entrant's agents in each game
+    """
 
     def __init__(self, policies: Mapping[str, Policy]) -> None:
         super().__init__({})
-        self.policies, self._over = policies, False
+        self.policies, self.results = policies, list[float]()
 
     @override
-    def rate(self, behaviour: str, opponents: Sequence[str], score: float) -> dict[str, float]:
-        self._over = True
-        return {"score": score}
-
-    @override
-    def advance(self, steps: Mapping[str, int]) -> bool:
-        over, self._over = self._over, False
-        if over:
-            self._next_team()
-        return over
+    def end_game(self, score: float) -> None:
+        self.results.append(score)
+        self._next_team()
 
 
 @dataclass(frozen=True)
@@ -114,18 +109,17 @@ class Contest:
 
         Raises EnvError if only one team ever acts.
         """
-        specs, episodes = self.env.specs, list[Episode]()
+        specs, games = self.env.specs, games + games % 2
         rivals = Rivals(second.policies(specs, "match, second", greedy=self.greedy))
-        played = evaluate(
+        evaluate(
             SelfPlayEnv(self.env, rivals),
             first.policies(specs, "match, first", greedy=self.greedy),
-            games + games % 2,
+            2**31,  # games are counted instead: team-mates end an episode each
             length_limit=self.limit,
-            stop=self.stop,
-            on_episode=episodes.append,
+            stop=lambda: self.stop() or len(rivals.results) >= games,
         )
-        if played is None:
+        if self.stop():
             return None
-        scores = [episode.infos.get("score", 0.5) for episode in episodes]
-        won, drawn, lost = (scores.count(score) for score in (1.0, 0.5, 0.0))
+        won, lost = (sum(sign * (score - 0.5) > 0 for score in rivals.results) for sign in (1, -1))
+        drawn = games - won - lost
         return MatchScore(first=first.name, second=second.name, won=won, drawn=drawn, lost=lost)

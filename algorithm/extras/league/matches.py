@@ -86,8 +86,10 @@ class _Matches:
                 scores.append(score)
         rows = [(f"{score.first} against {score.second}", score.text) for score in scores]
         if self.stop:
-            rows.append(("ended by", f"{self.stop.reason}, before all games were finished"))
-        console.finish([*rows, ("file", self._written(host[0], scores))], [])
+            rows.append(("ended by", f"{self.stop.reason}, before all games were finished; no file"))
+        else:
+            rows.append(("file", self._written(host[0], scores)))
+        console.finish(rows, [])
 
     def _run_of(self, text: str) -> tuple[PlayableRun, Ckpt | None]:
         """Return the run that NAME, NAME:CKPT or FOLDER names, and its checkpoint, None for the newest.

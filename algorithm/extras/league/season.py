@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -87,11 +88,15 @@ class Opponents(ABC):
         """
 
     @abstractmethod
-    def advance(self, steps: Mapping[str, int]) -> bool:
+    def advance(self, steps: Mapping[str, int], *, playing: bool) -> bool:
         """Count a step of the environments; return whether the opponents are others now.
 
-        steps: number of transitions of the learning team by behaviour
+        steps: number of transitions of the learning team by behaviour; playing: whether a game goes on
         """
+
+    def cut_off(self) -> None:
+        """Take note of a game that was reset before its end."""
+        return
 
     def state(self) -> State:
         """Return the state for a resumed run; empty for evaluations, each of which begins anew."""
@@ -115,6 +120,41 @@ class Opponents(ABC):
                 "PettingZoo",
             )
         self.team = self._teams[(self._teams.index(self.team) + 1) % len(self._teams)]
+
+
+class GameByGame(Opponents):
+    """Opponents that may change between games, of which one is played at a time; teams have turns."""
+
+    def __init__(self, acting: Mapping[str, Acting]) -> None:
+        super().__init__(acting)
+        self._scores: list[float] = []  # of the agents that have ended the present game
+
+    @abstractmethod
+    def end_game(self, score: float) -> None:
+        """Take the mean score of a game, and prepare the next one."""
+
+    @override
+    def begin(self) -> None:
+        super().begin()
+        self._scores = []
+
+    @override
+    def rate(self, behaviour: str, opponents: Sequence[str], score: float) -> dict[str, float]:
+        self._scores.append(score)
+        return {}
+
+    @override
+    def advance(self, steps: Mapping[str, int], *, playing: bool) -> bool:
+        if playing or not self._scores:
+            return False
+        scores, self._scores = self._scores, []
+        self.end_game(fmean(scores))
+        return True
+
+    @override
+    def cut_off(self) -> None:
+        self._scores = []
+        self.end_game(0.5)
 
 
 class Season(Opponents):
@@ -152,7 +192,7 @@ class Season(Opponents):
         return {"elo": self.ratings[behaviour]}
 
     @override
-    def advance(self, steps: Mapping[str, int]) -> bool:
+    def advance(self, steps: Mapping[str, int], *, playing: bool) -> bool:
         before = sum(self._steps.values())
         for name, taken in steps.items():
             self._steps[name] += taken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -36,6 +37,7 @@ class SelfPlayEnv(VecEnv):
         self._rows: dict[str, Int] = {}  # ids of the agents that act next, in the environment's order
         self._order: dict[str, Int] = {}  # those that are shown, in the trainer's order
         self._shown: dict[int, bool] = {}  # id → whether the agent is shown, of all that are there
+        self._learning: dict[int, int] = {}  # environment → team that learns in its game
         self._returns: dict[int, float] = {}  # id → return so far, of the agents that are shown
         self._rated: set[int] = set()  # those whose game began with the present opponents
         self._infos: dict[int, dict[str, float]] = {}  # of the games that the last step ended
@@ -47,6 +49,8 @@ class SelfPlayEnv(VecEnv):
         if episode is not None:
             self._clear()
             self._opponents.begin()
+        elif self._returns:
+            self._opponents.cut_off()
         return self._started(self._env.reset(indices, episode=episode))
 
     @override
@@ -59,12 +63,11 @@ class SelfPlayEnv(VecEnv):
         shown = {}
         for name, first in results.items():
             removed = NO_IDS if first.removed is None else first.removed
-            before = self._are_shown(first.ids)
             self._forget(removed)
-            self._decide(first.ids)
+            self._decide(first.ids, first.ids)
             now = self._are_shown(first.ids)
-            shown[name] = replace(_rows(first, now), removed=np.union1d(removed, first.ids[before & ~now]))
-            others = replace(_rows(first, ~now), removed=np.union1d(removed, first.ids[~before & now]))
+            shown[name] = replace(_rows(first, now), removed=np.union1d(removed, first.ids[~now]))
+            others = replace(_rows(first, ~now), removed=np.union1d(removed, first.ids[now]))
             if name in self._others:
                 self._others[name].restart((), others)
             else:
@@ -80,19 +83,23 @@ class SelfPlayEnv(VecEnv):
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
         results = self._env.step({name: self._all_actions(name, actions[name]) for name in self._rows})
         self.masked = self._env.masked
+        for result in results.values():
+            if result.vanished is not None:  # if one of them is in the result, it is another agent
+                self._forget(result.vanished)
         self._rate(results)
         shown = {}
         for name, result in results.items():
             known = np.isin(result.ids, list(self._shown))
             before = self._are_shown(result.ids)
             left = np.zeros(len(result.ids), np.bool_) if result.left is None else result.left
-            begins = (~known | result.terminated | result.truncated) & ~left
-            self._decide(result.ids[begins])
+            ends = known & (result.terminated | result.truncated)
+            begins = (~known | ends) & ~left
+            self._decide(result.ids[begins], result.ids[ends])
             now = self._are_shown(result.ids)
             shown[name] = _side(result, known & before, now, left)
             self._others[name].record(_side(result, known & ~before, ~now, left), -1)
             self._begin_games(result.ids[begins & now])
-            self._forget(np.union1d(result.ids[left], NO_IDS if result.vanished is None else result.vanished))
+            self._forget(result.ids[left])
             self._rows[name], order = result.ids[~left], shown[name]
             self._order[name] = order.ids if order.left is None else order.ids[~order.left]
         return shown
@@ -120,18 +127,27 @@ class SelfPlayEnv(VecEnv):
             for row in takes.nonzero()[0]:
                 agent = int(result.ids[row])
                 self._returns[agent] += float(result.reward[row])
-                if ends[row] and agent in self._rated:
-                    score = float(np.sign(self._returns[agent]) + 1.0) / 2.0
-                    self._infos[agent] = self._opponents.rate(name, opponents, score)
-        if self._opponents.advance(steps):
+                if ends[row]:
+                    total = self._returns.pop(agent)
+                    if agent in self._rated and math.isfinite(total):
+                        score = float(np.sign(total) + 1.0) / 2.0
+                        self._infos[agent] = self._opponents.rate(name, opponents, score)
+        if self._opponents.advance(steps, playing=bool(self._returns)):
             self._rated.clear()
 
-    def _decide(self, ids: Int) -> None:
-        """Show those of the agents ``ids``, whose episodes begin, that are of the team that learns."""
+    def _decide(self, ids: Int, new: Int) -> None:
+        """Show those of the agents ``ids``, whose episodes begin, that are of the team that learns.
+
+        new: agents in whose environments other games begin; agents that appear in a game belong to it
+        """
         for agent in ids.tolist():
-            team = self._env.team_of(agent)
-            self._opponents.meet(team)
-            self._shown[agent] = team == self._opponents.team
+            self._opponents.meet(self._env.team_of(agent))
+        for environment in self._env.environments_of(new.tolist()):
+            self._learning[environment] = self._opponents.team
+        for agent in ids.tolist():
+            (environment,) = self._env.environments_of([agent])
+            learning = self._learning.setdefault(environment, self._opponents.team)
+            self._shown[agent] = self._env.team_of(agent) == learning
             self._returns.pop(agent, None)
             self._rated.discard(agent)
 
@@ -154,6 +170,7 @@ class SelfPlayEnv(VecEnv):
     def state(self) -> State:
         meta = {
             "shown": list(self._shown.items()),
+            "learning": list(self._learning.items()),
             "returns": list(self._returns.items()),
             "rated": sorted(self._rated),
             "behaviours": list(self._rows),
@@ -179,7 +196,7 @@ class SelfPlayEnv(VecEnv):
             return lost  # no episode goes on, so the reset before this call is the state
         games, others = state.part("games"), state.part("others")
         self._shown, self._returns = dict(games.meta["shown"]), dict(games.meta["returns"])
-        self._rated = set(games.meta["rated"])
+        self._learning, self._rated = dict(games.meta["learning"]), set(games.meta["rated"])
         for k, name in enumerate(games.meta["behaviours"]):
             self._rows[name] = games.arrays[f"rows/{k}"].astype(np.int64)
             self._order[name] = games.arrays[f"order/{k}"].astype(np.int64)

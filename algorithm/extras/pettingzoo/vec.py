@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 
 import numpy as np
 from typing_extensions import override
@@ -66,8 +67,11 @@ class PettingZooVecEnv(VecEnv):
 
     @property
     def adapters(self) -> Mapping[str, Adapter]:
-        """Behaviour -> adapter of its agents' spaces, without what all observe."""
-        return dict(zip(self._roster.behaviours, self._roster.adapters, strict=True))
+        """Behaviour -> adapter of its agents' spaces, whose observations lack what all observe."""
+        adapters = dict(zip(self._roster.behaviours, map(copy, self._roster.adapters), strict=True))
+        for name, adapter in adapters.items():
+            adapter.spec = self.specs[name]
+        return adapters
 
     @override
     def reset(

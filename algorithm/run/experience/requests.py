@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from algorithm.config.loader import LoadedConfig
+from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.core.seeding import episode_seeds
 from algorithm.env.parameters.config import last_lessons
 from algorithm.env.parameters.curricula import ParameterSource
@@ -31,8 +32,17 @@ def env_request(
     source:  an object of Python code in place of the task's environment
     seed:    of the environments, instead of the run's own
     lessons: of evaluations; by default the last one of each curriculum
+    Raises UsageError if only some behaviours name what all agents observe.
     """
     config, base = loaded.config, loaded.config.base_config
+    joint = {JOINT in each.run.critic_observations for each in (config, *loaded.behaviours.values())}
+    if len(joint) > 1:
+        raise UsageError(
+            f"only some behaviors name {JOINT!r}, what all agents observe",
+            where=f"{COMMON_BLOCK}.critic_observations",
+            why="it is an observation of every agent, which the policies of the others would see",
+            fix=f"name {JOINT!r} for all behaviors, or for none",
+        )
     evaluated = last_lessons(config.parameters) if lessons is None else lessons
     return EnvRequest(
         base.env_type,
@@ -50,7 +60,7 @@ def env_request(
         restarts=base.env_restarts,
         unity=base.unity_args,
         pettingzoo=base.pettingzoo_args,
-        joint=any(JOINT in each.run.critic_observations for each in (config, *loaded.behaviours.values())),
+        joint=joint == {True},
         teams=config.self_play.window > 0,
         behaviours=tuple(loaded.behaviours),
         purpose=purpose,

@@ -59,7 +59,7 @@ class Played:
         met = []
         for _ in range(n):
             self.agent.set(self.agent.value + 1.0)
-            if self.season.advance({"player": 1}):
+            if self.season.advance({"player": 1}, playing=True):
                 met.append(self.opponent.value)
         return met
 

@@ -58,7 +58,7 @@ class Turns(Opponents):
         return {"elo": float(len(self.scores))}
 
     @override
-    def advance(self, steps: Mapping[str, int]) -> bool:
+    def advance(self, steps: Mapping[str, int], *, playing: bool) -> bool:
         self._calls += 1
         self.steps += sum(steps.values())
         if self._calls % self._every:
