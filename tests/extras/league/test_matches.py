@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from algorithm.core.errors import EnvError
+from algorithm.env.config import PettingZooArgs
+from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.extras.league.anchors import UniformPolicy
 from algorithm.extras.league.contests import Contest, Entrant, MatchScore
@@ -70,6 +72,22 @@ def test_both_have_the_better_seat_equally_often() -> None:
     assert table.score(Always("1"), Always("1"), 8) == MatchScore(
         first="1", second="1", won=2, drawn=0, lost=6
     )
+
+
+@pytest.mark.parametrize("length_limit", [100, 5])
+def test_a_game_of_team_mates_counts_once_and_one_that_is_cut_off_is_drawn(length_limit: int) -> None:
+    """Rewards are positive, so whoever is shown wins; the team of two ends at different times."""
+    request = EnvRequest(
+        "PETTINGZOO",
+        "tests.lib.toys_games:Crowd",
+        env_args={"alike": True},
+        pettingzoo=PettingZooArgs(share={"*": "all_of_them"}, teams={"red_*": 0, "blue": 1}),
+        seed_of=lambda i, k: k,
+    )
+    contest = Contest(make_vec_env(request), length_limit, stop=lambda: False, greedy=False)
+    score = contest.score(Entrant("random"), Entrant("random"), 40)
+    assert score is not None and score.games == 40 and score.lost == 0
+    assert (score.drawn == 0) == (length_limit == 100)
 
 
 def test_random_players_differ() -> None:

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from typing_extensions import override
 from algorithm.core.data import ActorOutput, Array, Bool, Episode, Float, State, StepBatch
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import AgentSpec
-from algorithm.env.base import StepResult, VecEnv
+from algorithm.env.base import StepResult
+from algorithm.env.config import PettingZooArgs
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.extras.league.season import Opponents
@@ -45,10 +47,10 @@ class Uniform:
 class Turns(Opponents):
     """Opponents that let another team learn every ``every`` calls, and keep the scores of games."""
 
-    def __init__(self, spec: AgentSpec, every: int) -> None:
+    def __init__(self, behaviour: str, spec: AgentSpec, every: int) -> None:
         super().__init__({})
         self.policy = Uniform(spec, 5)
-        self.policies = {"player": self.policy}
+        self.policies = {behaviour: self.policy}
         self.scores: list[float] = []
         self.steps, self._every, self._calls = 0, every, 0
 
@@ -96,34 +98,39 @@ class Kept:
         self.closed.append(stream)
 
 
-def tictactoe(n: int) -> VecEnv:
-    """Return n games of tic-tac-toe, in which agent 2i begins and agent 2i + 1 follows."""
-    return make_vec_env(
-        EnvRequest("PETTINGZOO", "pettingzoo.classic.tictactoe_v3", n=n, seed_of=episode_seeds(1, "train"))
-    )
-
-
 @dataclass
 class Played:
     """Self-play in three games, in which another team learns after ``every`` steps."""
 
     every: int = 10**9
+    game: str = "pettingzoo.classic.tictactoe_v3"
+    args: dict[str, Any] = field(default_factory=dict)
     kept: Kept = field(default_factory=Kept)
     results: list[StepResult] = field(default_factory=list)  # of the games themselves
 
     def __post_init__(self) -> None:
-        games = tictactoe(3)
-        step, spec = games.step, games.specs["player"]
+        request = EnvRequest(
+            "PETTINGZOO",
+            self.game,
+            n=3,
+            seed_of=episode_seeds(1, "train"),
+            env_args=self.args,
+            pettingzoo=PettingZooArgs(share={"*": "everybody"}),
+            restarts=99,
+        )
+        games = make_vec_env(request)
+        ((name, spec),) = games.specs.items()
+        step = games.step
 
         def recorded(actions: Mapping[str, Float]) -> Mapping[str, StepResult]:
             shown = step(actions)
-            self.results.append(shown["player"])
+            self.results.append(shown[name])
             return shown
 
         games.step = recorded  # type: ignore[method-assign]
-        self.turns, self.policy = Turns(spec, self.every), Uniform(spec, 9)
+        self.turns, self.policy = Turns(name, spec, self.every), Uniform(spec, 9)
         env = SelfPlayEnv(games, self.turns)
-        self.rollout = LocalCollector(env, {"player": self.policy}, {"player": self.kept}, num_envs=3)
+        self.rollout = LocalCollector(env, {name: self.policy}, {name: self.kept}, num_envs=3)
 
     def steps(self, n: int) -> list[Episode]:
         """Take n steps; return the episodes that ended."""
@@ -176,3 +183,20 @@ def test_a_resumed_game_goes_on_with_the_same_transitions() -> None:
     resumed.policy.rng.bit_generator.state = drawn
     resumed.steps(200)
     assert resumed.kept.rows == through.kept.rows[before:]
+
+
+@pytest.mark.parametrize("game", ["Ring", "Crowd"])
+def test_games_that_fail_end_without_mixing_up_agents(game: str) -> None:
+    """Each environment fails at its seventh step; agents die at different times, and may come back."""
+    played = Played(
+        every=40,
+        game=f"tests.lib.toys_games:{game}",
+        args={"fail_at": 7, "alike": True},
+    )
+    played.steps(150)
+    following = dict[int, int]()
+    for agent, step, seen, _, _, over in played.kept.rows:
+        assert step in (0, following.get(agent, 0))
+        assert np.frombuffer(seen)[0] == agent % 3, "an agent's observations are its own"
+        following[agent] = 0 if over else step + 1
+    assert len(played.kept.rows) > 100
