@@ -150,7 +150,7 @@ class GameSource(EnvSource):
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - PettingZoo brings no types
         self._env, self.kept = env, not callable(env)
         named = type(env) if self.kept else env
-        label = env.metadata.get("name") if self.kept else None  # wrappers hide the class
+        label = getattr(env, "metadata", {}).get("name") if self.kept else None  # wrappers hide the class
         super().__init__(*qualified_names(named.__module__, label or named.__qualname__))
 
     @override

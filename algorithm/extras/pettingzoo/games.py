@@ -256,7 +256,7 @@ def _missing(error: Exception, name: str) -> str:
     if not isinstance(error, ModuleNotFoundError) or spec is None or ":" in name:
         return ""
     if error.name == name:
-        games = [each.name for each in iter_modules(spec.__path__)]
+        games = [each.name for each in iter_modules(getattr(spec, "__path__", ()))]
         return suggest_name(game, [each for each in games if re.search(r"_v\d+$", each)])
     family = package.partition(".")[2]
     return f'{sys.executable} -m pip install "pettingzoo[{family}]"'

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from copy import copy
 
 import numpy as np
 from typing_extensions import override
 
 from algorithm.core.data import State
-from algorithm.core.errors import EnvError
+from algorithm.core.errors import EnvError, described
 from algorithm.core.spec import AgentSpec
 from algorithm.core.steps import Array, Float
 from algorithm.env.adapter import Adapter
@@ -55,8 +55,9 @@ class PettingZooVecEnv(VecEnv):
         self.specs: Mapping[str, AgentSpec] = self._roster.specs
         limit = request.env_args.get("max_cycles", getattr(env.unwrapped, "max_cycles", None))
         self.time_limit = limit if isinstance(limit, int) and limit > 0 else None
-        self.fps: float | None = env.metadata.get("render_fps")
-        self.render_modes = tuple(env.metadata.get("render_modes") or ())
+        metadata = getattr(env, "metadata", {})  # PettingZoo only annotates it
+        self.fps: float | None = metadata.get("render_fps")
+        self.render_modes = tuple(metadata.get("render_modes") or ())
         self.arrangement = f"{n} in process: {self._roster.text}"
         self._rows: dict[str, list[int]] = {name: [] for name in self.specs}
         self._anew: dict[str, list[int]] = {}  # rows before a resume, until it is known which ones continue
@@ -182,8 +183,13 @@ class PettingZooVecEnv(VecEnv):
     def render(self) -> Picture | None:
         if not self._request.video:
             return None
-        with exits_as_errors():
-            picture = np.array(self._slots[0].game.env.render())
+        try:
+            with exits_as_errors():
+                picture = np.array(self._slots[0].game.env.render())
+        except Exception as error:
+            raise EnvError(
+                "the environment could not be filmed", where=self._request.env_name, why=described(error)
+            ) from error
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
             raise EnvError(
                 "the environment could not be filmed",
@@ -195,8 +201,9 @@ class PettingZooVecEnv(VecEnv):
 
     @override
     def close(self) -> None:
-        for slot in self._slots:
-            slot.game.close()
+        with ExitStack() as stack:
+            for slot in self._slots:
+                stack.callback(slot.game.close)
 
     def _repeat(self, i: int, done: Float, saved: Mapping[str, Array]) -> str:
         """Repeat the saved episode of environment i from its actions; return a difference, or ""."""
