@@ -93,7 +93,7 @@ def test_the_plan_can_be_trained() -> None:
             if base.env_type == "GYM" and ":" not in base.env_name:
                 gym.spec(base.env_name)
     assert {cell.side for cell in plan.cells()} <= {BARE, "plain", "flash64", *plan.peers}
-    assert plan.first_peer("bullet") == "SB3 SAC" and plan.first_peer("dmc") is None
+    assert plan.first_peer("bullet") == "SB3 SAC" and plan.first_peer("mujoco") is None
 
 
 @pytest.mark.parametrize(
