@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +30,7 @@ from algorithm.env.observations import frame_stack
 from algorithm.env.outputs import bad_number, fits_float32
 from algorithm.env.parameters.apply import with_parameters
 from algorithm.env.registry import find_recipe, make_vec_env
-from algorithm.env.sources import GameSource
+from algorithm.env.sources import GamePassedError, GameSource
 from algorithm.nn.process import others_modes, own_modes
 from algorithm.run.experience.requests import Purpose, env_request
 
@@ -111,6 +112,8 @@ class TrainedPolicy:
                 fix=f"pass the environment's info, or info={{{MASK!r}: None}} where everything is allowed",
             )
         refuse_non_finite(read)
+        if len(read) < len(self._spec.obs.names):  # what all agents observe, and only critics see
+            read = self._spec.obs.zeros(len(allowed)) | read
         state = self._begun(state, len(allowed), episode_start)
         output = self._policy.act(read, state.prev_action, state.carry, allowed, greedy=deterministic)
         action = self._adapter.actions.to_env(output.action[0] if single else output.action)
@@ -180,18 +183,17 @@ def eval_adapters(
 
     Raises as :func:`eval_adapter`, and StorageError for a damaged manifest.
     """
-    source = env_object.evaluate if env_object else None
-    if isinstance(source, GameSource) or (source is None and loaded.config.base_config.kind == PETTINGZOO):
-        env = make_vec_env(env_request(loaded, "evaluate", source=source))
-        env.close()
-        of_behaviours: Mapping[str, Adapter] = cast(Any, env).adapters
-        return of_behaviours
-    if env_object is not None or not loaded.config.base_config.kind.player:
-        return {DEFAULT_BEHAVIOUR: eval_adapter(loaded, env_object)}
-    return {
-        name: _of_unity(spec, name)
-        for name, spec in recorded_specs(played.spaces, played.run.manifest).items()
-    }
+    kind, source = loaded.config.base_config.kind, env_object.evaluate if env_object else None
+    if source is None and kind.player:
+        specs = recorded_specs(played.spaces, played.run.manifest)
+        return {name: _of_unity(spec, name) for name, spec in specs.items()}
+    if not isinstance(source, GameSource) and (source or kind != PETTINGZOO):
+        with suppress(GamePassedError):  # by a function that makes a game
+            return {DEFAULT_BEHAVIOUR: eval_adapter(loaded, env_object)}
+    env = make_vec_env(env_request(loaded, "evaluate", source=source))
+    env.close()
+    of_behaviours: Mapping[str, Adapter] = cast(Any, env).adapters
+    return of_behaviours
 
 
 def choose_behaviour(behaviours: Collection[str], name: str | None, run: Path) -> str:
