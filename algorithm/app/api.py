@@ -94,7 +94,7 @@ def load(
     env:        environment to read the spaces from; default: the run's own
     device:     "cpu", "cuda", "cuda:1" or "auto"
     trust:      run the code that comes with an export; default: refuse it
-    behavior:   of a Unity run, needed if it has several
+    behavior:   needed if the run has several
 
     >>> import asac
     >>> run = asac.train("CartPole-v1", max_step=10_000, quiet=True)

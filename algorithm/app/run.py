@@ -112,7 +112,7 @@ class Run:
         checkpoint: "best" by evaluation, "latest", or the step of one
         env:        environment with other bounds or masks; default: the run's own
         device:     "cpu", "cuda", "cuda:1" or "auto"
-        behavior:   of a Unity run, needed if it has several
+        behavior:   needed if the run has several
 
         Raises UsageError and StorageError as asac.load.
         """
@@ -184,7 +184,7 @@ class Run:
         env:        any other environment with the same spaces; default: the run's own
         device:     "cpu", "cuda", "cuda:1" or "auto"
         lesson:     NAME, or PARAMETER=NAME, with commas between several; default: the last ones
-        behavior:   of a Unity run, needed if it has several
+        behavior:   needed if the run has several
 
         >>> import asac
         >>> run = asac.train("CartPole-v1", max_step=10_000, quiet=True)
