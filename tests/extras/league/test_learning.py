@@ -74,7 +74,7 @@ def test_the_perfect_player_is_one() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_self_play_comes_close_to_perfect_play(seed: int, cwd: Path) -> None:
     assert main(["pettingzoo/tictactoe", "-n", "a", f"--seed={seed}", "--quiet"]) == 0
-    policy = asac.Run(cwd / "models" / "pettingzoo" / "tictactoe" / "a").policy()
+    policy = asac.Run(cwd / "models" / "pettingzoo" / "tictactoe" / "a").policy("latest")
     at_random = results(policy, 500, against_perfect=False)
     assert np.mean(np.array(at_random) >= 0) >= 0.99
     assert np.mean(np.array(results(policy, 200, against_perfect=True)) == 0) >= 0.95
