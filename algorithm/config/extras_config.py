@@ -66,7 +66,7 @@ class TuneConfig(Block):
 
 
 def _other_window(before: AnyConfig, after: AnyConfig) -> str:
-    """Return what another ``self_play.window`` does to a resumed run."""
+    """Return the effect of another ``self_play.window`` on a resumed run."""
     if (before.self_play.window > 0) != (after.self_play.window > 0):
         return "fixed: a checkpoint holds either past policies or none"
     return "free: the oldest ones beyond it are dropped"
