@@ -16,14 +16,10 @@ from algorithm.env.config import INTERVENTION_KEYS
 
 
 class LeRobot(gym.Env[Any, NDArray[Any]]):
-    """The environment that lerobot's ``make_robot_env`` and ``make_processors`` make of a file.
+    """The environment that lerobot 0.4.4 makes of a file for its ``gym_manipulator``; docs/robots.md has keys.
 
-    Observations are those behind the processors: positions, and pictures [C, H, W] of bytes. Infos have the
+    Observations are those behind its processors: positions, and pictures [C, H, W] of bytes. Infos have the
     action that was executed, ``action_taken``, and ``is_intervention``, as the teleoperator reports it.
-
-    By configuration: ``env_name: algorithm.extras.robots.lerobot:LeRobot-v0``, ``env_args: {config:
-    FILE.json}``, a file as lerobot's ``gym_manipulator`` reads it. Made for lerobot 0.4.4. Set
-    ``base_config.control_hz`` to the file's ``fps``.
     """
 
     def __init__(self, config: str) -> None:
@@ -87,7 +83,6 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
 
     @override
     def close(self) -> None:
-        """Disconnect."""
         self._env.close()
 
     def _act(self, transition: Any) -> Any:  # noqa: ANN401 - lerobot's
