@@ -16,7 +16,7 @@ from algorithm.env.config import INTERVENTION_KEYS
 
 
 class LeRobot(gym.Env[Any, NDArray[Any]]):
-    """The environment that lerobot 0.4.4 makes of a file for its ``gym_manipulator``; docs/robots.md has keys.
+    """The environment that lerobot 0.4.4 makes of a file for ``gym_manipulator``; see docs/robots.md.
 
     Observations are those behind its processors: positions, and pictures [C, H, W] of bytes. Infos have the
     action that was executed, ``action_taken``, and ``is_intervention``, as the teleoperator reports it.
@@ -68,18 +68,17 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
     @override
     def step(self, action: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], float, bool, bool, dict[str, Any]]:
         """Execute the action, or that of the teleoperator."""
-        self._transition = self._step(
+        transition = self._transition = self._step(
             self._env, self._transition, torch.as_tensor(action), self._of_env, self._act
         )
-        key, transition = self._keys, self._transition
-        executed = transition[key.COMPLEMENTARY_DATA].get("teleop_action")
-        by_person = self._by_person or transition[key.INFO].get(self._flag, False)  # in its simulation
+        executed = transition[self._keys.COMPLEMENTARY_DATA].get("teleop_action")
+        by_person = self._by_person or transition[self._keys.INFO].get(self._flag, False)  # in its simulation
         info: dict[str, Any] = {INTERVENTION_KEYS.flag: bool(by_person)}
         if executed is not None:
             taken = np.asarray(torch.as_tensor(executed).cpu(), self.action_space.dtype)
             info[INTERVENTION_KEYS.executed] = taken.reshape(self.action_space.shape)
-        ended = bool(transition[key.DONE]), bool(transition[key.TRUNCATED])
-        return self._observed(), float(transition[key.REWARD]), *ended, info
+        ended = bool(transition[self._keys.DONE]), bool(transition[self._keys.TRUNCATED])
+        return self._observed(), float(transition[self._keys.REWARD]), *ended, info
 
     @override
     def close(self) -> None:
