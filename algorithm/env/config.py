@@ -76,7 +76,7 @@ class UnityArgs(Block):
 
 
 class PettingZooArgs(Block):
-    """How the agents of a PettingZoo environment are grouped. Patterns are those of the shell: `walker_*`."""
+    """Groups of the agents of a PettingZoo environment. Patterns are those of the shell: `walker_*`."""
 
     share: dict[str, str] | None = option(
         None,

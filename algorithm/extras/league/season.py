@@ -245,11 +245,8 @@ class Season(Opponents):
 
     @override
     def load_state(self, state: State) -> None:
-        counts, policies, opponents = (
-            state.part("counts").meta,
-            state.part("policies"),
-            state.part("opponents"),
-        )
+        counts, policies = state.part("counts").meta, state.part("policies")
+        opponents = state.part("opponents")
         self.team, self._teams = counts["team"], list(counts["teams"])
         self._rng.bit_generator.state = counts["rng"]
         for k, name in enumerate(counts["behaviours"]):

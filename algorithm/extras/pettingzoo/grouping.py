@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[_-]?\d+$")  # of an agent, at the end of its name
 
 
 class Sight(NamedTuple):
-    """What an agent observes."""
+    """Observations of one agent, with its mask."""
 
     obs: dict[str, Array]  # name -> [1, ...]
     mask: Bool | None  # [ΣN] true where a choice is allowed; None for all

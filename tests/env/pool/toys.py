@@ -65,7 +65,7 @@ gym.register("Fickle-v0", entry_point=Fickle)
 
 
 class Untrue(Toy):
-    """What it hands out in step ``at``, 0 for the first observation, is not what its space says: ``how``."""
+    """Environment whose output in step ``at``, 0 for a reset, does not fit its space: ``how``."""
 
     observation_space = gym.spaces.Dict(
         speed=gym.spaces.Box(-1.0, 1.0, (2,), np.float32),
