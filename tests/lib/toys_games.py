@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -33,8 +34,10 @@ class Space:
     metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 5, "name": "toy"}
     render_mode: str | None = None
 
-    def __init__(self, render_mode: str | None = None, fail_at: int = -1, alike: bool = False) -> None:
-        self.render_mode, self.fail_at, self.alike = render_mode, fail_at, alike
+    def __init__(
+        self, render_mode: str | None = None, fail_at: int = -1, hang_at: int = -1, alike: bool = False
+    ) -> None:
+        self.render_mode, self.fail_at, self.hang_at, self.alike = render_mode, fail_at, hang_at, alike
         self.steps, self.ledger, self.agents, self.last_action = 0, Ledger(), [], {}
 
     def observation_space(self, agent: str) -> gym.Space[Any]:
@@ -62,6 +65,8 @@ class Space:
         self.time += 1
         if self.steps == self.fail_at:
             raise ZeroDivisionError("the toy is broken")
+        if self.steps == self.hang_at:
+            time.sleep(60.0)
 
 
 class Crowd(Space, ParallelEnv):

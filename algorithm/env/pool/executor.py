@@ -68,7 +68,7 @@ class InProcessExecutor(Executor):
             self.info.spec, n, parameters=self.info.parameters, infos=len(self.info.infos)
         )
         self.arrangement = f"{n} in process"
-        self._watchdog = Watchdog(self.buffers, self.info.name, timeout, on_hang)
+        self._watchdog = Watchdog(self.buffers.call_started, self.info.name, timeout, on_hang)
 
     @override
     def reset(self, indices: Sequence[int]) -> list[GroupFailure]:

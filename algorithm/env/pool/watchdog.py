@@ -13,10 +13,10 @@ from types import TracebackType
 
 import numpy as np
 
+from algorithm.core.data import Double
 from algorithm.core.errors import EnvError
 from algorithm.core.system.alarm import interrupting
 from algorithm.core.system.processes import exit_now
-from algorithm.env.pool.step_buffers import StepBuffers
 
 CLOSE_TIMEOUT = 10.0
 """Seconds within which simulators are released."""
@@ -51,9 +51,11 @@ class ActiveTime:
 
 
 class Watchdog:
-    """A thread that watches ``buffers.call_started``; a context manager around calls into sub-environments.
+    """A thread that watches ``call_started``; a context manager around calls into sub-environments.
 
+    call_started: time.monotonic() of the open call of each sub-environment, 0 without one, [N]
     timeout: seconds; -1 disables it
+    fix:     advice beside a longer time-out
     on_hang: called before the process ends, in another thread than the one that hangs; it gets a minute
 
     A call that never returns cannot be stopped from within its process, so the process prints its stacks and
@@ -62,9 +64,16 @@ class Watchdog:
     """
 
     def __init__(
-        self, buffers: StepBuffers, name: str, timeout: float, on_hang: Callable[[EnvError], None]
+        self,
+        call_started: Double,
+        name: str,
+        timeout: float,
+        on_hang: Callable[[EnvError], None],
+        *,
+        fix: str = "set base_config.workers: a worker that hangs is replaced; or ",
     ) -> None:
-        self._buffers, self._name, self._timeout, self._on_hang = buffers, name, timeout, on_hang
+        self._call_started, self._name, self._timeout, self._on_hang = call_started, name, timeout, on_hang
+        self._fix = fix
         self._stop = threading.Event()
         self._ending = threading.Lock()  # held while the process ends
         self._closing = 0.0  # time.monotonic() at the start of closing
@@ -72,13 +81,24 @@ class Watchdog:
             threading.Thread(target=self._watch, name="env watchdog", daemon=True).start()
 
     def __enter__(self) -> None:
-        """Do nothing: the buffers have the start of each call."""
+        """Do nothing: ``call_started`` has the start of each call."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._ending:  # a call that returns too late waits here for the end
             pass
+
+    @contextmanager
+    def call(self, i: int) -> Iterator[None]:
+        """Note the start and end of a call into sub-environment i."""
+        self._call_started[i] = time.monotonic()
+        try:
+            yield
+        finally:
+            self._call_started[i] = 0.0
+            with self._ending:
+                pass
 
     @contextmanager
     def closing(self) -> Iterator[None]:
@@ -101,7 +121,7 @@ class Watchdog:
         """Return the start of the current call, 0 without one, and its time limit."""
         if self._closing:
             return self._closing, 2 * CLOSE_TIMEOUT
-        return float(self._buffers.call_started.max()), self._timeout
+        return float(self._call_started.max()), self._timeout
 
     def _watch(self) -> None:
         """End the process if the current call takes longer than its limit; runs in a thread."""
@@ -121,12 +141,12 @@ class Watchdog:
         """Print the stacks of all threads, save the run, and end the process with the error."""
         place, call = "", "close"
         if not self._closing:
-            place, call = f"environment {int(np.argmax(self._buffers.call_started))}, ", "step or reset"
+            place, call = f"environment {int(np.argmax(self._call_started))}, ", "step or reset"
         error = EnvError(
             f"{self._name} hangs in {call}",
             where=f"{place}in this process; the stacks are above",
             why=f"no answer for {limit:g} s",
-            fix="set base_config.workers: a worker that hangs is replaced; or raise env_timeout",
+            fix=f"{self._fix}raise base_config.env_timeout",
         )
         faulthandler.dump_traceback(file=2, all_threads=True)
         last = threading.Thread(target=self._on_hang, args=(error,), name="before the end", daemon=True)

@@ -13,6 +13,7 @@ from algorithm.core.steps import Float
 from algorithm.env.outputs import SpaceMismatchError
 from algorithm.env.pool.env_group import RestartBudget, failure_of
 from algorithm.env.pool.process_exit import exits_as_errors
+from algorithm.env.pool.watchdog import Watchdog
 from algorithm.env.request import EnvRequest
 from algorithm.extras.pettingzoo.games import IDLE, Turn, make_game
 from algorithm.extras.pettingzoo.grouping import Sight
@@ -28,8 +29,8 @@ class GameSlot:
     Making it raises EnvError and UsageError; all else raises EnvError for a failure too many.
     """
 
-    def __init__(self, request: EnvRequest, i: int, budget: RestartBudget) -> None:
-        self._request, self._i, self._budget = request, i, budget
+    def __init__(self, request: EnvRequest, i: int, budget: RestartBudget, watchdog: Watchdog) -> None:
+        self._request, self._i, self._budget, self._watchdog = request, i, budget, watchdog
         self.game, self._broken = make_game(request, i), False
         self.roster = self.game.roster
         self.episode, self.done, self.total = -1, array("f"), 0.0
@@ -50,7 +51,7 @@ class GameSlot:
         for _ in range(IDLE):
             self.episode, self.done, self.total = self.episode + 1, array("f"), 0.0
             try:
-                with exits_as_errors():
+                with self._watchdog.call(self._i), exits_as_errors():
                     self._mend()
                     self.seen = self.game.reset(self._request.seed_of(self._i, self.episode)).awaiting
             except Exception as error:
@@ -74,7 +75,7 @@ class GameSlot:
             self.done.frombytes(action.astype(np.float32).tobytes())
         turn, vanished = Turn(), list[int]()
         try:
-            with exits_as_errors():
+            with self._watchdog.call(self._i), exits_as_errors():
                 turn = self.game.step(actions)
         except Exception as error:
             vanished = self.open

@@ -18,6 +18,7 @@ from algorithm.env.base import Observation, Picture, ResetResult, StepResult, Ve
 from algorithm.env.pool.env_group import RestartBudget
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.pool.repetition import spec_as_json
+from algorithm.env.pool.watchdog import Watchdog
 from algorithm.env.request import EnvRequest
 from algorithm.extras.pettingzoo.results import (
     AgentRow,
@@ -41,11 +42,12 @@ class PettingZooVecEnv(VecEnv):
     def __init__(self, request: EnvRequest) -> None:
         self._request, n = request, request.n
         budget = RestartBudget(request.restarts, request.on_fault)
+        self._watchdog = Watchdog(np.zeros(n), request.env_name, request.timeout, request.on_hang, fix="")
         self._slots: list[GameSlot] = []
         try:
             for i in range(n):
                 request.waiting(f"{i:,} of {n:,} environments are made")
-                self._slots.append(GameSlot(request, i, budget))
+                self._slots.append(GameSlot(request, i, budget, self._watchdog))
         except BaseException:
             with suppress(Exception):  # the first error is raised
                 self.close()
@@ -201,7 +203,7 @@ class PettingZooVecEnv(VecEnv):
 
     @override
     def close(self) -> None:
-        with ExitStack() as stack:
+        with self._watchdog.closing(), ExitStack() as stack:
             for slot in self._slots:
                 stack.callback(slot.game.close)
 
