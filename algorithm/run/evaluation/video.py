@@ -71,9 +71,11 @@ class Encoder:
         """Complete the video and give the file its name."""
         with _errors():
             self._writer.close()
-            written, _ = _library().count_frames_and_secs(self._draft)  # ffmpeg's exit code is not known
+            written = 0
+            with contextlib.suppress(RuntimeError):  # of a damaged file; ffmpeg's exit code is not known
+                written, _ = _library().count_frames_and_secs(self._draft)
             if written != self._pictures:
-                raise VideoError(f"ffmpeg has written {written} of {self._pictures} pictures")
+                raise VideoError(f"{written} of {self._pictures} pictures were written: is the disk full?")
             replace(self._draft, self._path)
 
     def discard(self) -> None:
