@@ -9,7 +9,7 @@ from algorithm.core.spec import AgentSpec
 from algorithm.env.actions import Actions
 from algorithm.env.masks import MASK, Masks
 from algorithm.env.observations import Observations
-from algorithm.env.spaces import Space, limits_of
+from algorithm.env.spaces import Space
 
 
 class Adapter:
@@ -38,7 +38,4 @@ class Adapter:
             )
         self.observations = Observations(self.obs_space, env, stack=stack)
         self.masks = Masks(self.actions, observed=in_obs)
-        limits = limits_of(self.obs_space, "observation") | limits_of(action_space, "action")
-        if in_obs:
-            limits[MASK] = "in the observation"
-        self.spec = AgentSpec(self.observations.spec, self.actions.spec, limits)
+        self.spec = AgentSpec(self.observations.spec, self.actions.spec)

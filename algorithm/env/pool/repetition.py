@@ -66,34 +66,15 @@ def spec_as_json(spec: AgentSpec) -> dict[str, Any]:
 
 
 def specs_as_json(specs: Mapping[str, AgentSpec]) -> dict[str, dict[str, Any]]:
-    """Return the spaces of each behaviour as JSON for a run's manifest, with limits and actions in words."""
+    """Return the spaces of each behaviour as JSON for a run's manifest, with actions in words."""
     return {
         name: {
             **spec_as_json(spec),
             "action": f"{spec.action}",
             **({"axes": list(spec.obs.axes)} if any(spec.obs.axes) else {}),
-            "limits": dict(spec.limits),
         }
         for name, spec in specs.items()
     }
-
-
-def other_limits(specs: Mapping[str, AgentSpec], spaces: Mapping[str, Any]) -> list[str]:
-    """Return a line for each behaviour whose limits differ from recorded ones, as far as both are known.
-
-    spaces: by behaviour, from :func:`specs_as_json`
-    """
-    lines = []
-    for name, spec in specs.items():
-        now, before = spec.limits, spaces.get(name, {}).get("limits", {})
-        parts = [
-            f"{part} is {now.get(part, 'missing')}, and was {before.get(part, 'missing')}"
-            for part in {**before, **now}
-            if now.get(part) != before.get(part)
-        ]
-        if now and before and parts:
-            lines.append(f"the environment has other limits than the trained one: {'; '.join(parts)}")
-    return lines
 
 
 def spec_from_json(spaces: Mapping[str, Any]) -> AgentSpec:
