@@ -221,8 +221,7 @@ def _assert_is_one_of(batch, i, plain: NaiveReplay, task: Told) -> None:
 def test_a_replay_goes_on_with_the_goals_that_it_would_have_drawn(operations, capacity):
     sizes = {"capacity": capacity, "batch_size": 4, "carry_shape": (2,), "sampler": UniformSampler()}
     one, other = (
-        ReplayBuffer(GOALS, relabel=hindsight(Told(ends=True)), seed=seed, **sizes)
-        for seed in (1, 2)
+        ReplayBuffer(GOALS, relabel=hindsight(Told(ends=True)), seed=seed, **sizes) for seed in (1, 2)
     )
     script = Script(GOALS)
     half = len(operations) // 2
