@@ -112,18 +112,7 @@ class PrioritizedSampler(Sampler):
         beta: share of the bias that the weights correct, 1 all of it. It grows to 1, linearly over the run by
             :meth:`anneal`, or by ``beta_increment`` at every sampling.
         td_error_min: lower bound, for transitions without error; td_error_max: upper bound, for outliers.
-        Raises ValueError for values out of range.
         """
-        if not (alpha >= 0.0 and 0.0 <= beta <= 1.0 and beta_increment >= 0.0):
-            raise ValueError(
-                "prioritised replay needs alpha ≥ 0, 0 ≤ beta ≤ 1 and beta_increment ≥ 0, "
-                f"got {alpha}, {beta}, {beta_increment}"
-            )
-        if not 0.0 <= td_error_min <= td_error_max < np.inf or td_error_max == 0.0:
-            raise ValueError(
-                "prioritised replay needs 0 ≤ td_error_min ≤ td_error_max, the second positive and finite, "
-                f"got {td_error_min}, {td_error_max}"
-            )
         self.alpha = alpha
         self.beta = self._first_beta = beta
         self.beta_increment = beta_increment

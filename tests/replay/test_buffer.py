@@ -195,21 +195,3 @@ def test_spread_transitions_go_from_the_oldest_to_the_newest():
 def test_batches_that_cannot_be_are_refused(batch_size, named):
     with pytest.raises(ValueError, match=named):
         filled(UniformSampler(), lengths=(), batch_size=batch_size)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"alpha": -0.1},
-        {"alpha": np.nan},
-        {"beta": 1.1},
-        {"beta_increment": -1.0},
-        {"td_error_min": -0.1},
-        {"td_error_max": 0.001},
-        {"td_error_max": np.inf},
-        {"td_error_min": 0.0, "td_error_max": 0.0},
-    ],
-)
-def test_priority_settings_out_of_range_are_refused(options):
-    with pytest.raises(ValueError, match="prioritised replay needs"):
-        PrioritizedSampler(**options)

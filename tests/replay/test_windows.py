@@ -89,8 +89,7 @@ def test_float64_observations_are_stored_as_float32():
     np.testing.assert_array_equal(batch.obs["obs"][0].numpy(), exact[:2].astype(np.float32))
 
 
-@pytest.mark.parametrize("sizes", [(1, 0, 1, 1), (2**29, 0, 1, 1), (4, -1, 1, 1), (4, 0, 0, 1), (4, 0, 1, 0)])
-def test_sizes_have_bounds(sizes):
-    capacity, burn_in, learn, n_step = sizes
-    with pytest.raises(ValueError, match=r"capacity must be|windows need"):
-        WindowReader(Storage(VECTOR, capacity), burn_in=burn_in, learn=learn, n_step=n_step)
+@pytest.mark.parametrize("capacity", [1, 2**29])
+def test_sizes_have_bounds(capacity):
+    with pytest.raises(ValueError, match="capacity must be"):
+        Storage(VECTOR, capacity)
