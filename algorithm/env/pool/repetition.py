@@ -135,18 +135,16 @@ def find_differences(state: State, buffers: StepBuffers, action_mask: Bool) -> d
 
     Numbers are compared as bits: NaN equals itself, and 0 is not −0.
     """
+    present = {f"obs/{name}": value for name, value in buffers.obs.items()}
+    present |= {"action_mask": action_mask, "total": buffers.repeated_return}
     differences: dict[int, str] = {}
     for i in range(len(buffers.seed)):
         if buffers.terminated[i] or buffers.truncated[i]:
             differences[i] = (
                 f"repeated, it ended after {buffers.repeated_steps[i]} of {state.arrays['length'][i]} steps"
             )
-        elif any(_differ(buffers.obs[name][i], state.arrays[f"obs/{name}"][i]) for name in buffers.obs):
-            differences[i] = "repeated, it reached another observation"
-        elif _differ(action_mask[i], state.arrays["action_mask"][i]):
-            differences[i] = "repeated, it reached another action mask"
-        elif _differ(buffers.repeated_return[i], state.arrays["total"][i]):
-            differences[i] = "repeated, it got other rewards"
+        elif any(_differ(now[i], state.arrays[name][i]) for name, now in present.items()):
+            differences[i] = "repeated, it reached another observation, mask or return"
     return differences
 
 
