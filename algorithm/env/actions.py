@@ -34,8 +34,7 @@ _Decode = Callable[[Choices, Float], Any]
 class Actions:
     """Conversion of flat actions to those of a space, for one environment or N at once. Can be pickled.
 
-    ``spec.description`` is the space as text; ``branch_names`` names each branch: its leaf, and an index if
-    the leaf has several.
+    ``spec.description`` is the space as text.
 
     env: name of the environment, for messages
     Raises :class:`EnvError` for an unsupported leaf, a Box without finite bounds, an empty space, and one of
@@ -46,7 +45,6 @@ class Actions:
         decoders: list[_Decode] = []
         counts: list[int] = []
         starts: list[int] = []
-        self.branch_names: list[str] = []
         width = 0
         for leaf in leaves(space, "action", env):
             if isinstance(leaf.space, gym.spaces.Box):
@@ -57,7 +55,6 @@ class Actions:
             else:
                 sizes, first = branches(leaf.space)
                 decoders.append(_discrete(leaf.space, slice(len(counts), len(counts) + len(sizes))))
-                self.branch_names += _branch_names(leaf)
                 counts += sizes
                 starts += first
         if sum(counts) > MOST_CHOICES:
@@ -176,11 +173,3 @@ def _refuse_unbounded(leaf: Leaf, env: str) -> None:
             why="actions are in [-1, 1] and are mapped to the bounds",
             fix="wrap the environment so that its action space is a bounded Box (base_config.wrappers)",
         )
-
-
-def _branch_names(leaf: Leaf) -> list[str]:
-    """Return a name for each branch of a discrete leaf."""
-    if isinstance(leaf.space, gym.spaces.Discrete):
-        return [leaf.name]
-    name = leaf.name or "action"
-    return [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(*(leaf.space.shape or ()))]
