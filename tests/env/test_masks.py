@@ -53,7 +53,7 @@ def test_a_missing_mask_allows_everything_and_a_mask_is_a_copy():
 @pytest.mark.parametrize(("space", "given", "message"), [
     (Discrete(3), np.zeros(3), "action_mask leaves no choice in branch 0"),
     (HYBRID, np.array([1, 1, 1, 0, 0, 1, 1, 1, 1, 1]), "leaves no choice in branch 1"),
-    (MultiDiscrete([2, 2]), np.array([1, 1, 0, 0]), "branch 1 (action[1])"),
+    (MultiDiscrete([2, 2]), np.array([1, 1, 0, 0]), "branch 1"),
     (Discrete(3), np.ones(4), "action_mask has shape (4,) for 3 choices"),
     (MultiDiscrete([2, 2]), (np.ones(2), np.ones(2)), "action_mask has shape (2, 2) for 4 choices"),
     (MultiDiscrete([2, 3]), (np.ones(2), np.ones(3)), "action_mask is not an array, one entry for each"),
