@@ -19,7 +19,7 @@ from benchmarks.lanes_proof import Ledger, prove
 from benchmarks.runs import timed
 from benchmarks.worker import Answer
 
-PENDULUM = "algorithm.env.lanes.toys:Pendulum"
+PENDULUM = "benchmarks.pendulum:Pendulum"
 SIMULATORS: dict[str, tuple[str, str, int, dict[str, Any], str]] = {
     "Pendulum in torch": ("TENSOR", PENDULUM, 1024, {}, "torch"),
     "arm in torch": ("TENSOR", "benchmarks.arm:Reacher", 1024, {}, "torch"),

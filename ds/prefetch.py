@@ -14,7 +14,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from algorithm.core.data import Int, Segment, SequenceBatch, StepBatch, UpdateResult
+from algorithm.core.data import Int, SequenceBatch, StepBatch, UpdateResult
 from algorithm.core.spec import AgentSpec
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import FifoSampler, Sampler
@@ -58,11 +58,6 @@ class PrefetchedReplay(ReplayBuffer):
     def _await_reads(self) -> None:
         """Wait until no window is being read; costs next to nothing where all have been."""
         wait([batch for batch in self._queue if not batch.done()])
-
-    @override
-    def add(self, segment: Segment) -> Int:
-        self._await_reads()
-        return super().add(segment)
 
     @override
     def add_steps(self, steps: StepBatch) -> Int:

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 from typing_extensions import override
 
-from algorithm.agents.demonstrations import DemoStore, signal_rows
+from algorithm.agents.demonstrations import DemoStore
 from algorithm.agents.divergence import DivergenceMonitor
 from algorithm.agents.health import Rule
 from algorithm.agents.learner import Learner
@@ -213,13 +213,13 @@ class Agent(ABC):
     def rows(self) -> Rows:
         """Return (label, text) of each line that the start screen shows about the agent.
 
-        Models and parameters, then :meth:`own_rows`, demonstrations and reward signals.
+        Models and parameters, then :meth:`own_rows` and demonstrations.
         """
         sizes = ", ".join(f"{name} {n:,}" for name, n in self.num_parameters().items() if n)
         models = ", ".join(f"{name} {source}" for name, source in self._sources.items())
         rows = [(name, text) for name, text in (("models", models), ("parameters", sizes)) if text]
         shown = self._demonstrations.rows() if self._demonstrations else []
-        return [*rows, *self.own_rows(), *shown, *signal_rows(self.config)]
+        return [*rows, *self.own_rows(), *shown]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

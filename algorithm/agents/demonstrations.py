@@ -14,8 +14,6 @@ from algorithm.core.data import UNKNOWN_LOGP, DemoEpisode, Demonstrations, Segme
 from algorithm.core.errors import StorageError
 from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
-from algorithm.keys.behaviour import BehaviourConfig
-from algorithm.keys.demonstrations import DemoConfig
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.replay.budget import MemoryBudget, replay_bytes
 from algorithm.replay.buffer import ReplayBuffer
@@ -126,48 +124,13 @@ class DemoStore:
         before, now = saved.get("demonstrations", {}), self._demos.digests
         if sorted(before.values()) == sorted(now.values()):  # files may have other names
             return
-        changed = sorted(name for name in now if name in before and now[name] != before[name])
-        facts = {
-            "changed": changed,
-            "new": sorted(now.keys() - before.keys()),
-            "gone": sorted(before.keys() - now.keys()),
-        }
+        differ = sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
         raise StorageError(
             "the demonstrations differ from those that the run was trained with",
             where="demonstrations.path",
-            why="; ".join(f"{what}: {', '.join(names)}" for what, names in facts.items() if names),
+            why=f"changed, new or gone: {', '.join(differ)}",
             fix="put the files back as they were, or train a new run",
         )
-
-
-def signal_rows(config: BehaviourConfig) -> Rows:
-    """Return lines for the start screen on reward signals, cloning and demonstrations; none by default."""
-    signals, cloning = config.reward_signals, config.behavioral_cloning
-    parts = []
-    if signals.extrinsic.strength != 1.0:
-        parts.append(f"environment × {signals.extrinsic.strength:g}")
-    if signals.rnd.strength:
-        parts.append(f"RND × {signals.rnd.strength:g}")
-    if signals.gail.strength:
-        parts.append(f"{signals.gail.form} × {signals.gail.strength:g}")
-    if cloning.strength:
-        before = f", {cloning.pretrain:,} steps before the first" if cloning.pretrain else ""
-        parts.append(f"cloning at {cloning.strength:g} of the learning rate{before}")
-    rows = [("signals", "; ".join(parts))] if parts else []
-    return [*rows, *_use_rows(config.demonstrations)]
-
-
-def _use_rows(shown: DemoConfig) -> Rows:
-    parts = []
-    if shown.offline:
-        parts.append("all batches are demonstrations, no environment is stepped")
-    if shown.share:
-        parts.append(f"{shown.share:.0%} of each batch")
-    if shown.pretrain:
-        parts.append(f"{shown.pretrain:,} updates before the first step")
-    if shown.warm_up_policy:
-        parts.append(f"the initial policy acts for {shown.warm_up_policy:,} steps")
-    return [("learned from", "; ".join(parts))] if parts else []
 
 
 def _segment(

@@ -75,7 +75,7 @@ def _begin(
     watched = options.run and base.kind.player and has_display()
     env = context.env("evaluate", base.n_envs, render=options.render or watched, film=options.video)
     networks = folder.path if options.use_env_nn else played.run.path
-    with played.fitting(env.specs, warn=console.warn):
+    with played.fitting(env.specs):
         agents = context.players(env.specs, networks, saved)
     acting = "sampled" if options.run and not options.disable_sample else "deterministic"
     within = "".join(f", {name} {lesson}" for name, lesson in lessons.items())

@@ -21,7 +21,7 @@ from algorithm.core.program import flag_or_argument
 from algorithm.core.reading import read_json
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.env.objects import EnvObject
-from algorithm.env.pool.repetition import other_limits, spec_as_json, specs_from_json
+from algorithm.env.pool.repetition import spec_as_json, specs_from_json
 from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
 from algorithm.run.state import masked_in
@@ -70,30 +70,17 @@ class PlayableRun:
         return spaces if isinstance(spaces, dict) else {}
 
     @contextmanager
-    def fitting(self, specs: Mapping[str, AgentSpec], *, warn: Callable[[str], None]) -> Iterator[None]:
-        """Wrap a block that builds agents for ``specs`` and loads networks; exports refuse other specs in it.
-
-        warn: called for each behaviour whose limits differ from those of the training
-        """
-        for line in other_limits(specs, self.spaces):
-            warn(line)
+    def fitting(self, specs: Mapping[str, AgentSpec]) -> Iterator[None]:
+        """Wrap a block that builds agents for ``specs`` and loads networks; exports refuse other specs."""
         yield
 
     def players(
-        self,
-        context: RunContext,
-        specs: Mapping[str, AgentSpec],
-        saved: Checkpoint,
-        *,
-        warn: Callable[[str], None],
+        self, context: RunContext, specs: Mapping[str, AgentSpec], saved: Checkpoint
     ) -> Mapping[str, Agent]:
-        """Make agents with the networks of a checkpoint. Raises UsageError if an environment does not fit.
-
-        warn: called for other differences of the environment
-        """
+        """Make agents with the networks of a checkpoint. Raises UsageError if an environment does not fit."""
         if context.env_object:
             self.agree(specs)
-        with self.fitting(specs, warn=warn):
+        with self.fitting(specs):
             return context.players(specs, self.run.path, saved)
 
     @contextmanager

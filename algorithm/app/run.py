@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from algorithm.config.schema import Config
 from algorithm.core.errors import visible
 from algorithm.core.extras import extra
 from algorithm.env.objects import EnvObject
-from algorithm.env.pool.repetition import other_limits
 from algorithm.nn.process import own_modes
 from algorithm.run.callbacks import CallbackLike, all_callbacks
 from algorithm.run.evaluation.evaluate import Performance, cut_off_line, episode_limit, eval_policies
@@ -122,7 +121,7 @@ class Run:
         name = choose_behaviour(adapters, behavior, self.folder)
         with self._playable.context(loaded, device, env_object) as context:
             agents = self._playable.players(
-                context, {k: adapter.spec for k, adapter in adapters.items()}, saved, warn=_warn
+                context, {k: adapter.spec for k, adapter in adapters.items()}, saved
             )
         return TrainedPolicy(
             agents[name], adapters[name], saved.step, masked=self._playable.masked(saved, name)
@@ -196,7 +195,7 @@ class Run:
         with self._playable.context(loaded, device, env_object, lessons) as context:
             played = context.env("evaluate")
             name = choose_behaviour(played.specs, behavior, self.folder)
-            agents = self._playable.players(context, played.specs, saved, warn=_warn)
+            agents = self._playable.players(context, played.specs, saved)
             limit = episode_limit(loaded.config, played.time_limit)
             scores = play_episodes(played, eval_policies(agents, "playing"), episodes, length_limit=limit)
             assert scores is not None, "nothing stops it"
@@ -237,7 +236,7 @@ class Run:
         """
         run = self._playable.trained_here("resume")
         env_object = env_for_run(self._env if env is None else env, eval_env)
-        self.check_spaces(env_object, warn=lambda _: None)  # the training will warn
+        self.check_spaces(env_object)
         flags = set_flags(
             {
                 "base_config.max_step": max_step,
@@ -261,17 +260,11 @@ class Run:
         self._env = env_object
         return self
 
-    def check_spaces(self, env_object: EnvObject | None, *, warn: Callable[[str], None] = _warn) -> None:
-        """Raise UsageError if environments have other observations or actions than the trained one.
-
-        warn: called for other bounds or smallest choices
-        """
+    def check_spaces(self, env_object: EnvObject | None) -> None:
+        """Raise UsageError if environments have other observations or actions than the trained one."""
         if env_object is not None:
             adapters = eval_adapters(self.configured(LIMITS), self._playable, env_object)
-            specs = {name: adapter.spec for name, adapter in adapters.items()}
-            self._playable.agree(specs)
-            for line in other_limits(specs, self._playable.spaces):
-                warn(line)
+            self._playable.agree({name: adapter.spec for name, adapter in adapters.items()})
 
     def configured(
         self, overrides: Overrides = (), flags: Mapping[str, object] | None = None

@@ -78,7 +78,7 @@ class Progress:
     returns: of at most the last 20 training episodes, the latest last.
     env_restarts: environments that failed and were restarted.
     lessons: of each parameter with a curriculum the one that it is in.
-    metrics: values of the latest row by their names in ``metrics.METRICS``; fresh: some read since.
+    metrics: values of the latest row by their names in ``metrics.METRICS``.
     readouts: lines of the panel that show some of them.
     rows: more lines for the panel, name and text.
     """
@@ -99,7 +99,6 @@ class Progress:
     env_restarts: int = 0
     lessons: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
-    fresh: Mapping[str, float] = field(default_factory=dict)
     readouts: Sequence[Readout] = ()
     rows: Rows = ()
 

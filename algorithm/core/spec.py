@@ -6,7 +6,7 @@ built from them, never from a simulator's own space objects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
@@ -283,15 +283,10 @@ class ActionSpec:
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """Observations and actions of one behaviour.
-
-    limits: bounds of numbers and first choices in the environment's own spaces, by name, as text. Nothing is
-            computed from them; they show whether an environment is the one that was trained in.
-    """
+    """Observations and actions of one behaviour."""
 
     obs: ObsSpec
     action: ActionSpec
-    limits: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @override
     def __str__(self) -> str:

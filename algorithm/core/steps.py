@@ -40,7 +40,6 @@ class Segment(Sized):
     reward: Float  # [L]
     terminated: Bool  # [L]
     truncated: Bool  # [L]
-    priority: Float | None = None  # [L] TD error where the sender has it
     lag: int = 0  # versions that the weights which acted are behind the newest
 
     @property
@@ -48,13 +47,24 @@ class Segment(Sized):
         """L, the number of transitions."""
         return len(self.reward)
 
-    def rewards(self) -> Iterator[tuple[int, int, list[float], bool]]:
-        """Yield once: the stream, its first step, its rewards, and whether its episode ended with them."""
-        yield (
-            self.stream,
-            self.start_step,
-            self.reward.tolist(),
-            bool(self.terminated[-1] or self.truncated[-1]),
+    def steps(self) -> StepBatch:
+        """Return the transitions as a batch of steps."""
+        return StepBatch(
+            streams=np.full(self.length, self.stream),
+            start_steps=np.arange(self.start_step, self.start_step + self.length),
+            obs={name: value[:1] for name, value in self.obs.items()},
+            action_mask=self.action_mask[:1],
+            carry=self.carry[:1],
+            next_obs={name: value[1:] for name, value in self.obs.items()},
+            next_action_mask=self.action_mask[1:],
+            next_carry=self.carry[1:],
+            action=self.action,
+            z=self.z,
+            behaviour_logp=self.behaviour_logp,
+            reward=self.reward,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            lag=self.lag,
         )
 
 
@@ -108,8 +118,6 @@ class StepBatch(Sized):
     @cached_property
     def follows(self) -> Int | None:
         """Row that each row follows in its episode [N], −1 for none; None if each stream has one row only."""
-        if self.one_chain and len(self) > 1:
-            return np.arange(-1, len(self) - 1)
         before, after = self.again
         if not len(after):
             return None
@@ -126,22 +134,13 @@ class StepBatch(Sized):
     @property
     def torn(self) -> bool:
         """Whether an episode breaks off among the rows: no row ends it, but its stream has a new episode."""
-        if self.one_chain or self.follows is None:
+        if self.follows is None:
             return False
         before, after = self.again
         return bool(((self.follows[after] < 0) & ~self.ended[before]).any())
 
-    @cached_property
-    def one_chain(self) -> bool:
-        """Whether each row follows the one before; true for a single row."""
-        streams, steps = self.streams, self.start_steps
-        if len(self) < 2 or streams.item(0) != streams.item(-1):
-            return len(self) < 2
-        breaks = (streams[1:] != streams[:-1]) | (steps[1:] - steps[:-1] != 1) | self.ended[:-1]
-        return not np.count_nonzero(breaks)
-
     def chain(self) -> Segment:
-        """Return the rows as one segment; each must follow the one before (:attr:`one_chain`)."""
+        """Return the rows as one segment; each must follow the one before."""
         return Segment(
             stream=self.streams.item(0),
             start_step=self.start_steps.item(0),
@@ -170,8 +169,6 @@ class StepBatch(Sized):
         """
         if self.follows is None:
             return heads
-        if self.one_chain:
-            return np.concatenate((heads, after[:-1]))
         whole, first = np.empty((len(self), *heads.shape[1:]), heads.dtype), self.follows < 0
         whole[first] = heads
         whole[~first] = after[self.follows[~first]]

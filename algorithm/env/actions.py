@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import ActionSpec
-from algorithm.core.steps import Double, Float
+from algorithm.core.steps import Float
 from algorithm.env.spaces import Leaf, Space, branches_of, is_leaf, leaves
 
 Choices = NDArray[np.int64]
@@ -34,8 +34,7 @@ _Decode = Callable[[Choices, Float], Any]
 class Actions:
     """Conversion of flat actions to those of a space, for one environment or N at once. Can be pickled.
 
-    ``spec.description`` describes the space; ``branch_names`` names each branch: its leaf, and an index if
-    the leaf has several.
+    ``spec.description`` is the space as text.
 
     env: name of the environment, for messages
     Raises :class:`EnvError` for an unsupported leaf, a Box without finite bounds, an empty space, and one of
@@ -44,23 +43,18 @@ class Actions:
 
     def __init__(self, space: Space, env: str) -> None:
         decoders: list[_Decode] = []
-        parts: list[str] = []
         counts: list[int] = []
         starts: list[int] = []
-        self.branch_names: list[str] = []
         width = 0
         for leaf in leaves(space, "action", env):
             if isinstance(leaf.space, gym.spaces.Box):
                 _refuse_unbounded(leaf, env)
                 size = prod(leaf.space.shape)
                 decoders.append(_Affine(leaf.space, slice(width, width + size)))
-                parts.append(_describe_box(leaf))
                 width += size
             else:
                 sizes, first = branches(leaf.space)
                 decoders.append(_discrete(leaf.space, slice(len(counts), len(counts) + len(sizes))))
-                parts.append(_describe_branches(leaf, sizes, first))
-                self.branch_names += _branch_names(leaf)
                 counts += sizes
                 starts += first
         if sum(counts) > MOST_CHOICES:
@@ -71,7 +65,7 @@ class Actions:
                 fix="wrap the environment so that several smaller choices, or a number in a Box, represent "
                 "them (base_config.wrappers)",
             )
-        self.spec = ActionSpec(tuple(counts), width, " · ".join(parts))
+        self.spec = ActionSpec(tuple(counts), width, " ".join(str(space).split()))
         self._decode = _build_decoder(space, iter(decoders))
         self._shift = np.array(starts, np.int64) - [where.start for where in self.spec.branch_slices]
 
@@ -152,7 +146,9 @@ class _Affine:
     def __init__(self, space: gym.spaces.Box, where: slice) -> None:
         self._where, self._shape, self._dtype = where, space.shape, space.dtype
         self._whole = space.dtype.kind != "f"
-        low, high = _whole_bounds(space) if self._whole else (space.low.ravel(), space.high.ravel())
+        low, high = (
+            end.ravel().astype(np.float64) if self._whole else end.ravel() for end in (space.low, space.high)
+        )
         self._low, self._high = low, high
         self._centre, self._half = high / 2 + low / 2, high / 2 - low / 2
 
@@ -163,20 +159,6 @@ class _Affine:
         inside = np.minimum(np.maximum(scaled, self._low), self._high)  # rounding may leave the bounds
         action: NDArray[Any] = inside.reshape((*u.shape[:-1], *self._shape)).astype(self._dtype, copy=False)
         return action
-
-
-def _whole_bounds(space: gym.spaces.Box) -> tuple[Double, Double]:
-    """Return float64 bounds inside those of the space: near 2**63 not every integer is a float64."""
-    low = [_inwards(int(end), np.inf) for end in space.low.ravel()]
-    high = [_inwards(int(end), -np.inf) for end in space.high.ravel()]
-    return np.array(low, np.float64), np.array(high, np.float64)
-
-
-def _inwards(bound: int, side: float) -> float:
-    """Return the float64 nearest to a bound that is not outside of it. side: direction of the inside."""
-    end = float(bound)
-    outside = end < bound if side > 0 else end > bound
-    return float(np.nextafter(end, side)) if outside else end
 
 
 def _refuse_unbounded(leaf: Leaf, env: str) -> None:
@@ -191,29 +173,3 @@ def _refuse_unbounded(leaf: Leaf, env: str) -> None:
             why="actions are in [-1, 1] and are mapped to the bounds",
             fix="wrap the environment so that its action space is a bounded Box (base_config.wrappers)",
         )
-
-
-def _branch_names(leaf: Leaf) -> list[str]:
-    """Return a name for each branch of a discrete leaf."""
-    if isinstance(leaf.space, gym.spaces.Discrete):
-        return [leaf.name]
-    name = leaf.name or "action"
-    return [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(*(leaf.space.shape or ()))]
-
-
-def _describe_branches(leaf: Leaf, counts: list[int], starts: list[int]) -> str:
-    """Describe a discrete leaf: ``keys: 4 branches of 2 choices``, ``1 branch of 3 choices from -1``."""
-    sizes, first = (", ".join(map(str, sorted({*numbers}))) for numbers in (counts, starts))
-    many, choices = "es" * (len(counts) != 1), "choice" + "s" * (counts != [1])
-    text = f"{len(counts)} branch{many} of {sizes} {choices}" + f" from {first}" * any(starts)
-    return f"{leaf.name}: {text}" if leaf.name else text
-
-
-def _describe_box(leaf: Leaf) -> str:
-    """Describe a Box: ``force: 6 continuous: u in [-1, 1] to [-2, 2]``."""
-    space = leaf.space
-    assert isinstance(space, gym.spaces.Box)
-    ends = {(float(low), float(high)) for low, high in zip(space.low.flat, space.high.flat, strict=True)}
-    bounds = "[{:g}, {:g}]".format(*ends.pop()) if len(ends) == 1 else "the bounds of the Box"
-    text = f"{space.low.size} continuous: u in [-1, 1] to {bounds}" + ", rounded" * (space.dtype.kind != "f")
-    return f"{leaf.name}: {text}" if leaf.name else text

@@ -97,23 +97,6 @@ def _import_source(source: str) -> ModuleType:
     return module
 
 
-def list_envs(resolved: str) -> str:
-    """Return a hint for an unknown name: the environments that the module or file has."""
-    source, _, wanted = resolved.rpartition(":")
-    module = sys.modules.get(_module_of(source))
-    if module is None:
-        return ""
-    private = f"{_namespace(module)}/"
-    ids = [
-        name
-        for name, spec in gym.registry.items()
-        if _is_of(module, spec.entry_point) and not name.startswith(private)
-    ]
-    classes = [name for name, value in vars(module).items() if _is_env_class(value) and _is_of(module, value)]
-    available = sorted({*ids, *classes})
-    return suggest_name(wanted, available)
-
-
 def suggest_name(name: str, available: Sequence[str]) -> str:
     """Return a hint: the name closest to ``name``, and all available names."""
     close = difflib.get_close_matches(name, available, n=1)
@@ -189,12 +172,6 @@ def _namespace(module: ModuleType) -> str:
 def _is_env_class(value: object) -> TypeGuard[type[gym.Env]]:
     """Return whether a value is a class of environments, and not a wrapper."""
     return isinstance(value, type) and issubclass(value, gym.Env) and not issubclass(value, gym.Wrapper)
-
-
-def _is_of(module: ModuleType, entry_point: object) -> bool:
-    """Return whether an entry point lies in a module or below it."""
-    origin = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
-    return f"{origin.partition(':')[0]}.".startswith(f"{module.__name__}.")
 
 
 _EXTRAS = {

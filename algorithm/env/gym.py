@@ -19,7 +19,7 @@ from algorithm.core.system.display import has_display
 from algorithm.env.adapter import Adapter
 from algorithm.env.base import Picture
 from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys
-from algorithm.env.env_id import advice, list_envs, register_env
+from algorithm.env.env_id import advice, register_env
 from algorithm.env.executed import ExecutedActions
 from algorithm.env.observations import frame_stack
 from algorithm.env.outputs import (
@@ -241,8 +241,7 @@ class GymRecipe:
 
     def _advice(self, error: Exception) -> str:
         """Return advice on an environment that could not be built."""
-        known = list_envs(self.env_id) if isinstance(error, gym.error.UnregisteredEnv) else ""
-        return known or "check base_config.env_name and env_args; module:Id imports a module first"
+        return "check base_config.env_name and env_args; module:Id imports a module first"
 
     def _make_with_window(self) -> gym.Env[Any, Any]:
         """Build with a window, which most environments open in their first episode."""

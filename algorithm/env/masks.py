@@ -43,7 +43,7 @@ class Masks:
     """
 
     def __init__(self, actions: Actions, *, observed: bool) -> None:
-        self._names, self._observed = actions.branch_names, observed
+        self._observed = observed
         self._slices = actions.spec.branch_slices
         self._size = actions.spec.discrete
         self._starts = np.array([where.start for where in self._slices], np.int64)
@@ -108,8 +108,7 @@ class Masks:
         """Allow all of a branch that allows no choice, if the task has ended; else raise."""
         for branch in self._empty(mask).nonzero()[0].tolist():
             if not over:
-                name = f" ({self._names[branch]})" if self._names[branch] else ""
-                raise SpaceMismatchError(f"{MASK} leaves no choice in branch {branch}{name}")
+                raise SpaceMismatchError(f"{MASK} leaves no choice in branch {branch}")
             mask[self._slices[branch]] = True
         return mask
 

@@ -14,7 +14,7 @@ A key ``action_mask`` of a Dict that is the whole space is a mask, not an observ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,9 +30,6 @@ from algorithm.env.spaces import Leaf, Space, leaves
 
 UNNAMED = "obs"
 """Name of an observation that is neither a Dict nor a Tuple."""
-
-ROUNDING = 1e-6
-"""Relative tolerance; float32 has about 1.2e-7, and computed values some times that."""
 
 GRID = 16
 """Side in pixels below which a picture of bytes is a grid of cells, such as a board."""
@@ -98,49 +95,6 @@ class Observations:
                 check_shape(extractor.name, np.shape(value), extractor.shape)
             obs[extractor.name] = np.array([extractor.convert(value) for value in picked], extractor.dtype)
         return obs
-
-
-class Bounds:
-    """A check of vectors and images against the bounds of their space.
-
-    Choices out of range raise when they are read; a violation of bounds is only reported, since nothing
-    depends on them. Each observation is checked until its first violation.
-    """
-
-    def __init__(self, space: Space, env: str) -> None:
-        self._unviolated = {
-            leaf.name or UNNAMED: (leaf.space.low, leaf.space.high)
-            for leaf in leaves(space, "observation", env)
-            if isinstance(leaf.space, gym.spaces.Box) and not _unbounded(leaf.space)
-        }
-
-    def violations(self, obs: Mapping[str, Array]) -> dict[str, str]:
-        """Return name -> element, value and bounds, as text, of the first violation of each observation."""
-        violated = {}
-        for name, (low, high) in self._unviolated.items():
-            value = obs[name]
-            if value.shape != low.shape:
-                continue  # reported where it is read
-            outside = ((value < low) | (value > high)).tobytes()
-            text = _describe_violation(name, value, low, high) if 1 in outside else ""  # faster than any()
-            if text:
-                violated[name] = text
-        for name in violated:
-            del self._unviolated[name]
-        return violated
-
-
-def _describe_violation(name: str, value: Array, low: Array, high: Array) -> str:
-    """Describe element, value and bounds; empty for values that are not finite or only rounded."""
-    numbers, low, high = (array.astype(np.float64) for array in (value, low, high))
-    if not np.isfinite(numbers).all():
-        return ""
-    beyond = np.maximum(low - numbers, numbers - high)
-    if beyond.max() <= ROUNDING * max(1.0, float(np.abs(numbers).max())):
-        return ""
-    at = np.unravel_index(int(beyond.argmax()), beyond.shape)
-    place = str([int(i) for i in at]) if at else ""
-    return f"{name}{place} = {numbers[at]:.6g} in [{low[at]:g}, {high[at]:g}]"
 
 
 def _unbounded(box: gym.spaces.Box) -> bool:

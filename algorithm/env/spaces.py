@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-import numpy as np
 
 from algorithm.core.errors import EnvError
 
@@ -108,25 +106,6 @@ def leaves(space: Space, kind: str, env: str) -> list[Leaf]:
             fix="rename one of them with a wrapper (base_config.wrappers)",
         )
     return tree_leaves
-
-
-def limits_of(space: Space, kind: str) -> dict[str, str]:
-    """Return bounds of each Box and smallest choices, as text by leaf; kind: as for :func:`leaves`."""
-    limits = {}
-    for leaf in _walk(space, ()):
-        name = f"{kind} {leaf.name!r}" if leaf.name else kind
-        if isinstance(leaf.space, gym.spaces.Box):
-            bounds = zip(leaf.space.low.flat, leaf.space.high.flat, strict=True)
-            limits[name] = _listed([f"[{float(low):g}, {float(high):g}]" for low, high in bounds])
-        elif isinstance(leaf.space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
-            limits[name] = "choices from " + _listed([str(start) for start in np.ravel(leaf.space.start)])
-    return limits
-
-
-def _listed(texts: Sequence[str]) -> str:
-    """Join texts, once if all are equal; cut off a long list, and add its checksum."""
-    text = texts[0] if len(set(texts)) == 1 else " ".join(texts)
-    return text if len(text) <= 80 else f"{text[:60]} … ({zlib.crc32(text.encode()):08x})"
 
 
 def unsupported_error(leaf: Leaf, kind: str, env: str) -> EnvError:

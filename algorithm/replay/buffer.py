@@ -90,37 +90,23 @@ class ReplayBuffer(SavedReplay):
     def add(self, segment: Segment) -> Int:
         """Append transitions to their stream and return their ids [L].
 
-        The segment continues its stream if the stream's newest row has the step ``start_step`` and the same
-        observation. Otherwise the stream's open chain of rows ends as truncated, and a new one begins.
-
-        Raises ValueError, naming the field, and changes nothing, for a segment that does not fit the spec, is
-        longer than the ring, has a priority that is not finite, or a continuous action other than that of its
-        z.
+        Equal to :meth:`add_steps` of these transitions.
         """
-        return self._add(segment)
-
-    def _add(self, segment: Segment) -> Int:
-        """Append a segment to storage, sampler and relabelling; return the ids of its transitions [L]."""
-        td = segment.priority
-        if td is not None and not np.isfinite(td).all():
-            raise ValueError(f"segment of stream {segment.stream}: priority is not finite")
-        ids = self._writer.add(segment)
-        self._sampler.add(ids[:-1], ids[-1:], td)
-        self.relabel.added(ids[:-1], ids[-1:])
-        return ids[:-1]
+        return self.add_steps(segment.steps())
 
     def add_steps(self, steps: StepBatch) -> Int:
         """Append N transitions, such as a step of N streams, and return their ids [N].
 
-        Rows and results are those of :meth:`add` for each of their segments; but a stream goes on by its step
-        number alone, and observations are not compared. Raises ValueError likewise.
+        A transition continues its stream if the stream's newest row has the step before. Otherwise the
+        stream's open chain of rows ends as truncated, and a new one begins.
+
+        Raises ValueError, naming the column, and changes nothing, for columns that do not fit the spec, and a
+        continuous action other than that of its z.
         """
-        if steps.one_chain:
-            return self._add(steps.chain())
         added = self._writer.add_steps(steps)
         if added is None:
             return np.concatenate([self.add_steps(half) for half in steps.parts((len(steps) + 1) // 2)])
-        self._sampler.add(*added, None)
+        self._sampler.add(*added)
         self.relabel.added(*added)
         return added[0]
 
@@ -144,7 +130,7 @@ class ReplayBuffer(SavedReplay):
         Raises ValueError for a field that does not fit the spec.
         """
         rest = {"reward": reward, "terminated": terminated, "truncated": truncated}
-        return int(self.add(self._writer.segment(stream, obs, action, next_obs, **rest))[0])
+        return int(self.add_steps(self._writer.transition(stream, obs, action, next_obs, **rest))[0])
 
     def close(self, stream: int) -> None:
         """End the stream's open episode here, as truncated; nothing happens if it has none."""

@@ -80,12 +80,6 @@ class ReplayConfig(Block):
         "has goals, else 0.",
         resume=_NEW_WINDOWS,
     )
-    her_goal: Literal["future", "final", "episode"] = option(
-        "future",
-        "Goals achieved later in the episode, at its end, or anywhere in it.",
-        resume=_NEW_WINDOWS,
-    )
-
     on_device: bool = option(
         False,
         "Also keep observations in the learner's GPU memory, which saves copying batches.",

@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -68,9 +68,6 @@ class Relabel:
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 """Names of the observations of a task with goals: the goal that a state achieves, and the one to reach."""
-
-GoalStrategy = Literal["future", "final", "episode"]
-
 
 _FEW = 1024  # episodes up to which none is removed
 
@@ -171,15 +168,10 @@ class Hindsight(Relabel):
     """Hindsight goals for a share of the windows, with the rewards and ends that follow from them.
 
     A window has one goal, as an episode has: all its tokens get it, the burn-in too. It is the achieved goal
-    of a row of the same episode, drawn uniformly from
-
-    * ``future``:  the rows after the last learned transition, so that all learned ones come before the goal;
-    * ``final``:   the last row alone;
-    * ``episode``: all rows but the first.
-
-    Of an open episode these are the rows so far, and overwritten rows are left out. Rewards and ends of every
-    transition are computed anew, those of burn-in and n steps included. A stored carry stays: it belongs to
-    the original goal, and the burn-in corrects it as it corrects an old one.
+    of a row of the same episode, drawn uniformly from those after the last learned transition (``future`` in
+    the paper), so that all learned ones come before the goal. Of an open episode these are the rows so far.
+    Rewards and ends of every transition are computed anew, those of burn-in and n steps included. A stored
+    carry stays: it belongs to the original goal, and the burn-in corrects it as it corrects an old one.
 
     task:   rewards and ends of the environment
     ratio:  probability that a window gets another goal
@@ -191,7 +183,6 @@ class Hindsight(Relabel):
         task: GoalTask,
         *,
         ratio: float,
-        strategy: GoalStrategy,
         scale: float = 1.0,
         text: str = "",
         notice: str = "",
@@ -200,7 +191,6 @@ class Hindsight(Relabel):
         self._task = task
         self._ratio = ratio
         self._scale = np.float32(scale)
-        self._first = {"future": self._future, "final": _last, "episode": self._from_the_second}[strategy]
 
     @override
     def attach(self, storage: Storage, learn: int) -> None:
@@ -226,15 +216,9 @@ class Hindsight(Relabel):
         ends = self._storage.links[slots, STEP] - places[windows] + self._learn
         rows = []
         for episode, end, u in zip(self._index.of(slots), ends.tolist(), share, strict=True):
-            first = self._first(episode, end)
+            first = min(end, episode.last)
             rows.append(episode.rows[first + int(u * (episode.last + 1 - first)) - episode.first])
         return Relabels(windows, np.array(rows, np.int64))
-
-    def _future(self, episode: EpisodeRows, end: int) -> int:
-        return min(end, episode.last)
-
-    def _from_the_second(self, episode: EpisodeRows, end: int) -> int:
-        return episode.since(self._storage.oldest) + 1
 
     @override
     def apply(self, batch: SequenceBatch, relabels: Relabels) -> SequenceBatch:
@@ -264,7 +248,3 @@ class Hindsight(Relabel):
         matrix = self._storage.arrays[self._goal.matrix]
         goals = matrix[rows % self._storage.capacity, self._goal.columns]
         return torch.from_numpy(goals.reshape(len(rows), *self._goal.shape))
-
-
-def _last(episode: EpisodeRows, end: int) -> int:
-    return episode.last

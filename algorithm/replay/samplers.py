@@ -36,11 +36,10 @@ class Sampler:
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
-    def add(self, ids: Int, heads: Int, td: Float | None) -> None:
+    def add(self, ids: Int, heads: Int) -> None:
         """Add the transitions ``ids`` [L], and ``heads`` [n], the newest rows of their n streams.
 
-        td: [L] TD errors; None where they are not known. Rows are overwritten only in slots of ``ids`` and
-            ``heads``.
+        Rows are overwritten only in slots of ``ids`` and ``heads``.
         """
 
     @property
@@ -113,18 +112,7 @@ class PrioritizedSampler(Sampler):
         beta: share of the bias that the weights correct, 1 all of it. It grows to 1, linearly over the run by
             :meth:`anneal`, or by ``beta_increment`` at every sampling.
         td_error_min: lower bound, for transitions without error; td_error_max: upper bound, for outliers.
-        Raises ValueError for values out of range.
         """
-        if not (alpha >= 0.0 and 0.0 <= beta <= 1.0 and beta_increment >= 0.0):
-            raise ValueError(
-                "prioritised replay needs alpha ≥ 0, 0 ≤ beta ≤ 1 and beta_increment ≥ 0, "
-                f"got {alpha}, {beta}, {beta_increment}"
-            )
-        if not 0.0 <= td_error_min <= td_error_max < np.inf or td_error_max == 0.0:
-            raise ValueError(
-                "prioritised replay needs 0 ≤ td_error_min ≤ td_error_max, the second positive and finite, "
-                f"got {td_error_min}, {td_error_max}"
-            )
         self.alpha = alpha
         self.beta = self._first_beta = beta
         self.beta_increment = beta_increment
@@ -148,13 +136,10 @@ class PrioritizedSampler(Sampler):
         return clipped**self.alpha
 
     @override
-    def add(self, ids: Int, heads: Int, td: Float | None) -> None:
-        """Set the priorities of new transitions: of ``td``, or the largest one from feedback so far."""
+    def add(self, ids: Int, heads: Int) -> None:
+        """Set the priorities of new transitions to the largest one from feedback so far."""
         values = np.zeros(len(ids) + len(heads))
-        if td is None:
-            values[: len(ids)] = self.td_error_max**self.alpha if self._largest is None else self._largest
-        else:
-            values[: len(ids)] = self.priority(td)
+        values[: len(ids)] = self.td_error_max**self.alpha if self._largest is None else self._largest
         self.tree.update(np.concatenate((ids, heads)) % self.storage.capacity, values)
 
     @override
@@ -224,7 +209,7 @@ class FifoSampler(Sampler):
         self._further = further
 
     @override
-    def add(self, ids: Int, heads: Int, td: Float | None) -> None:
+    def add(self, ids: Int, heads: Int) -> None:
         """Add new transitions to the young ones, whose following steps may still be missing."""
         self._young.append(ids)
         if len(self._young) >= MAX_YOUNG:

@@ -102,21 +102,6 @@ class Storage:
         by_person: Int = ids[chosen & self.is_transition(slots)]
         return by_person
 
-    def append(
-        self, obs: Mapping[str, Array], mask: Bool, carry: Float, *, first_step: int, back: int
-    ) -> int:
-        """Write n rows that follow one another, without actions; ``back`` is the first one's links[PREV].
-
-        obs: [n, …]; mask: [n, ΣN]; carry: [n, *C]. Returns the first row's id.
-        """
-        n = len(mask)
-        first, slots = self.reserve(n)
-        self.write(slots, obs, mask, carry)
-        self.links[slots, PREV] = 1
-        self.links[first % self.capacity, PREV] = back
-        self.links[slots, STEP] = np.arange(first_step, first_step + n)
-        return first
-
     def reserve(self, n: int) -> tuple[int, Index]:
         """Take n rows, free ones or else the oldest; return the first one's new id, and the slots of all."""
         first = self.next_id
@@ -141,15 +126,6 @@ class Storage:
         if self.carry.shape[1]:
             self.carry[slots] = carry.reshape(n, -1)
         self.links[slots, NEXT] = 0
-
-    def holds(self, row: int, obs: Mapping[str, Array]) -> bool:
-        """Return whether the row of the id ``row`` has the first observation of [n, …], bit for bit."""
-        for name, matrix, columns, _, stack in self.layout.fields:
-            kept = self.arrays[matrix][row % self.capacity, columns]
-            first = obs[name][0] if stack == 1 else obs[name][0, -1]
-            if first.astype(kept.dtype).tobytes() != kept.tobytes():
-                return False
-        return True
 
     def act(self, slots: Index, z: Float, logp: Float, reward: Float, onehot: Float) -> None:
         """Write actions and rewards of n rows, which makes them transitions to the next id, without an end.

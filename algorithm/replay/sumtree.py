@@ -34,8 +34,6 @@ class SumTree:
 
     def __init__(self, capacity: int) -> None:
         """Create an all-zero tree of ``capacity`` ≥ 1 leaves; memory is touched as leaves are written."""
-        if capacity < 1:
-            raise ValueError(f"SumTree: capacity must be at least 1, got {capacity}")
         self.capacity = capacity
         *levels, top = _shapes(capacity)
         # Leaves first; each [nodes, fan-out], padded with zeros.

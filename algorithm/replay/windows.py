@@ -27,14 +27,10 @@ class WindowReader:
         n_step: int,
         device: torch.device | None = None,
     ) -> None:
-        """Raise ValueError unless burn_in ≥ 0, learn ≥ 1 and n_step ≥ 1.
+        """Set the sizes of windows: burn_in ≥ 0, learn ≥ 1 and n_step ≥ 1.
 
         device: where a :class:`DeviceCopy` keeps observations; None: there is no copy
         """
-        if burn_in < 0 or learn < 1 or n_step < 1:
-            raise ValueError(
-                f"replay windows need burn_in ≥ 0, learn ≥ 1, n_step ≥ 1; got {burn_in}, {learn}, {n_step}"
-            )
         self._storage = storage
         self._burn_in, self._learn = burn_in, learn
         self._ahead = learn + n_step - 1  # tokens after the first learned one

@@ -1,4 +1,4 @@
-"""Writing of segments and steps of many interleaved streams as linked rows of the ring."""
+"""Writing of steps of many interleaved streams as linked rows of the ring."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from algorithm.core.data import Array, Bool, Float, Int, Segment, StepBatch
+from algorithm.core.data import Array, Bool, Float, Int, StepBatch
 from algorithm.core.open_streams import OpenStreams
-from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, TRUNCATED, Index, Storage
+from algorithm.replay.storage import FLAG_BITS, NEXT, PREV, STEP, TERMINATED, TRUNCATED, Storage
 
 NamedOrOne: TypeAlias = Mapping[str, Array] | Array
 """Observations by name, or the array where there is only one."""
@@ -28,51 +28,31 @@ class Writer:
         self._storage = storage
         self.heads = OpenStreams(np.int64)
         action = storage.spec.action
-        # name, rows beyond the number of transitions, shape of one row
-        self._columns: tuple[tuple[str, int, tuple[int, ...]], ...] = (
-            ("action_mask", 1, (action.discrete,)),
-            ("carry", 1, storage.carry_shape),
-            ("action", 0, (action.size,)),
-            ("z", 0, (action.continuous,)),
-            ("behaviour_logp", 0, (action.record_size,)),
-            ("reward", 0, ()),
-            ("terminated", 0, ()),
-            ("truncated", 0, ()),
-        )
-        self._observations = [(name, shape, np.dtype(kind)) for name, shape, kind in storage.spec.obs.items()]
-
-    def add(self, segment: Segment) -> Int:
-        """Append a segment to its stream; raise ValueError, and change nothing, if it does not fit the spec.
-
-        It continues the stream's head row if that has the step ``start_step`` and the same observation, and
-        is not overwritten by this write. Otherwise the open chain ends as truncated, and a new one begins.
-
-        Returns ids [L+1]: those of the transitions, then that of the newest row.
-        """
-        self._check(segment)
-        head = self.heads.get(segment.stream)
-        oldest_after = self._storage.next_id + segment.length - self._storage.capacity
-        if (
-            head is not None
-            and head.step == segment.start_step
-            and head.number >= oldest_after
-            and self._storage.holds(int(head.number), segment.obs)
-        ):
-            ids = self._continue(segment, int(head.number))
-        else:
-            self.close(segment.stream)
-            ids = self._begin(segment)
-        self._end(segment, ids)
-        return ids
+        self._columns = [
+            ("action", (action.size,), np.dtype(np.float32)),
+            ("z", (action.continuous,), np.dtype(np.float32)),
+            ("behaviour_logp", (action.record_size,), np.dtype(np.float32)),
+            ("reward", (), np.dtype(np.float32)),
+            ("terminated", (), np.dtype(np.bool_)),
+            ("truncated", (), np.dtype(np.bool_)),
+        ]
+        self._seen = [
+            ("action_mask", (action.discrete,), np.dtype(np.bool_)),
+            ("carry", storage.carry_shape, np.dtype(np.float32)),
+            *((f"obs/{name}", shape, np.dtype(kind)) for name, shape, kind in storage.spec.obs.items()),
+        ]
 
     def add_steps(self, steps: StepBatch) -> tuple[Int, Int] | None:
-        """Append N transitions; raise ValueError, and change nothing, as :meth:`add`.
+        """Append N transitions: a row for each, and one more where a chain begins.
 
-        The rows are those of N calls of :meth:`add`: one for each transition, two where a chain begins.
+        A transition continues its stream's head row if that has the step before, and is not overwritten by
+        this write. Otherwise the open chain ends as truncated, and a new one begins.
+
         Returns ids [N] of the transitions, and of the newest rows. Returns None, and writes nothing, where
         an episode breaks off among them, or they may need more rows than the ring has.
+        Raises ValueError, and changes nothing, if they do not fit the spec.
         """
-        self._check_steps(steps)
+        self._check(steps)
         if steps.torn or 2 * len(steps) > self._storage.capacity:
             return None
         follows = steps.follows
@@ -93,9 +73,9 @@ class Writer:
         self.heads.renew(steps.streams[last], steps.start_steps[last] + 1, newest[last], steps.ended[last])
         return taken, newest[none_follows]
 
-    def segment(
+    def transition(
         self, stream: int, obs: NamedOrOne, action: Float, next_obs: NamedOrOne, **rest: float
-    ) -> Segment:
+    ) -> StepBatch:
         """Return a transition that continues the stream's open chain, with a carry of zeros.
 
         obs, next_obs: arrays by name, or the array of a spec with a single observation; action: [A]
@@ -106,16 +86,19 @@ class Writer:
         flat, action_spec = np.array(action, np.float32), spec.action
         if flat.shape != (action_spec.size,) or not (np.abs(flat) <= 1.0).all():
             raise ValueError(f"action: expected {action_spec.size} numbers from -1 to 1, got {action!r}")
-        tokens = [x if isinstance(x, Mapping) else {spec.obs.names[0]: x} for x in (obs, next_obs)]
+        before, after = (x if isinstance(x, Mapping) else {spec.obs.names[0]: x} for x in (obs, next_obs))
         z = action_spec.unsquashed(flat[None, action_spec.discrete :])
         flat[action_spec.discrete :] = action_spec.squashed(z)
-        kinds = {name: kind for name, _, kind in spec.obs.items()}
-        return Segment(
-            stream=stream,
-            start_step=0 if head is None else head.step,
-            obs={name: np.stack([x[name] for x in tokens]).astype(kind) for name, kind in kinds.items()},
-            action_mask=action_spec.all_allowed(2),
-            carry=np.zeros((2, *self._storage.carry_shape), np.float32),
+        allowed, carry = action_spec.all_allowed(1), np.zeros((1, *self._storage.carry_shape), np.float32)
+        return StepBatch(
+            streams=np.array([stream]),
+            start_steps=np.array([0 if head is None else head.step]),
+            obs={name: np.array([before[name]], kind) for name, _, kind in spec.obs.items()},
+            next_obs={name: np.array([after[name]], kind) for name, _, kind in spec.obs.items()},
+            action_mask=allowed,
+            next_action_mask=allowed,
+            carry=carry,
+            next_carry=carry,
             action=flat[None],
             z=z,
             behaviour_logp=np.zeros((1, action_spec.record_size), np.float32),
@@ -192,89 +175,29 @@ class Writer:
         storage.links[acted, NEXT] = ((distance << FLAG_BITS) | flags)[on]
         return taken, newest
 
-    def _begin(self, segment: Segment) -> Int:
-        """Write all L+1 observations as a chain without a previous row."""
-        storage, length = self._storage, segment.length
-        first = storage.append(
-            segment.obs, segment.action_mask, segment.carry, first_step=segment.start_step, back=0
-        )
-        self._act(segment, storage.locate(first, length))
-        return np.arange(first, first + length + 1)
-
-    def _continue(self, segment: Segment, head: int) -> Int:
-        """Write the last L observations as rows that follow the row ``head``."""
-        storage, length = self._storage, segment.length
-        storage.saved.touch(head)
-        distance = storage.next_id - head
-        first = storage.append(
-            {name: value[1:] for name, value in segment.obs.items()},
-            segment.action_mask[1:],
-            segment.carry[1:],
-            first_step=segment.start_step + 1,
-            back=distance,
-        )
-        ids = np.arange(first - 1, first + length)
-        ids[0] = head
-        self._act(segment, storage.locate(head, 1) if length == 1 else ids[:-1] % storage.capacity)
-        storage.links[head % storage.capacity, NEXT] = distance << FLAG_BITS
-        return ids
-
-    def _act(self, segment: Segment, slots: Index) -> None:
-        onehot = segment.action[:, : self._storage.discrete]
-        self._storage.act(slots, segment.z, segment.behaviour_logp, segment.reward, onehot)
-
-    def _end(self, segment: Segment, ids: Int) -> None:
-        """Flag the last transition if the episode ended there, else note the newest row as the head."""
-        storage = self._storage
-        terminated, truncated = segment.terminated.item(-1), segment.truncated.item(-1)
-        if terminated or truncated:
-            storage.links[ids[-2] % storage.capacity, NEXT] |= TERMINATED * terminated + TRUNCATED * truncated
-            self.heads.close(segment.stream)
-        else:
-            self.heads.put(segment.stream, segment.start_step + segment.length, storage.next_id - 1)
-
-    def _check(self, segment: Segment) -> None:
-        length = segment.length
-        if not 1 <= length < self._storage.capacity:
-            raise ValueError(
-                f"segment of stream {segment.stream}: {length} transitions need {length + 1} rows; it "
-                f"must have at least 1 and fit the replay's capacity of {self._storage.capacity} rows"
-            )
-        if not 0 <= segment.start_step < MAX_STEP - length:
-            raise ValueError(
-                f"segment of stream {segment.stream}: start_step {segment.start_step} is out of range"
-            )
-        for name, extra, tail in self._columns:
-            shape = getattr(segment, name).shape
-            if shape != (length + extra, *tail):
-                raise ValueError(f"segment, {name}: expected shape {(length + extra, *tail)}, got {shape}")
-        if segment.priority is not None and segment.priority.shape != (length,):
-            raise ValueError(f"segment, priority: expected shape {(length,)}, got {segment.priority.shape}")
-        for name, tail, dtype in self._observations:
-            where = f"segment, obs {name!r}"
-            self._check_observation(where, segment.obs.get(name), (length + 1, *tail), dtype)
-        if length > 1 and np.count_nonzero(segment.terminated[:-1] | segment.truncated[:-1]):
-            raise ValueError("segment: only its last step may be terminated or truncated")
-        self._check_squashed(segment.z, segment.action)
-
-    def _check_steps(self, steps: StepBatch) -> None:
-        n, heads = len(steps), steps.num_heads
-        if n == 0:
+    def _check(self, steps: StepBatch) -> None:
+        """Raise ValueError for columns that do not fit the spec."""
+        if not len(steps):
             raise ValueError("steps: there are none")
         low, high = int(steps.start_steps.min()), int(steps.start_steps.max())
         if low < 0 or high >= MAX_STEP - 1:
             raise ValueError(f"steps: start_steps {low} … {high} are out of range")
-        for prefix, rows in (("", heads), ("next_", n)):
-            for name, tail, dtype in self._observations:
-                obs = getattr(steps, f"{prefix}obs")
-                where = f"steps, {prefix}obs {name!r}"
-                self._check_observation(where, obs.get(name), (rows, *tail), dtype)
-        for name, extra, tail in self._columns:
-            columns = ((name, heads), (f"next_{name}", n)) if extra else ((name, n),)
-            for column, rows in columns:
-                shape = getattr(steps, column).shape
-                if shape != (rows, *tail):
-                    raise ValueError(f"steps, {column}: expected shape {(rows, *tail)}, got {shape}")
+        columns = steps.columns()
+        for prefix, rows, required in (
+            ("", len(steps), self._columns),
+            ("", steps.num_heads, self._seen),
+            ("next_", len(steps), self._seen),
+        ):
+            for name, tail, dtype in required:
+                value = columns.get(f"{prefix}{name}")
+                if value is None:
+                    raise ValueError(f"steps, {prefix}{name} is missing")
+                if value.shape != (rows, *tail):
+                    raise ValueError(
+                        f"steps, {prefix}{name}: expected shape {(rows, *tail)}, got {value.shape}"
+                    )
+                if value.dtype != dtype and not np.can_cast(value.dtype, dtype, "same_kind"):
+                    raise ValueError(f"steps, {prefix}{name}: {value.dtype} cannot be stored as {dtype}")
         self._check_squashed(steps.z, steps.action)
 
     def _check_squashed(self, z: Float, action: Float) -> None:
@@ -287,14 +210,3 @@ class Writer:
             raise ValueError(
                 f"the continuous action is not {spec.squash}(z), from which the replay restores it"
             )
-
-    @staticmethod
-    def _check_observation(
-        where: str, value: Array | None, shape: tuple[int, ...], dtype: np.dtype[np.generic]
-    ) -> None:
-        if value is None:
-            raise ValueError(f"{where} is missing")
-        if value.shape != shape:
-            raise ValueError(f"{where}: expected shape {shape}, got {value.shape}")
-        if value.dtype != dtype and not np.can_cast(value.dtype, dtype, "same_kind"):
-            raise ValueError(f"{where}: {value.dtype} cannot be stored as {dtype}")

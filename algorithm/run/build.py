@@ -9,9 +9,8 @@ from functools import partial
 from algorithm.agents.base import Agent
 from algorithm.config.loader import all_changes, dump_config
 from algorithm.core.extras import extra
-from algorithm.core.reading import read_json
 from algorithm.core.spec import AgentSpec
-from algorithm.env.pool.repetition import other_limits, specs_as_json
+from algorithm.env.pool.repetition import specs_as_json
 from algorithm.run.callbacks import Callbacks, Training, end_of_learn, load_callbacks
 from algorithm.run.checkpointer import Checkpointer, kept_replays
 from algorithm.run.context import check_eval_spaces
@@ -96,8 +95,6 @@ def _environments(context: TrainingContext, runtime: type[Runtime]) -> tuple[Run
     source = runtime(context, eval_env)
     loaded, run, warn = context.loaded, context.inputs.run, context.console.warn
     check_eval_spaces(loaded, source.env.specs, eval_env.specs)
-    for line in other_limits(eval_env.specs, specs_as_json(source.env.specs)):
-        warn(f"in evaluations {line}")
     films = video_recorders(eval_env, run.videos, warn=warn) if film else lambda _: NULL_CALLBACK
     if not evaluates:  # a learner has made the environment for its spaces
         return source, None
@@ -150,7 +147,6 @@ def _training(context: TrainingContext, source: Runtime, agents: dict[str, Agent
     saved, run = context.start.saved if context.start else None, context.inputs.run
     if saved:
         notices += training.restore(saved)
-        notices += other_limits(source.env.specs, read_json(run.manifest).get("spaces") or {})
     if context.foreign is not None:
         notices += begin_with_networks(agents, context.foreign, saved)
     if saved and own_env is not None and run.env_file_changed(own_env):

@@ -26,11 +26,6 @@ from algorithm.store.rundir import RunDir
 
 _SHOWN = 8  # tensors that do not fit
 
-_OTHER_UNITS = (
-    "the loaded values are for rewards on another scale and must be relearned: set "
-    "sac_config.reward_scaling as in that run, and load the part normaliser, too"
-)
-
 
 def load_replays(agents: Mapping[str, Agent], saved: Checkpoint, replays: Path) -> list[str]:
     """Load the replays of a checkpoint, verified while they are read; return a line for each missing one.
@@ -182,7 +177,7 @@ def begin_with_networks(
     own_checkpoint: checkpoint from which this run is resumed, None for a new run
     Raises StorageError, with a table, for components that do not fit, UsageError for one that no agent has.
     """
-    saved, moments, lines = foreign.saved, None, list[str]()
+    saved, moments = foreign.saved, None
     if own_checkpoint is not None and "optimiser" in foreign.keep:
         moments = own_checkpoint if foreign.replay is None else saved
     for name, agent in agents.items():
@@ -194,23 +189,12 @@ def begin_with_networks(
             agent.begin_with(model, moments.tensors.get(level("optim")) if moments else None)
         except (KeyError, ValueError) as error:
             raise _misfit(foreign, str(error)) from error
-        if own_checkpoint is None:  # critics and values are in units of the scaled reward
-            scale = agent.learner.return_scale
+        if own_checkpoint is None and "normaliser" in parts:
             theirs = without_prefix("returns.", saved.tensors.get(level("optim"), {}))
-            if "normaliser" in parts and "statistics" in theirs:
-                scale.roll_back(theirs)
-            if parts.keys() & {"q", "v"} and not _alike(scale.tensors(), theirs):
-                lines.append(_OTHER_UNITS)
+            if "statistics" in theirs:  # critics and values are in units of the scaled reward
+                agent.learner.return_scale.roll_back(theirs)
     of = "" if foreign.parts is None else f" ({', '.join(foreign.parts)})"
-    return [f"the networks are those of {foreign.pinned}{of}", *dict.fromkeys(lines)]
-
-
-def _alike(tensors: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Return whether rewards are scaled by the same statistics, or not at all."""
-    here, there = (
-        [x.tolist() for name, x in named.items() if name == "statistics"] for named in (tensors, other)
-    )
-    return here == there
+    return [f"the networks are those of {foreign.pinned}{of}"]
 
 
 def _prefixes(agent: Agent, wanted: Collection[str] | None) -> dict[str, tuple[str, ...]]:

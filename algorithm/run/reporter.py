@@ -30,8 +30,6 @@ from algorithm.store.logs.registry import CALLBACKS, EVAL_INFOS, LESSONS, ROLLOU
 from algorithm.store.logs.upload import Upload
 from algorithm.store.rundir import RunDir
 
-_REFRESH_S = 5.0
-
 
 class Reporter:
     """Log and panel of a training.
@@ -55,8 +53,6 @@ class Reporter:
         self._latest_metrics: dict[str, float] = {}
         self._logged: dict[str, float] = {}  # by callbacks, as the last row of each has it
         self._process = psutil.Process()
-        self._fresh: dict[str, float] = {}  # read since the last row
-        self._refreshed = -math.inf
         self._compiling = -1.0  # seconds of it when the rates began
         self._started = time.monotonic()
 
@@ -65,8 +61,7 @@ class Reporter:
         self._started = time.monotonic()
 
     def flush(self) -> None:
-        """Write the last row: callbacks' metrics and everything since the last summary. Refresh the panel."""
-        self._refreshed = -math.inf
+        """Write the last row: callbacks' metrics and everything since the last summary."""
         if self._training.counters.step > self._training.counters.summarised:
             self.summary(whole=False)
         self._log_callbacks()
@@ -125,23 +120,15 @@ class Reporter:
             _refuse_non_finite(values, step)
             values |= _episode_metrics(since_summary[name]) | shared
             self._metrics.write(step, values, behaviour=name)
-            self._latest_metrics, self._fresh = self._latest_metrics | values, {}
+            self._latest_metrics = self._latest_metrics | values
             if not whole:
                 continue
             since_summary[name] = []
             for line in training.health[name].update(step, values):
                 self._console.warn(line)
 
-    def _refresh(self) -> None:
-        """Read the metrics for the panel every few seconds; rows of the log may be minutes apart."""
-        now, (name, agent) = time.monotonic(), list(self._training.agents.items())[-1]
-        if now >= self._refreshed + _REFRESH_S and agent.updates:
-            self._refreshed = now
-            self._fresh = agent.metrics(self._training.collector.behaviour_steps[name])
-
     def progress(self) -> None:
         """Show the state of the training."""
-        self._refresh()
         training, base = self._training, self._base
         counters, updates, watch = training.counters, training.updates, training.watch
         max_step = self._until or (base.max_step if base.max_step > 0 else None)
@@ -169,7 +156,6 @@ class Reporter:
             env_restarts=training.faults.env_restarts,
             lessons=training.curricula.lessons,
             metrics=self._latest_metrics,
-            fresh=self._fresh,
             readouts=(*family(list(training.agents.values())[-1].config).readouts, *READOUTS),
             rows=(
                 *self._infos(),

@@ -108,16 +108,6 @@ def test_sixty_columns_keep_every_value():
         assert value in shown, value
 
 
-def test_a_panel_shows_what_was_read_since_the_last_row_and_lines_do_not():
-    state = progress(metrics={"loss/q": 1.0, "loss/alpha": 3.0}, fresh={"loss/q": 9.0, "loss/policy": 2.0})
-    (stream, panel), shown = live(), []
-    with panel:
-        panel.progress(state)
-        assert "q 9.00" in plain(stream) and "policy 2.00" in plain(stream) and "alpha 3.00" in plain(stream)
-    LineConsole(shown.append, shown.append).progress(state)
-    assert " loss/q=1 " in shown[0] and "loss/policy" not in shown[0]
-
-
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_an_exception_gives_the_terminal_back_and_repeats_the_warnings(error):
     stream, console = live()

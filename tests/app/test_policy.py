@@ -63,24 +63,3 @@ def test_a_policy_that_learned_with_masks_is_not_used_without(run, tmp_path):
         for obs in (np.ones(1), np.ones((2, 1))):
             with pytest.raises(asac.UsageError):
                 policy.act(obs)
-
-
-def test_an_environment_with_other_bounds_or_starts_is_told(run, tmp_path, capsys):
-    """In evaluations, of the run and of a training, where an agent moves, and where it is resumed."""
-    said = "other limits than the trained one: "
-    agent = asac.Agent.load(run.folder, Turns, quiet=True)
-    agent.save(tmp_path / "copy")
-    run.evaluate(1), run.policy(), agent.set_env(Turns())
-    assert "warning" not in capsys.readouterr().err
-    run.evaluate(1, env=Turns(masked=False))
-    assert "action_mask" in capsys.readouterr().err
-    run.evaluate(1, env=Turns(0))
-    assert said + "action is choices from 0, and was choices from 3\n" in capsys.readouterr().err
-    agent.set_env(Turns(bound=8.0))
-    assert said + "observation is [-8, 8], and was [-9, 9]\n" in capsys.readouterr().err
-    asac.load(run, env=lambda: Turns(-1))
-    assert said + "action is choices from -1," in capsys.readouterr().err
-    asac.Run(tmp_path / "copy").resume(lambda: Turns(0), max_step=45, quiet=True)
-    asac.train(Turns, eval_env=lambda: Turns(0), **{**SHORT, "max_step": 25}, directory=tmp_path)
-    logs = [(asac.Run(tmp_path / "copy").folder / "train.log"), *tmp_path.glob("**/train.log")]
-    assert all(said in log.read_text() for log in logs)

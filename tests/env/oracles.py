@@ -179,7 +179,7 @@ class Witness:
                 self._row(segment.obs, 1),
             )
         )
-        self._writer.add(segment)
+        self._writer.add_steps(segment.steps())
 
     def close(self, stream: int) -> None:
         self.closed.append(stream)

@@ -56,7 +56,6 @@ def make_segment(
     terminated: bool = False,
     truncated: bool = False,
     carry_shape: tuple[int, ...] = (0,),
-    priority: np.ndarray | None = None,
 ) -> Segment:
     """A segment in which every number follows from (stream, episode, step), so that it can be recognised."""
     rows = [np.random.default_rng((stream, episode, start + i)) for i in range(length + 1)]
@@ -90,7 +89,6 @@ def make_segment(
         reward=np.array([rng.normal() for rng in rows[:-1]], np.float32),
         terminated=ends & terminated,
         truncated=ends & truncated,
-        priority=priority,
     )
 
 
@@ -138,17 +136,17 @@ class NaiveReplay:
         return row >= len(self.rows) - self.capacity
 
     def add(self, segment: Segment) -> None:
-        episode = self.open.get(segment.stream)
-        if episode is not None:
-            survives = episode[-1] >= len(self.rows) + segment.length - self.capacity
-            if self.rows[episode[-1]].step != segment.start_step or not survives:
-                self.close(segment.stream)
-                episode = None
-        if episode is None:
-            episode = []
-            self.episodes.append(episode)
-            self._observe(segment, 0, episode)
         for t in range(segment.length):
+            episode = self.open.get(segment.stream)
+            if episode is not None:
+                survives = episode[-1] > len(self.rows) - self.capacity
+                if self.rows[episode[-1]].step != segment.start_step + t or not survives:
+                    self.close(segment.stream)
+                    episode = None
+            if episode is None:
+                episode = self.open[segment.stream] = []
+                self.episodes.append(episode)
+                self._observe(segment, t, episode)
             row = self.rows[episode[-1]]
             row.acted = {
                 "action": segment.action[t],
@@ -158,7 +156,6 @@ class NaiveReplay:
             }
             row.terminated, row.truncated = bool(segment.terminated[t]), bool(segment.truncated[t])
             self._observe(segment, t + 1, episode)
-        self.open[segment.stream] = episode
         if segment.terminated[-1] or segment.truncated[-1]:
             del self.open[segment.stream]
 

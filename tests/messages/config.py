@@ -135,7 +135,7 @@ SECTIONS = (
     "  sac_config: {use_priority: false, use_replay_buffer: false}",
     "  algorithm: 'hill:HILL'\n  behavioral_cloning: {strength: 1}",
     "  replay_config: {her_ratio: 1.5}",
-    "  replay_config: {her_ratio: often, her_goal: last}",
+    "  replay_config: {her_ratio: often}",
     "  replay_config: {her_ratio: 0.8}\n  sac_config: {use_replay_buffer: false}\n"
     "  demonstrations: {path: a.npz, offline: true}",
     "  algorithm: PPO\n  replay_config: {her_ratio: 0.8}",

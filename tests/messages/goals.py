@@ -125,10 +125,9 @@ BITS = "algorithm.env.toys:ToyBits-v0"
 CASES = (
     (BITS, ()),
     (BITS, ("replay_config.her_ratio=0",)),
-    (BITS, ("replay_config.her_ratio=0.5", "replay_config.her_goal=final")),
+    (BITS, ("replay_config.her_ratio=0.5",)),
     (BITS, ("algorithm=PPO",)),
     ("CartPole-v1", ()),
-    ("CartPole-v1", ("replay_config.her_goal=final",)),
     ("CartPole-v1", ("replay_config.her_ratio=0.8",)),
     *((f"tests.messages.goals:{toy.__name__}-v0", ()) for toy in TOYS),
     ("tests.messages.goals:Bare-v0", ("replay_config.her_ratio=1",)),

@@ -22,7 +22,6 @@ from algorithm.core.errors import UserError
 from algorithm.core.system.processes import refuse_unguarded
 from algorithm.env.adapter import Adapter
 from algorithm.env.objects import EnvObject, source_of
-from algorithm.env.pool.repetition import other_limits, specs_as_json
 from algorithm.env.registry import missing_object
 from algorithm.run.callbacks import Training, _checked
 from algorithm.run.counters import Counters
@@ -80,8 +79,6 @@ def messages() -> Iterator[tuple[str, str]]:
                 refused()
         except UserError as error:
             yield name, str(error)
-    specs = ({"default": _adapter(low).spec} for low in (-1, -2))
-    yield "other limits", other_limits(next(specs), specs_as_json(next(specs)))[0]
     run = RunDir("object/Walk", "a", Path("models/object/Walk/a").absolute(), "object/Walk")
     further = ("--max_step=200", "--max_iter=8", "-o", "base_config.stop_at_return=null")
     commands = [

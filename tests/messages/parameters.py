@@ -16,11 +16,7 @@ from tests.lib.toys import Weighed
 
 TARGETS: tuple[Mapping[str, str | None], ...] = (
     {"g": "gravty"},
-    {"g": "model.wnd.1"},
-    {"g": "model.wind.3"},
     {"g": "model.wind"},
-    {"g": "gravity.1"},
-    {"g": "what"},
 )
 
 

@@ -76,8 +76,8 @@ def walked(places: list[int], goal: int, **sizes) -> ReplayBuffer:
     return buffer
 
 
-def hindsight(task, strategy="future", ratio=1.0, scale=1.0) -> Hindsight:
-    return Hindsight(task, ratio=ratio, strategy=strategy, scale=scale)
+def hindsight(task, ratio=1.0, scale=1.0) -> Hindsight:
+    return Hindsight(task, ratio=ratio, scale=scale)
 
 
 def test_a_window_by_hand():
@@ -97,19 +97,17 @@ def test_a_window_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("strategy", "learn", "place", "goals"),
+    ("learn", "place", "goals"),
     [
-        ("future", 1, 0, [30, 40, 50]),  # behind the anchor, which leads from 20 to 30
-        ("future", 2, 0, [40, 50]),  # 30 → 40 is learned as well
-        ("future", 2, 1, [30, 40, 50]),
-        ("future", 9, 2, [50]),  # up to the end of the episode
-        ("final", 1, 0, [50]),
-        ("episode", 1, 0, [10, 20, 30, 40, 50]),
+        (1, 0, [30, 40, 50]),  # behind the anchor, which leads from 20 to 30
+        (2, 0, [40, 50]),  # 30 → 40 is learned as well
+        (2, 1, [30, 40, 50]),
+        (9, 2, [50]),  # up to the end of the episode
     ],
 )
-def test_where_goals_come_from(strategy, learn, place, goals):
+def test_where_goals_come_from(learn, place, goals):
     """Each row that may be drawn is drawn alike; the binomial's deviation is at most 23."""
-    relabel = hindsight(Line(), strategy)
+    relabel = hindsight(Line())
     walked([0, 10, 20, 30, 40, 50], 9, learn=learn, relabel=relabel)
     n = 1000 * len(goals)
     anchors, places = np.full(n, 2), np.full(n, place)
@@ -130,11 +128,10 @@ def test_the_share_of_windows():
     operations=OPERATIONS,
     capacity=st.integers(6, 60),
     sizes=st.sampled_from([(0, 1, 1), (0, 1, 3), (2, 3, 2), (1, 4, 1)]),
-    strategy=st.sampled_from(["future", "final", "episode"]),
     ends=st.booleans(),
     in_steps=st.booleans(),
 )
-def test_every_window_is_that_of_a_plain_loop(operations, capacity, sizes, strategy, ends, in_steps):
+def test_every_window_is_that_of_a_plain_loop(operations, capacity, sizes, ends, in_steps):
     """Streams side by side, the ring overwritten, cut and endless episodes; some windows stay as they are."""
     (burn_in, learn, n_step), task = sizes, Told(ends=ends)
     plain = NaiveReplay(GOALS, capacity, burn_in, learn, n_step)
@@ -147,7 +144,7 @@ def test_every_window_is_that_of_a_plain_loop(operations, capacity, sizes, strat
         n_step=n_step,
         carry_shape=(2,),
         sampler=PrioritizedSampler(),
-        relabel=hindsight(task, strategy, ratio=0.7),
+        relabel=hindsight(task, ratio=0.7),
     )
     script, beside = Script(GOALS), _Beside(plain, buffer)
     for stream, length, end, then in operations:
@@ -157,16 +154,14 @@ def test_every_window_is_that_of_a_plain_loop(operations, capacity, sizes, strat
             script.do((stream, length, end, then), plain, buffer)
         batch = buffer.sample()
         for i in range(4 if batch is not None else 0):
-            _assert_is_one_of(batch, i, plain, task, strategy)
+            _assert_is_one_of(batch, i, plain, task)
 
 
-def goals_of(replay: NaiveReplay, anchor: int, place: int, strategy: str) -> list[int]:
+def goals_of(replay: NaiveReplay, anchor: int, place: int) -> list[int]:
     """The rows whose achieved goals a window may get."""
     episode = next(e for e in replay.episodes if anchor in e)
     last_learned = min(episode.index(anchor) - place + replay.learn - 1, len(episode) - 2)
-    begin = next(i for i, row in enumerate(episode) if replay.alive(row))
-    first = {"future": last_learned + 1, "final": len(episode) - 1, "episode": begin + 1}[strategy]
-    return episode[first:]
+    return episode[last_learned + 1 :]
 
 
 def relabelled(replay: NaiveReplay, anchor: int, place: int, goal: int, task: Told) -> dict[str, np.ndarray]:
@@ -204,14 +199,14 @@ class _Beside:
             replay.close(stream)
 
 
-def _assert_is_one_of(batch, i, plain: NaiveReplay, task: Told, strategy: str) -> None:
+def _assert_is_one_of(batch, i, plain: NaiveReplay, task: Told) -> None:
     """The window is as stored, or as the plain loop makes it with one of the goals that it may have."""
     column = int(batch.anchor[i])
     anchor, place = int(batch.ids[i, column]), column - plain.burn_in
     expected = plain.window(anchor, place)
     wanted = batch.obs["desired_goal"][i].numpy()
     if not np.array_equal(wanted, expected["desired_goal"]):
-        rows = goals_of(plain, anchor, place, strategy)
+        rows = goals_of(plain, anchor, place)
         goal = next(g for g in rows if np.array_equal(plain.rows[g].obs["achieved_goal"], wanted[column]))
         expected = relabelled(plain, anchor, place, goal, task)
     for name in ("reward", "terminated", "valid", "ids", "z"):
@@ -226,8 +221,7 @@ def _assert_is_one_of(batch, i, plain: NaiveReplay, task: Told, strategy: str) -
 def test_a_replay_goes_on_with_the_goals_that_it_would_have_drawn(operations, capacity):
     sizes = {"capacity": capacity, "batch_size": 4, "carry_shape": (2,), "sampler": UniformSampler()}
     one, other = (
-        ReplayBuffer(GOALS, relabel=hindsight(Told(ends=True), "episode"), seed=seed, **sizes)
-        for seed in (1, 2)
+        ReplayBuffer(GOALS, relabel=hindsight(Told(ends=True)), seed=seed, **sizes) for seed in (1, 2)
     )
     script = Script(GOALS)
     half = len(operations) // 2

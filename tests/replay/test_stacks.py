@@ -21,7 +21,7 @@ def test_each_frame_is_held_once():
         "obs_float32": 4,
     }
     storage = Storage(FRAMES, 20)
-    Writer(storage).add(make_segment(FRAMES, stream=0, episode=0, start=0, length=10))
+    Writer(storage).add_steps(make_segment(FRAMES, stream=0, episode=0, start=0, length=10).steps())
     reader = WindowReader(storage, burn_in=0, learn=1, n_step=2)
     stacks = reader.read(np.array([2, 3]), np.ones(2, np.float32)).obs["obs"]
     assert stacks.shape == (2, 3, 3, 2, 2) and stacks.untyped_storage().nbytes() == 2 * 5 * 4

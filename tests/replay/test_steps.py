@@ -94,7 +94,7 @@ def test_a_chain_of_one_stream_is_stored_as_step_by_step():
     for events in (["go on"] * 4, ["go on", "terminated"], ["go on"] * 3):
         segments += [of((MIXED, (2,)), 3, moment, event) for event in events]
         steps = step_batch(segments)
-        assert steps.one_chain and steps.moved(7, 2).chain().stream == 10
+        assert steps.moved(7, 2).chain().stream == 10
         assert steps.follows is steps.moved(7, 2).follows and steps.moved(7, 2).lag == 2
         store(segments, at_once, one_by_one)
     assert at_once.num_transitions == 9
@@ -107,10 +107,13 @@ def test_a_chain_of_one_stream_is_stored_as_step_by_step():
         (lambda s: {"start_steps": s.start_steps + 2**31 - 2}, "out of range"),
         (lambda s: {"reward": s.reward[:, None]}, "steps, reward"),
         (lambda s: {"next_carry": s.next_carry[:1]}, "steps, next_carry"),
-        (lambda s: {"next_obs": {}}, "steps, next_obs 'vector' is missing"),
-        (lambda s: {"obs": s.obs | {"map": s.obs["map"][:, :1]}}, "'map': expected shape"),
+        (lambda s: {"next_obs": {}}, "steps, next_obs/vector is missing"),
+        (lambda s: {"obs": s.obs | {"map": s.obs["map"][:, :1]}}, "obs/map: expected shape"),
         (lambda s: {"next_obs": s.next_obs | {"camera": s.next_obs["camera"] * 0.5}}, "uint8"),
         (lambda s: {"z": s.z + 1.0}, "not tanh"),
+        (lambda s: {"z": s.z * np.nan}, "not tanh"),
+        (lambda s: {"behaviour_logp": s.behaviour_logp[:, 0]}, "steps, behaviour_logp"),
+        (lambda s: {"action_mask": s.action_mask[:, :1]}, "steps, action_mask"),
     ],
     ids=lambda value: value if isinstance(value, str) else "change",
 )

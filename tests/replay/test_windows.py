@@ -10,6 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithm.replay.buffer import ReplayBuffer
+from algorithm.replay.samplers import UniformSampler
 from algorithm.replay.storage import NEXT, TERMINATED, TRUNCATED, Storage
 from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Writer
@@ -55,11 +57,12 @@ def check_all_windows(storage: Storage, reader: WindowReader, naive: NaiveReplay
 )
 def test_every_window_equals_the_oracles(spec, capacity, burn_in, learn, n_step, operations, device):
     sizes, script = {"burn_in": burn_in, "learn": learn, "n_step": n_step}, Script(*spec)
-    storage, naive = Storage(spec[0], capacity, spec[1]), NaiveReplay(spec[0], capacity, **sizes)
-    writer, reader = Writer(storage), WindowReader(storage, **sizes, device=device)
+    naive, uniform = NaiveReplay(spec[0], capacity, **sizes), UniformSampler()
+    buffer = ReplayBuffer(spec[0], capacity=capacity, batch_size=1, carry_shape=spec[1], sampler=uniform)
+    storage = buffer._storage
+    reader = WindowReader(storage, **sizes, device=device)
     for number, (stream, length, *what) in enumerate(operations, 1):
-        ids, _ = script.do((stream, min(length, capacity - 1), *what), writer, naive)
-        assert storage.is_transition(ids % capacity).tolist() == [True] * (len(ids) - 1) + [False]
+        script.do((stream, length, *what), buffer, naive)
         if number % 5 == 0 or number == len(operations):
             check_all_windows(storage, reader, naive)
 
@@ -67,8 +70,11 @@ def test_every_window_equals_the_oracles(spec, capacity, burn_in, learn, n_step,
 @pytest.mark.parametrize("n_step", [1, 4])
 @pytest.mark.parametrize("spec", [MIXED, STACKED], ids=["mixed", "stacked"])
 def test_batches_share_no_memory_with_the_storage(spec, n_step):
-    storage = Storage(spec, 20, (2,))
-    Writer(storage).add(make_segment(spec, stream=0, episode=0, start=0, length=8, carry_shape=(2,)))
+    storage, segment = (
+        Storage(spec, 20, (2,)),
+        make_segment(spec, stream=0, episode=0, start=0, length=8, carry_shape=(2,)),
+    )
+    Writer(storage).add_steps(segment.steps())
     reader = WindowReader(storage, burn_in=1, learn=1, n_step=n_step)
     batch = reader.read(np.arange(8), np.ones(8, np.float32))
     for tensor in (*batch.obs.values(), *(v for k, v in vars(batch).items() if k != "obs")):
@@ -78,42 +84,12 @@ def test_batches_share_no_memory_with_the_storage(spec, n_step):
 def test_float64_observations_are_stored_as_float32():
     storage, segment = Storage(VECTOR, 10), make_segment(VECTOR, stream=0, episode=0, start=0, length=2)
     exact = segment.obs["obs"].astype(np.float64) + 1e-12
-    Writer(storage).add(replace(segment, obs={"obs": exact}))
+    Writer(storage).add_steps(replace(segment, obs={"obs": exact}).steps())
     batch = WindowReader(storage, burn_in=0, learn=1, n_step=1).read(np.array([0]), np.ones(1, np.float32))
     np.testing.assert_array_equal(batch.obs["obs"][0].numpy(), exact[:2].astype(np.float32))
 
 
-@pytest.mark.parametrize(
-    ("named", "change"),
-    [
-        ("obs 'obs'", {"obs": {"obs": np.zeros((3, 5), np.float32)}}),
-        ("obs 'obs'", {"obs": {"obs": np.zeros((3, 4), np.complex64)}}),
-        ("'obs' is missing", {"obs": {}}),
-        ("action_mask", {"action_mask": np.zeros((3, 1), bool)}),
-        ("carry", {"carry": np.zeros((3, 2), np.float32)}),
-        ("action:", {"action": np.zeros((2, 3), np.float32)}),
-        ("z:", {"z": np.zeros((3, 2), np.float32)}),
-        ("behaviour_logp", {"behaviour_logp": np.zeros(2, np.float32)}),
-        ("terminated", {"terminated": np.zeros(3, bool)}),
-        ("truncated", {"truncated": np.zeros((2, 1), bool)}),
-        ("priority", {"priority": np.zeros(3, np.float32)}),
-        ("last step", {"terminated": np.array([True, False])}),
-        ("last step", {"truncated": np.array([True, False])}),
-        ("tanh", {"z": np.full((2, 2), 0.5, np.float32)}),
-        ("tanh", {"z": np.full((2, 2), np.nan, np.float32)}),
-        ("start_step", {"start_step": -1}),
-        ("capacity of 4 rows", {"reward": np.zeros(4, np.float32)}),
-    ],
-)
-def test_a_segment_that_does_not_fit_is_named_and_changes_nothing(named, change):
-    storage, segment = Storage(VECTOR, 4), make_segment(VECTOR, stream=0, episode=0, start=0, length=2)
-    with pytest.raises(ValueError, match=named):
-        Writer(storage).add(replace(segment, **change))
-    assert storage.next_id == 0 and not storage.acted.any()
-
-
-@pytest.mark.parametrize("sizes", [(1, 0, 1, 1), (2**29, 0, 1, 1), (4, -1, 1, 1), (4, 0, 0, 1), (4, 0, 1, 0)])
-def test_sizes_have_bounds(sizes):
-    capacity, burn_in, learn, n_step = sizes
-    with pytest.raises(ValueError, match=r"capacity must be|windows need"):
-        WindowReader(Storage(VECTOR, capacity), burn_in=burn_in, learn=learn, n_step=n_step)
+@pytest.mark.parametrize("capacity", [1, 2**29])
+def test_sizes_have_bounds(capacity):
+    with pytest.raises(ValueError, match="capacity must be"):
+        Storage(VECTOR, capacity)

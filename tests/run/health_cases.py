@@ -77,12 +77,9 @@ def rising(k: int) -> float:
 NAN = math.nan
 MEAN, LENGTH, BEST = "rollout/return_mean", "rollout/length", "rollout/return_max"
 WORSE: dict[str, Series] = {MEAN: lambda k: 100.0 if k < 1 else 90.0}
-SATURATED = {"policy/saturation": 0.99, **WORSE}
 DIVERGING: dict[str, Series] = {"value/q_mean": lambda k: -(1.5**k)}
 CLIPPED: dict[str, Series] = {"value/clipped": 0.9, "replay/priority_mean": 3.0}
 CLIP = {"clip_epsilon": 0.5, "tau": 0.02, "update_target_per_step": 2}
-HISTOGRAMS = {"value_head": "categorical", "reward_scaling": True}
-UNKNOWN: dict[str, Series] = {"loss/q": NAN}
 # Returns of at most 200, as at random; a bonus of 0.9 · 5 a step, 450 where it never ends.
 ENDLESS = {"value/q_mean": lambda k: 400 * (1 - 0.5**k), **WORSE}
 BONUS_D = {"policy/alpha_d": 0.9, "policy/entropy_d": 5.0, **ENDLESS}
@@ -103,9 +100,6 @@ TROUBLES = _cases(
         ("a discrete temperature", sac(), temperature(), 11_000),
         ("a continuous temperature", sac(target_c_alpha=2), temperature("c"), 11_000),
         ("a temperature with scaled rewards", sac(scale=1000.0), temperature(growth=2.0), 17_000),
-        ("actions at their bounds", sac(), SATURATED, 12_000),
-        ("a learner without an update", sac(), UNKNOWN, 6000),
-        ("a learner that stops", sac(), {"loss/q": lambda k: min(k, 12) / 7}, 18_000),
         # Returns of at most 200 over 200 steps: 1 a step, 100 with γ = 0.99. So 200; told beyond 5 · 200.
         ("diverging critics", sac(n_step=3), DIVERGING, 19_000),
         # With γ = 0.999 a reward of 1 a step is worth 1,000.
@@ -133,7 +127,6 @@ TROUBLES = _cases(
             BONUS_D | {MEAN: lambda k: NAN if k % 2 else 90.0},
             7000,
         ),
-        ("targets beyond the histograms", sac(**HISTOGRAMS), {"value/clamped": 0.02}, 5000),
         ("values that learn nothing", on_policy(), NOTHING, 12_000),
         ("the same, rewards scaled", on_policy(scaling=True), NOTHING, 12_000),
         ("values with a trust region", on_policy("ACKTR", scaling=True), NOTHING, 12_000),
@@ -157,16 +150,6 @@ LIKE_TROUBLE = _cases(
         ("it is not learned", sac(use_auto_alpha=False), temperature()),
         ("nothing is known of returns", sac(), temperature(**{LENGTH: NAN})),
         ("rewards were divided by little", sac(), temperature(**{"value/return_scale": 1e-6})),
-        ("the bounds are the best actions", sac(), SATURATED | {MEAN: rising}),
-        ("only some actions are there", sac(), SATURATED | {"policy/saturation": 0.9}),
-        (
-            "not all of the time",
-            sac(),
-            SATURATED | {"policy/saturation": lambda k: 0.5 if k % 10 == 0 else 1.0},
-        ),
-        ("saturation is not measured", sac(), SATURATED | {"policy/saturation": NAN}),
-        ("learning has not begun", sac(start_step=10**6), UNKNOWN),
-        ("hardly any update is due", sac(replay_ratio=1e-3), UNKNOWN),
         ("values grow to the possible", sac(), {"value/q_mean": lambda k: 200 * (1 - 0.5**k)}),
         ("values are large and do not grow", sac(), {"value/q_mean": 5000.0}),
         ("the bonus is in them", sac(), DIVERGING | {"policy/alpha_d": 1e4, "policy/entropy_d": 0.5}),
@@ -205,9 +188,6 @@ LIKE_TROUBLE = _cases(
         ("a bonus with unknown returns", sac(), BONUS_D | {LENGTH: NAN}),
         ("hardly an episode ends", sac(), BONUS_D | {MEAN: lambda k: NAN if k % 3 else 90.0}),
         ("the bonus is in no target", sac(discrete_soft_target=False), BONUS_D),
-        ("few targets are clamped", sac(**HISTOGRAMS), {"value/clamped": 0.009}),
-        ("they are not always", sac(**HISTOGRAMS), {"value/clamped": lambda k: 0.02 * (k % 5 > 0)}),
-        ("there are no histograms", sac(), {"value/clamped": 0.5}),
         ("there is little to explain", on_policy(), NOTHING | {MEAN: rising}),
         (
             "something is explained",
@@ -227,11 +207,5 @@ LIKE_TROUBLE = _cases(
 """None gets a line."""
 
 LIKE_TROUBLE += [
-    Case("too early for saturation", sac(), [*summaries(SATURATED, every=100)]),
     Case("too early for a clip", sac(**CLIP), [*summaries(CLIPPED, every=30)]),
-    Case(
-        "a batch of new data takes long",
-        sac(use_replay_buffer=False, use_priority=False),
-        [*summaries(UNKNOWN, every=300)],
-    ),
 ]

@@ -146,22 +146,6 @@ def test_the_scale_of_rewards_comes_with_the_statistics(task):
     assert count["b"] == count["a"] + 1 and count["c"] == 1
 
 
-def test_values_in_other_units_are_told(task, capsys):
-    for name, scaled in (("a", "false"), ("b", "true")):
-        trained(name, "--seed=1", *SHORT, "-o", f"sac_config.reward_scaling={scaled}")
-    told = []
-    for source, scaled, parts in (
-        ("b", "true", ()),
-        ("b", "true", ("--init_parts=rep,policy",)),
-        ("a", "true", ()),
-        ("b", "true", ("--init_parts=q",)),
-    ):
-        keys = ("-o", f"sac_config.reward_scaling={scaled}", *parts)
-        assert run("-n", f"c{len(told)}", *SHORT, "--max_step=1", f"--init_from={source}", *keys) == 0
-        told.append("rewards on another scale" in capsys.readouterr().out)
-    assert told == [False] * 2 + [True] * 2
-
-
 @pytest.mark.parametrize(
     ("flags", "code", "why"),
     [

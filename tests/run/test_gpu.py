@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
 ]
-TOYS = "algorithm.env.lanes.toys"
+TOYS = "benchmarks.pendulum"
 WORDS = ["--device=cuda", "--seed=1", "-n", "run"]
 
 

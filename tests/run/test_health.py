@@ -14,7 +14,7 @@ from algorithm.agents.sac.metrics import WATCHED
 from algorithm.config.schema import Config, fields
 from algorithm.run.health import HealthMonitor
 from algorithm.store.logs.registry import METRICS
-from tests.run.health_cases import LIKE_TROUBLE, TROUBLES, Case, on_policy, sac, summaries
+from tests.run.health_cases import LIKE_TROUBLE, TROUBLES, Case, on_policy, sac, summaries, temperature
 
 RECORDED = Path(__file__).resolve().parents[1] / "golden" / "health"
 """Of real runs, with the columns that are watched, to six digits."""
@@ -98,7 +98,8 @@ def test_a_foreign_state_is_refused(damage):
 
 def test_two_troubles_are_two_lines_and_numbers_that_are_not_finite_are_missing():
     health = monitor(sac())
-    assert len(watch(health, summaries({"value/q_mean": lambda k: -(1.5**k), "loss/q": math.nan}))) == 2
+    both = {"value/q_mean": lambda k: -(1.5**k), "policy/entropy_d": 0.01}
+    assert len(watch(health, summaries(temperature(growth=1.2) | both))) == 2
     health = monitor(sac())
     assert watch(health, summaries(dict.fromkeys(WATCHED, math.inf), every=1)) == []
     json.dumps(health.state(), allow_nan=False)

@@ -50,7 +50,7 @@ def test_a_run_is_pretrained_evaluated_killed_by_no_other_episodes_and_played_wi
     shutil.copy(folder / "shown.npz", folder / "right.npz")
     record(folder / "shown.npz", "Pendulum-v1", 2)
     assert run("--resume", "--quiet", "-o", "base_config.max_step=150") == 6
-    assert "changed: shown.npz" in capsys.readouterr().err
+    assert "changed, new or gone: shown.npz" in capsys.readouterr().err
     other_name = "demonstrations.path=right.npz"
     assert run("--resume", "--quiet", "-o", "base_config.max_step=150", "-o", other_name) == 0
     for name in ("shown", "right"):

@@ -15,7 +15,6 @@ from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import Rows
 from algorithm.keys.demonstrations import DemoConfig
 from algorithm.nn.layers.augment import Augmentation
-from algorithm.nn.normalise import normalised_names
 from algorithm.nn.return_scale import FirstReturnScale
 from algorithm.replay.buffer import ReplayBuffer
 
@@ -39,7 +38,7 @@ def describe(
     if inputs.config.demonstrations.offline:
         size = "none: nothing is stored offline"
     goals = [("goals", replay.relabel.text)] if replay.relabel.text else []
-    algorithm = _algorithm(keys, inputs.spec, learner.objective)
+    algorithm = _algorithm(keys, learner.objective)
     rows = [*_memory(keys), ("replay", size), *goals, ("algorithm", algorithm), ("acting", acting)]
     if isinstance(learner.return_scale, FirstReturnScale):
         rows.append(("rewards", str(learner.return_scale)))
@@ -61,37 +60,14 @@ def _memory(keys: OffPolicyConfig) -> Rows:
     return [("memory", f"recurrent, {burn_in} steps of burn-in, {learn} learned per window, states {states}")]
 
 
-def _algorithm(keys: OffPolicyConfig, spec: AgentSpec, objective: Objective) -> str:
+def _algorithm(keys: OffPolicyConfig, objective: Objective) -> str:
     kinds = {True: "V-trace", "sampled": "sampled V-trace", False: "uncorrected"}
     target = f"{keys.n_step}-step {kinds[keys.use_n_step_is]}" if keys.n_step > 1 else "1-step"
     data = f"each window once, batch {keys.batch_size}"
     if keys.use_replay_buffer:
         updates = f"{keys.replay_ratio:g} update{'s' if keys.replay_ratio != 1 else ''} a step"
         data = f"{'prioritised' if keys.use_priority else 'uniform'}, batch {keys.batch_size}, {updates}"
-    delay = f"a policy update every {keys.policy_update_per_step} of the critics"
-    more = {
-        delay: keys.policy_update_per_step > 1,
-        f"critic clipped at {keys.clip_epsilon:g}": keys.clip_epsilon > 0,
-        "normalised observations": keys.use_normalization and normalised_names(spec.obs),
-        "scaled rewards": keys.reward_scaling is True,
-    }
-    words = [target, _critics(keys), data, *objective.words, *(text for text, is_so in more.items() if is_so)]
-    return ", ".join(words)
-
-
-def _critics(keys: OffPolicyConfig) -> str:
-    drawn, every = keys.ensemble_q_sample, keys.ensemble_q_num
-    critics = f"{keys.ensemble_q_reduce} of {every if drawn == every else f'{drawn} among {every}'} critics"
-    if every == 1:
-        critics = "one critic"
-    if keys.value_head == "quantile":
-        kept = f"{keys.quantile_num - keys.quantile_drop} of {keys.quantile_num} quantiles"
-        critics = f"{kept} of {'one critic' if every == 1 else f'{every} critics'}"
-    if keys.value_head == "categorical":
-        critics += f", histograms of {keys.categorical_num} bins"
-    if not keys.use_target_network:
-        critics += ", no target networks (CrossQ)"
-    return critics
+    return ", ".join([target, data, *objective.words])
 
 
 _DEFAULT = OffPolicyConfig.model_fields

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from algorithm.agents.health import RETURNS, WINDOW, History, Rule, grows
+from algorithm.agents.health import RETURNS, History, Rule, grows
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.console import panel
 from algorithm.core.wording import short
@@ -50,12 +50,9 @@ PANELS = (
 
 WATCHED = (
     *RETURNS,
-    "loss/q",
     "value/q_mean",
     "value/clipped",
-    "value/clamped",
     "value/return_scale",
-    "policy/saturation",
     "replay/priority_mean",
 )
 """Metrics of a summary that health rules read."""
@@ -71,47 +68,9 @@ def critic_rules(
     """
     table = (
         ("diverging", True, partial(diverging_critics, keys, bonus)),
-        ("saturated", True, saturated_actions),
-        ("clamped", keys.value_head == "categorical", partial(clamped_targets, keys)),
         ("held_back", keys.clip_epsilon > 0, partial(held_back_critic, keys)),
-        ("starved", True, partial(starved_learner, keys)),
     )
     return {name: rule for name, applies, rule in table if applies}
-
-
-def saturated_actions(history: History) -> str | None:
-    """Report actions at their bounds, in twelve summaries over 5,000 steps, without a gain.
-
-    A task whose best actions are the bounds causes no alarm: there the returns have risen.
-    """
-    before, now = history.random_return, history.returns()
-    at_bounds = history.least("policy/saturation") >= 0.95
-    if not at_bounds or history.span(WINDOW - 1) < 5000 or not now <= before:
-        return None
-    return (
-        f"actions are stuck at their bounds: policy/saturation is {short(history.now('policy/saturation'))}, "
-        f"and episodes return {short(now)}, no more than random actions did ({short(before)}) · lower "
-        "sac_config.learning_rate or the scale of the rewards, or set sac_config.action_noise"
-    )
-
-
-def starved_learner(keys: OffPolicyConfig, history: History) -> str | None:
-    """Report that no update was made in five summaries in which at least ten were due.
-
-    The metrics keep the values of the last update. Without a new one the loss is therefore the same to the
-    last digit; before the first update there is none.
-    """
-    rows = list(history.rows)[-6:]
-    if len(rows) < 6 or rows[0].step < keys.start_step:
-        return None
-    steps = history.span(5)
-    due = steps * (keys.replay_ratio if keys.use_replay_buffer else 1 / (keys.batch_size * keys.learn_step))
-    if due < 10 or len({row.values.get("loss/q") for row in rows}) > 1:
-        return None
-    return (
-        f"the learner is starved: no update in the last {steps:,} steps, because the replay holds less "
-        f"than a batch · raise replay_config.capacity or lower sac_config.batch_size ({keys.batch_size})"
-    )
 
 
 def diverging_critics(
@@ -150,17 +109,6 @@ def held_back_critic(keys: OffPolicyConfig, history: History) -> str | None:
         f"values move by only about {speed:.2g} per update, tau times epsilon; TD errors are "
         f"{short(errors[-1])} · set sac_config.clip_epsilon ({keys.clip_epsilon:g}) to -1, which turns it "
         "off"
-    )
-
-
-def clamped_targets(keys: OffPolicyConfig, history: History) -> str | None:
-    """Report that 0.01 of the targets lay beyond a histogram's range, in five summaries."""
-    if not history.least("value/clamped", 5) >= 0.01:
-        return None
-    return (
-        "targets exceed the range of the critics' histograms and are clipped to it: value/clamped is "
-        f"{short(history.now('value/clamped'))} · start a new run with sac_config.categorical_range above "
-        f"{keys.categorical_range:g}"
     )
 
 

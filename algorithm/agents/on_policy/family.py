@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from algorithm.agents.imitation.cloning import Pretraining
 from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.on_policy.acting import clipping, make_acting, remote_limits
 from algorithm.agents.on_policy.config import idle
-from algorithm.agents.on_policy.family_config import BLOCKS, AcktrConfig, own_block, processes
+from algorithm.agents.on_policy.family_config import BLOCKS, own_block, processes
 from algorithm.agents.on_policy.metrics import ACKTR_READOUTS, READOUTS, WATCHED, make_rules
 from algorithm.agents.on_policy.networks import NETWORKS
 from algorithm.agents.on_policy.ring import Ring
@@ -115,12 +114,7 @@ class OnPolicyAgent(RolloutAgent):
         rollout = f"{self._ring.size:,} steps"
         if keys.num_minibatch > 1:
             rollout += f", learned from {keys.num_epoch} times in {keys.num_minibatch} minibatches"
-        parts = [f"λ {keys.gae_lambda:g}", f"learning rate {keys.learning_rate:g}"]
-        if math.isfinite(keys.clip):
-            parts.append(f"clip {keys.clip:g}")
-        if isinstance(keys, AcktrConfig):
-            parts.append(f"trust region {keys.kl_clip:g}")
-        return self._shown(rollout, parts)
+        return self._shown(rollout, [f"λ {keys.gae_lambda:g}", f"learning rate {keys.learning_rate:g}"])
 
 
 class AsyncAgent(OnPolicyAgent, Contributor):

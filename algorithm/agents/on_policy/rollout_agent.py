@@ -23,7 +23,6 @@ from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
-from algorithm.nn.normalise import normalised_names
 from algorithm.replay.buffer import ReplayBuffer
 
 
@@ -196,15 +195,9 @@ class RolloutAgent(Agent):
         """Return lines on memory, rollout, algorithm and acting for the start screen.
 
         rollout: description of a rollout
-        words:   descriptions of the algorithm, to which those that the keys of all families add are appended
+        words:   descriptions of the algorithm
         """
         run, ring = self.config.run, self._ring
-        if run.use_normalization and normalised_names(self.spec.obs):
-            words.append("normalised observations")
-        if run.reward_scaling is True:
-            words.append("scaled rewards")
-        if run.curiosity:
-            words.append("curiosity")
         rows = [
             ("rollout", f"{rollout}; {self.replay.nbytes / 2**20:,.1f} MB"),
             ("algorithm", f"{self.config.algorithm}, {', '.join(words)}"),

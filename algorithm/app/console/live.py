@@ -206,7 +206,7 @@ class LiveConsole(Console):
 
     def _readouts(self, progress: Progress) -> list[tuple[str, Text]]:
         """Return the lines that have a value; before the first summary, the first line without values."""
-        metrics, known = {**progress.metrics, **progress.fresh}, progress.readouts
+        metrics, known = progress.metrics, progress.readouts
         shown = [readout for readout in known if any(name in metrics for name in readout.fields)] or known[:1]
         return [
             (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -15,7 +14,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from typing_extensions import override
 
-from algorithm.core.errors import UsageError
+from algorithm.core.errors import UsageError, described
 from algorithm.core.plugins import mismatch
 from algorithm.core.seeding import stream
 from algorithm.core.steps import Double
@@ -27,8 +26,6 @@ Targets = Mapping[str, str | None]
 """Parameter -> attribute or method that takes its value; None: the option of that name of ``reset``."""
 
 NO_TARGETS: Targets = MappingProxyType({})
-
-_SHOWN = 8  # names in a message
 
 
 def with_parameters(env: gym.Env[Any, Any], source: ParameterSource) -> gym.Env[Any, Any]:
@@ -124,65 +121,44 @@ class _Setter:
                 owner[key] = number
             else:
                 setattr(owner, key, number)
-        except (AttributeError, TypeError, ValueError) as error:
-            raise self._refusal(f"cannot be set to {value:g}", f"{type(error).__name__}: {error}") from error
+        except _WRONG as error:
+            raise _refusal(self.where, self.path, f"cannot be set to {value:g}", described(error)) from error
         held = self._now()
         if whole and held != value:
-            raise self._refusal(f"cannot be set to {value:g}", f"it holds whole numbers and became {held}")
+            why = f"it holds whole numbers and became {held}"
+            raise _refusal(self.where, self.path, f"cannot be set to {value:g}", why)
         return held
 
     def check(self, held: Any) -> None:  # noqa: ANN401 - what was there
         """Raise UsageError if a reset has undone what :meth:`set` returned."""
         if held is not None and held != self.original and self._now() == self.original:
-            raise self._refusal("has no effect", f"reset() sets it to {self.original} again")
+            raise _refusal(
+                self.where, self.path, "has no effect", f"reset() sets it to {self.original} again"
+            )
 
     def _now(self) -> Any:  # noqa: ANN401 - what is there
         """Return the present value at the path."""
         return reduce(_get, self.path, self.layer)
 
-    def _refusal(self, what: str, why: str) -> UsageError:
-        """Return the error for a value that cannot be set, or has no effect."""
-        return UsageError(
-            f"'{'.'.join(map(str, self.path))}' {what}",
-            where=self.where,
-            why=why,
-            fix="name another attribute, or a method, or an option that reset() reads",
-        )
+
+_WRONG = (AttributeError, LookupError, TypeError, ValueError)
+"""Errors of a path that does not exist, or takes no number."""
 
 
 def _find(env: gym.Env, name: str, path: str) -> _Setter:
     """Return the setter of ``path``, in the outermost wrapper or environment that has its first name."""
     first, *others = path.split(".")
-    layer: Any = next(
-        (candidate for candidate in (*wrappers_around(env), env.unwrapped) if hasattr(candidate, first)), None
-    )
-    if layer is None:
-        raise _missing(name, path, first, env.unwrapped)
-    owner = layer
-    key: str | int = first
-    way = [key]
-    for part in others:
-        owner = _get(owner, key)
-        key = int(part) if part.isdecimal() else part
-        way.append(key)
-        is_there = key < _length(owner) if isinstance(key, int) else hasattr(owner, key)
-        if not is_there:
-            raise _missing(name, path, part, owner)
-    target = _get(owner, key)
-    if mismatch(target, 0.0) if callable(target) else not _is_number(target):
-        raise UsageError(
-            f"{path!r} cannot be set to a number",
-            where=f"{KEY}.{name}.set",
-            why=f"it is {type(target).__name__} {target!r:.60}",
-            fix="name an attribute that is a number, an item of an array such as gravity.2, or a method of "
-            "one argument",
-        )
-    return _Setter(f"{KEY}.{name}.set", layer, way, target)
-
-
-def _names(owner: Any) -> list[str]:  # noqa: ANN401 - any object
-    """Return the public attributes of an object."""
-    return [name for name in dir(owner) if not name.startswith("_")]
+    layers = (*wrappers_around(env), env.unwrapped)
+    layer = next((candidate for candidate in layers if hasattr(candidate, first)), env.unwrapped)
+    way = [first, *(int(part) if part.isdecimal() else part for part in others)]
+    where = f"{KEY}.{name}.set"
+    try:
+        target = reduce(_get, way, layer)
+    except _WRONG as error:
+        raise _refusal(where, way, "does not exist", described(error)) from error
+    if mismatch(target, 0.0) if callable(target) else not isinstance(target, int | float | np.number):
+        raise _refusal(where, way, "is no number", f"it is {type(target).__name__} {target!r:.60}")
+    return _Setter(where, layer, way, target)
 
 
 def _get(owner: Any, key: str | int) -> Any:  # noqa: ANN401 - any object
@@ -190,35 +166,12 @@ def _get(owner: Any, key: str | int) -> Any:  # noqa: ANN401 - any object
     return owner[key] if isinstance(key, int) else getattr(owner, key)
 
 
-def _is_number(value: object) -> bool:
-    """Return whether a value is a single number."""
-    return isinstance(value, int | float | np.number) or (isinstance(value, np.ndarray) and value.ndim == 0)
-
-
-def _numbers(owner: Any) -> list[str]:  # noqa: ANN401 - any object
-    """Return the names of an object's attributes that are numbers."""
-    names = (name for name in _names(owner) if not name.startswith("np_random"))
-    return [name for name in names if _is_number(getattr(owner, name, None))]
-
-
-def _length(owner: Any) -> int:  # noqa: ANN401 - any object
-    """Return how many items of an object can be set; 0 if none can."""
-    return len(owner) if hasattr(owner, "__setitem__") and hasattr(owner, "__len__") else 0
-
-
-def _missing(name: str, path: str, part: str, owner: Any) -> UsageError:  # noqa: ANN401 - any object
-    """Return the error for a name in a path that ``owner`` does not have."""
-    close = difflib.get_close_matches(part, _names(owner), n=3, cutoff=0.5)
-    if part.isdecimal():
-        size = _length(owner)
-        fix = f"write an index from 0 to {size - 1}" if size else "leave the index out: it is not an array"
-    elif close:
-        fix = f"did you mean {' or '.join(close)}?"
-    else:
-        fix = f"its numeric attributes: {', '.join(_numbers(owner)[:_SHOWN]) or 'none'}"
+def _refusal(where: str, path: Sequence[str | int], what: str, why: str) -> UsageError:
+    """Return the error for a path that does not exist, or whose value cannot be set or has no effect."""
     return UsageError(
-        f"the environment has no {path!r}",
-        where=f"{KEY}.{name}.set",
-        why=f"there is no {part!r} in {type(owner).__name__}",
-        fix=fix,
+        f"'{'.'.join(map(str, path))}' {what}",
+        where=where,
+        why=why,
+        fix="name an attribute that is a number, an item of an array such as gravity.2, a method of one "
+        "argument, or an option that reset() reads",
     )

@@ -66,34 +66,15 @@ def spec_as_json(spec: AgentSpec) -> dict[str, Any]:
 
 
 def specs_as_json(specs: Mapping[str, AgentSpec]) -> dict[str, dict[str, Any]]:
-    """Return the spaces of each behaviour as JSON for a run's manifest, with limits and actions in words."""
+    """Return the spaces of each behaviour as JSON for a run's manifest, with actions in words."""
     return {
         name: {
             **spec_as_json(spec),
             "action": f"{spec.action}",
             **({"axes": list(spec.obs.axes)} if any(spec.obs.axes) else {}),
-            "limits": dict(spec.limits),
         }
         for name, spec in specs.items()
     }
-
-
-def other_limits(specs: Mapping[str, AgentSpec], spaces: Mapping[str, Any]) -> list[str]:
-    """Return a line for each behaviour whose limits differ from recorded ones, as far as both are known.
-
-    spaces: by behaviour, from :func:`specs_as_json`
-    """
-    lines = []
-    for name, spec in specs.items():
-        now, before = spec.limits, spaces.get(name, {}).get("limits", {})
-        parts = [
-            f"{part} is {now.get(part, 'missing')}, and was {before.get(part, 'missing')}"
-            for part in {**before, **now}
-            if now.get(part) != before.get(part)
-        ]
-        if now and before and parts:
-            lines.append(f"the environment has other limits than the trained one: {'; '.join(parts)}")
-    return lines
 
 
 def spec_from_json(spaces: Mapping[str, Any]) -> AgentSpec:
@@ -154,18 +135,16 @@ def find_differences(state: State, buffers: StepBuffers, action_mask: Bool) -> d
 
     Numbers are compared as bits: NaN equals itself, and 0 is not −0.
     """
+    present = {f"obs/{name}": value for name, value in buffers.obs.items()}
+    present |= {"action_mask": action_mask, "total": buffers.repeated_return}
     differences: dict[int, str] = {}
     for i in range(len(buffers.seed)):
         if buffers.terminated[i] or buffers.truncated[i]:
             differences[i] = (
                 f"repeated, it ended after {buffers.repeated_steps[i]} of {state.arrays['length'][i]} steps"
             )
-        elif any(_differ(buffers.obs[name][i], state.arrays[f"obs/{name}"][i]) for name in buffers.obs):
-            differences[i] = "repeated, it reached another observation"
-        elif _differ(action_mask[i], state.arrays["action_mask"][i]):
-            differences[i] = "repeated, it reached another action mask"
-        elif _differ(buffers.repeated_return[i], state.arrays["total"][i]):
-            differences[i] = "repeated, it got other rewards"
+        elif any(_differ(now[i], state.arrays[name][i]) for name, now in present.items()):
+            differences[i] = "repeated, it reached another observation, mask or return"
     return differences
 
 

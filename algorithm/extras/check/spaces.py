@@ -47,13 +47,13 @@ def check_obs_finite(context: CheckContext) -> Iterator[Finding]:
 def check_obs_bounds(context: CheckContext) -> Iterator[Finding]:
     """Check that observations are within the bounds of their space."""
     stats = context.cached(collect_stats)
-    for name, why, place in stats.outside:
-        yield warning(
-            f"observation {name!r} of {stats.instance.env.name} is outside its bounds",
-            where=place,
-            why=why,
-            fix="it is used as it is; correct the bounds of observation_space",
-        )
+    for record in stats.records.values():
+        if why := record.outside:
+            yield warning(
+                f"observation {record.name!r} of {stats.instance.env.name} is outside its bounds",
+                why=why,
+                fix="it is used as it is; correct the bounds of observation_space",
+            )
     boxes = [record for record in stats.records.values() if record.is_box and record.moments.count]
     yield ok("; ".join(_range(record) for record in boxes[:3]) or "choices only")
 

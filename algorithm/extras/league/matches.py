@@ -152,7 +152,7 @@ class _Matches:
         played.agree(env.specs)
         flag = f"--play_against {text.rpartition(':')[0]}:"
         saved = find_checkpoint(played.run.checkpoints, which, warn=warn, flag=flag)
-        return played.players(self._context(played), env.specs, saved, warn=warn)
+        return played.players(self._context(played), env.specs, saved)
 
     def _written(self, played: PlayableRun, scores: Sequence[MatchScore]) -> str:
         """Write ``matches.json`` in a run's folder; return its path, for the user. Raises StorageError."""

@@ -75,7 +75,7 @@ def _export(
     for path in (path for file in files.values() for path in (file, file.with_suffix(".json"))):
         refuse_taken(path, replace=replace)
     saved = played.checkpoint(which, warn=faults.console.warn)
-    with played.fitting(specs, warn=faults.console.warn):
+    with played.fitting(specs):
         graphs = draw_graphs(loaded, played.run, specs, saved, files, networks=networks, faults=faults)
     write_graphs(graphs)
     return graphs

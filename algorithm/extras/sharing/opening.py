@@ -107,9 +107,9 @@ class PlayableExport(PlayableRun):
 
     @contextmanager
     @override
-    def fitting(self, specs: Mapping[str, AgentSpec], *, warn: Callable[[str], None]) -> Iterator[None]:
+    def fitting(self, specs: Mapping[str, AgentSpec]) -> Iterator[None]:
         """Build agents in the block as for a run. Raises UsageError if the export does not fit ``specs``."""
-        with super().fitting(specs, warn=warn):
+        with super().fitting(specs):
             self.agree(specs)
             try:
                 yield

@@ -22,7 +22,7 @@ from algorithm.run.experience.collector import LocalCollector
 from algorithm.run.experience.non_finite import OnNonFinite
 
 PATIENCE = 1000
-"""Maximum number of steps in a row without an agent of an unfinished behaviour, or with cut-offs only."""
+"""Maximum number of steps in a row without an agent of an unfinished behaviour."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,7 +128,7 @@ def evaluate(
 
     on_episode: called with each episode that counts
     on_non_finite: treatment of episodes with such numbers, which do not count; by default the first raises
-    Return None if stopped. Raises EnvError after ``PATIENCE`` steps without agents, or with cut-offs only.
+    Return None if stopped. Raises EnvError after ``PATIENCE`` steps without agents.
     """
     counts = {name: _FirstEpisodes(name, episodes) for name in players}
     absent = 0  # steps in a row without an agent of an unfinished behaviour
@@ -147,8 +147,6 @@ def evaluate(
             absent = 0 if any(count.open for count in missing) else absent + 1
             if missing and absent == PATIENCE:
                 raise _no_agents(missing, rollout.steps)
-            if cut_off := [count for count in missing if count.cut_off == PATIENCE]:
-                raise _all_cut_off(cut_off, rollout.steps)
     return {name: performance_of(count.first) for name, count in counts.items()}
 
 
@@ -157,7 +155,6 @@ class _FirstEpisodes:
 
     first:   episodes among them that have ended, by order of beginning
     open:    agent → number of its open episode
-    cut_off: steps in a row that cut off every episode that they ended
     """
 
     def __init__(self, behaviour: str, n: int) -> None:
@@ -166,7 +163,6 @@ class _FirstEpisodes:
         self._reported: set[int] = set()
         self.first: list[Episode] = []
         self.open: dict[int, int] = {}
-        self.cut_off = 0
 
     @override
     def __str__(self) -> str:
@@ -185,23 +181,12 @@ class _FirstEpisodes:
         self.open = now
         if not over:
             return []
-        self.cut_off = 0 if any(over.values()) else self.cut_off + 1
         self._ended |= {k: episode for k, episode in over.items() if episode is not None}
         first = [k for k in sorted({*self._ended, *now.values()})[: self._n] if k in self._ended]
         self.first = [self._ended[k] for k in first]
         new = [self._ended[k] for k in first if k not in self._reported]
         self._reported.update(first)
         return new
-
-
-def _all_cut_off(unfinished: Iterable[_FirstEpisodes], steps: int) -> EnvError:
-    return EnvError(
-        f"an evaluation waits for episodes that are all cut off: {', '.join(map(str, unfinished))}",
-        where=f"environment step {steps} of the evaluation",
-        why=f"the last {PATIENCE:,} resets came before their ends: a reset applies to all agents of an "
-        "environment, and others reach base_config.max_step_each_iter first",
-        fix="raise max_step_each_iter or leave it out, and limit the episodes in the environment itself",
-    )
 
 
 def _no_agents(unfinished: Iterable[_FirstEpisodes], steps: int) -> EnvError:

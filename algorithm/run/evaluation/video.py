@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import re
-import subprocess
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from algorithm.core.data import Episode
 from algorithm.core.errors import EnvError
 from algorithm.core.extras import needs
 from algorithm.core.system.files import replace
-from algorithm.core.system.processes import NEW_GROUP
 from algorithm.env.base import Picture, VecEnv
 from algorithm.nn.process import others_modes
 from algorithm.run.evaluation.callbacks import EvalCallback
@@ -28,9 +24,8 @@ DEFAULT_FPS = 30.0
 
 _ASKED = "--video or eval_config.video"
 _CLOSING_S = 60.0
-_PICTURES = ("-v", "error", "-y", "-nostdin", "-f", "rawvideo", "-pix_fmt", "rgb24")
 # Players expect 4:2:0 chroma subsampling, which needs even sides.
-_MP4 = ("-an", "-pix_fmt", "yuv420p", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-f", "mp4")
+_MP4 = ("-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-f", "mp4")
 
 
 class VideoError(Exception):
@@ -43,75 +38,61 @@ class Encoder:
     The file appears when it is closed, complete. Every method but ``discard`` may raise VideoError; the
     encoder must then be discarded.
 
-    ``imageio_ffmpeg.write_frames`` is not used: its ``close`` ignores ffmpeg's exit code, so a video that a
-    full disk has cut off looks complete, and the reason is lost. Counting the frames afterwards would detect
-    it, for 0.3 s per 200 pictures. It also runs Python code between fork and exec, which is unsafe beside
-    threads and takes 20 to 30 ms instead of 1.
-
     shape: (height, width) of every picture in pixels
     fps:   pictures per second
     """
 
     def __init__(self, path: Path, shape: tuple[int, int], fps: float) -> None:
-        self._path, self._shape = path, shape
+        self._path, self._shape, self._pictures = path, shape, 0
         self._draft = path.with_name(f".{path.name}.part")
-        command = [
-            *(_ffmpeg(), *_PICTURES, "-s", f"{shape[1]}x{shape[0]}", "-r", f"{fps:g}", "-i", "-"),
-            *(*_MP4, str(self._draft)),
-        ]
-        try:
+        with _errors():
             path.parent.mkdir(exist_ok=True)
-            self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as ffmpeg
-            self._ffmpeg = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=self._messages,
-                start_new_session=True,  # Ctrl-C is handled here; ffmpeg ends when its input does
-                creationflags=NEW_GROUP,
+            self._writer = _library().write_frames(
+                self._draft,
+                shape[::-1],
+                fps=fps,
+                codec="libx264",
+                macro_block_size=1,
+                ffmpeg_log_level="error",
+                ffmpeg_timeout=_CLOSING_S,
+                output_params=[*_MP4],
             )
-        except OSError as error:
-            raise VideoError(str(error)) from error
+            self._writer.send(None)  # starts ffmpeg
 
     def write(self, picture: Picture) -> None:
         """Add a picture."""
         if picture.shape != (*self._shape, 3) or picture.dtype != np.uint8:
             raise VideoError(f"a picture is {picture.dtype} {picture.shape}, not uint8 {(*self._shape, 3)}")
-        assert self._ffmpeg.stdin is not None
-        try:
-            self._ffmpeg.stdin.write(np.ascontiguousarray(picture).data)
-        except OSError as error:
-            raise VideoError(self._reason(str(error))) from error
+        with _errors():
+            self._writer.send(np.ascontiguousarray(picture))
+        self._pictures += 1
 
     def close(self) -> None:
         """Complete the video and give the file its name."""
-        try:
-            self._ffmpeg.communicate(timeout=_CLOSING_S)  # closes its input
-            if self._ffmpeg.returncode:
-                raise VideoError(self._reason(f"ffmpeg ended with code {self._ffmpeg.returncode}"))
+        with _errors():
+            self._writer.close()
+            written = 0
+            with contextlib.suppress(RuntimeError):  # of a damaged file; ffmpeg's exit code is not known
+                written, _ = _library().count_frames_and_secs(self._draft)
+            if written != self._pictures:
+                raise VideoError(f"{written} of {self._pictures} pictures were written: is the disk full?")
             replace(self._draft, self._path)
-        except subprocess.TimeoutExpired as error:
-            raise VideoError(f"ffmpeg did not end within {_CLOSING_S:g} s") from error
-        except OSError as error:
-            raise VideoError(self._reason(str(error))) from error
-        self._messages.close()
 
     def discard(self) -> None:
         """End ffmpeg and remove the incomplete file."""
-        self._ffmpeg.kill()
-        with contextlib.suppress(OSError):  # of input that was not read
-            self._ffmpeg.communicate()
-        self._messages.close()
+        with contextlib.suppress(OSError):
+            self._writer.close()
         with contextlib.suppress(OSError):
             self._draft.unlink()
 
-    def _reason(self, otherwise: str) -> str:
-        """Return ffmpeg's first message without the address in front of it, or ``otherwise``."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._ffmpeg.wait(1.0)  # it has closed its input and is about to write the message
-        self._messages.seek(0)
-        lines = self._messages.read().decode(errors="replace").splitlines()
-        return re.sub(r"^\[[^]]*\] ", "", lines[0]) if lines else otherwise
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """Convert errors of ffmpeg and of files to a VideoError."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise VideoError(str(error).partition("\n")[0]) from error
 
 
 class VideoRecorder(EvalCallback):
@@ -222,12 +203,3 @@ def _library() -> Any:  # noqa: ANN401 - a module that need not be installed
     """Return the package that has ffmpeg. Raises UsageError without the extra ``video``."""
     with needs("video", "a film", where=_ASKED):
         return importlib.import_module("imageio_ffmpeg")
-
-
-def _ffmpeg() -> str:
-    """Return the path of imageio's ffmpeg, or of the system's. Raises VideoError."""
-    try:
-        path: str = _library().get_ffmpeg_exe()
-    except RuntimeError as error:
-        raise VideoError("there is no ffmpeg: install imageio-ffmpeg, or ffmpeg itself") from error
-    return path

@@ -263,4 +263,4 @@ def test_other_episodes_are_refused_by_the_file_that_changed(tmp_path):
     other = Demonstrations(episodes=found.episodes, digests={"a.npz": "0" * 64, "c.npz": "1" * 64})
     with pytest.raises(StorageError) as error:
         make(PENDULUM, blocks=gail(), demonstrations=other)[0].load_state(state)
-    assert error.value.why == "changed: a.npz; new: c.npz"
+    assert error.value.why == "changed, new or gone: a.npz, c.npz"

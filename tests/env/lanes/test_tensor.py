@@ -19,14 +19,14 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.lanes.contract import TensorEnv, TensorStep
 from algorithm.env.lanes.tensor import TensorVecEnv
-from algorithm.env.lanes.toys import Pendulum
 from algorithm.env.objects import ExternalTensorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import LocalCollector
+from benchmarks.pendulum import Pendulum
 from tests.env.oracles import Witness
 
-TOYS = "algorithm.env.lanes.toys"
+TOYS = "benchmarks.pendulum"
 
 
 class Count(TensorEnv):

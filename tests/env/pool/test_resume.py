@@ -150,8 +150,8 @@ def test_more_steps_than_are_sorted_at_a_time():
 @pytest.mark.parametrize(("how", "before", "why"), [
     ("entropy", 12, "another observation"),
     ("zero", 5, "another observation"),
-    ("reward", 5, "other rewards"),
-    ("mask", 5, "another action mask"),
+    ("reward", 5, "another observation, mask or return"),
+    ("mask", 5, "another observation, mask or return"),
     ("end", 5, "it ended after 2 of 5 steps"),
     ("end", 2, "it ended after 2 of 2 steps"),
     ("fail", 5, "it failed while it was repeated"),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
+from algorithm.core.spec import ObsSpec
 from algorithm.env.parameters.config import read_parameters
 from algorithm.env.parameters.curricula import ParameterSource
+from algorithm.env.spaces import Leaf
 from algorithm.extras.check.checker import CHECKS, run_checks
 from algorithm.extras.check.context import CheckConfig, CheckContext, CheckLimits, LearningKeys
-from algorithm.extras.check.episode_stats import RunningMoments
+from algorithm.extras.check.episode_stats import ObsStats, RunningMoments
 from algorithm.extras.check.finding import CheckResult, Level
 from tests.extras.check import toys
 from tests.lib.toys import Weighed
@@ -54,7 +57,7 @@ def test_a_parameter_that_it_does_not_have_is_told_as_a_training_tells_it() -> N
     context = CheckContext(Weighed, config, CheckLimits(steps=12, compared=4))
     found = [one for result in run_checks(context) for one in result.findings if one.level is Level.ERROR]
     assert [(one.what, one.where, one.trace, one.code) for one in found] == [
-        ("the environment has no 'masss'", "environment_parameters.m.set", "", 2)
+        ("'masss' does not exist", "environment_parameters.m.set", "", 2)
     ]
 
 
@@ -110,3 +113,17 @@ def test_moments_are_those_of_all_values(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(moments.mean, values.mean(0), rtol=1e-12)
     np.testing.assert_allclose(moments.std, values.std(0), rtol=1e-6)
     assert (moments.low == values.min(0)).all() and (moments.high == values.max(0)).all()
+
+
+@pytest.mark.fault("F45")
+def test_what_lies_outside_is_told_and_what_is_rounded_or_not_finite_is_not():
+    def outside(*seen: list[float]) -> str:
+        leaf = Leaf("a", ("a",), gym.spaces.Box(-1.0, 1.0, (2,)))
+        stats = ObsStats("a", leaf, ObsSpec(("a",), ((2,),), ("float32",)))
+        for value in seen:
+            stats.add(np.array(value), "seed 1")
+        return stats.outside
+
+    assert outside() == outside([-1.0, 1.0 + 1e-7], [np.nan, 0.0], [np.inf, 0.0]) == ""
+    assert outside([0.0, 0.0], [1.5, -3.0], [2.0, 0.0]) == "a[1] = -3 in [-1, 1]"
+    assert outside([5.0, 0.0]) == "a[0] = 5 in [-1, 1]"

@@ -70,6 +70,6 @@ def test_an_id_with_only_a_vector_class_is_checked_in_it(cwd: Path, monkeypatch:
 
 def test_lanes_are_checked_by_name(cwd: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", lambda: CheckLimits(seconds=0.2))
-    words = ["algorithm.env.lanes.toys:Pendulum", "-o", "base_config.env_type=TENSOR", "-o", "n_envs=4"]
+    words = ["benchmarks.pendulum:Pendulum", "-o", "base_config.env_type=TENSOR", "-o", "n_envs=4"]
     assert main([*words, "--check"]) == 0
     assert "of 4 agents at once" in capsys.readouterr().out

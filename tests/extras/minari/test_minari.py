@@ -138,7 +138,7 @@ def test_masks_of_observations_and_infos_are_read(minari, tmp_path):
 
 FAULTS = {
     # what a data set holds instead -> where, why
-    "another environment": ({"spaces": PENDULUM | {"action_space": Box(-1.0, 1.0, (1,))}}, "episode 0", "its spaces are obs float32 [3]; 1 continuous: u in [-1, 1] to [-1, 1], and those of the agent obs float32 [3]; 1 continuous: u in [-1, 1] to [-2, 2]"),
+    "another environment": ({"spaces": PENDULUM | {"action_space": Box(-1.0, 1.0, (1,))}}, "episode 0", "its spaces are obs float32 [3]; Box(-1.0, 1.0, (1,), float32), and those of the agent obs float32 [3]; Box(-2.0, 2.0, (1,), float32)"),
     "another observation": ({"spaces": PENDULUM | {"observation_space": Dict(seen=Box(-8.0, 8.0, (3,)))}, "observations": {"seen": np.zeros((5, 3))}}, "episode 0", "its spaces are seen float32 [3]"),
     "no space of ours": ({"spaces": PENDULUM | {"observation_space": Text(3)}, "observations": ["a"] * 5}, "", "Text space, which is not supported"),
     "no bounds": ({"spaces": PENDULUM | {"action_space": Box(-np.inf, np.inf, (1,))}}, "", "has no finite bounds"),

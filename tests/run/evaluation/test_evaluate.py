@@ -127,16 +127,6 @@ def test_an_evaluation_that_takes_long_shows_a_line_every_ten_seconds():
     assert said == [f"playing: {steps} steps of the environment, 1 episode ended" for steps in (2, 3, 6)]
 
 
-def test_an_evaluation_whose_episodes_are_always_cut_off_ends(monkeypatch):
-    """A reset for the agent that reaches the limit is one for the other, too, which is half as fast."""
-    monkeypatch.setattr(module, "PATIENCE", 4)
-    env = Both(a=Guests(["."] * 30, {0}), b=Guests(["w", "."] * 15, {0}))
-    with pytest.raises(EnvError, match=r"waits for episodes that are all cut off: 'b' \(0 of 3\)"):
-        evaluate(env, players(), 3, length_limit=2)
-    loses_some = Both(a=Guests(["."] * 30, {0}), b=Guests(["w", ".", ".", "T"] * 7, {0}))
-    assert evaluate(loses_some, players(), 3, length_limit=4) is not None
-
-
 def both(a: list[str], b: list[str]) -> Both:
     """Agent 0 of ``a`` is there from the start, nobody of ``b``."""
     return Both(a=Guests(a, {0}), b=Guests(b, set()))
