@@ -121,8 +121,10 @@ def ending(code: int | None) -> str:
     return known.get(code or 0, f"exit code {code}")
 
 
-def end_with_parent() -> None:
+def end_with_parent(meanwhile: Callable[[], None] = lambda: None) -> None:
     """Make this spawned process the leader of a new process group, which is killed when its parent ends.
+
+    meanwhile: called twice a second
 
     A thread kills the group. On Linux the kernel does at once, even while a call holds the GIL: the parent
     holds the other end of a pipe, and its closing is a signal to the group (fcntl(2), O_ASYNC).
@@ -137,7 +139,7 @@ def end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is None:
         return
-    arguments = (parent.sentinel, parent.pid)
+    arguments = (parent.sentinel, parent.pid, meanwhile)
     threading.Thread(target=_end_with, args=arguments, name="parent watch", daemon=True).start()
     if sys.platform == "linux":
         import fcntl
@@ -148,10 +150,10 @@ def end_with_parent() -> None:
         fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
 
 
-def _end_with(sentinel: int, parent: int) -> None:
+def _end_with(sentinel: int, parent: int, meanwhile: Callable[[], None]) -> None:
     """Kill this process and its group when the parent ends; runs in a thread."""
     while not wait([sentinel], _POLL_S) and os.getppid() == parent:  # a fork may hold the pipe open
-        pass
+        meanwhile()
     kill_group(os.getpid())
     os._exit(1)
 

@@ -11,7 +11,7 @@ from typing import Any
 from algorithm.core.errors import EnvError
 from algorithm.core.system.processes import ending, kill_group, refuse_unguarded, request_stacks, spawn
 from algorithm.env.pool.watchdog import ActiveTime
-from algorithm.env.pool.worker import WorkerRefusal
+from algorithm.env.pool.worker import WorkerRefusal, truncate_log
 
 _STACK_TIMEOUT = 2.0  # seconds for a hanging process to print its stacks
 START_TIMEOUT = 60.0  # seconds at least for a process to start and build its sub-environments
@@ -133,6 +133,7 @@ class ChildProcess:
         """Return whether a message is there after so many seconds. Raises WorkerLostError."""
         if self._connection.poll(seconds):
             return True
+        truncate_log(self._output)
         if self._process.exitcode is not None and not self._connection.poll():
             raise self._died()
         return False

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,6 +25,11 @@ from algorithm.core.system.processes import (
 from algorithm.env.pool.env_group import EnvGroup, GroupFailure, MakeEnv
 from algorithm.env.pool.process_exit import exit_process, exits_as_errors
 from algorithm.env.pool.step_buffers import SharedStepBuffers
+
+LOG_BYTES = 16 * 2**20
+"""Size of a worker's output file beyond which only its end is kept."""
+
+_KEPT_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def isolate(output: Path) -> None:
     )
     faulthandler.enable(2)
     print_stacks_on_request()
-    end_with_parent()
+    end_with_parent(lambda: truncate_log(output))
     ignore_stop_signals()
 
 
@@ -118,3 +124,22 @@ def ignore_stop_signals() -> None:
 
     for number in STOP_SIGNALS:
         handle_signal(number, handle)
+
+
+def truncate_log(output: Path) -> None:
+    """Keep only the end of a file that has become too long, while others append to it.
+
+    Both the worker and its parent call this: either may be blocked.
+    """
+    with suppress(OSError):  # a full disk
+        if output.stat().st_size <= LOG_BYTES:
+            return
+        with output.open("r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size <= LOG_BYTES:  # the other process was faster
+                return
+            file.seek(size - _KEPT_BYTES)
+            end = file.read(_KEPT_BYTES)
+            file.truncate(0)
+        with output.open("ab") as file:
+            file.write(b"(%d bytes left out here)\n" % (size - len(end)) + end)

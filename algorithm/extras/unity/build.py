@@ -20,6 +20,7 @@ from algorithm.core.system.files import replace
 from algorithm.core.system.launch import launcher
 from algorithm.core.system.processes import ending, kill_group
 from algorithm.env.config import BuildPath
+from algorithm.env.pool.worker import truncate_log
 
 _LOGGER = logging.getLogger(__name__)
 # Seconds to wait: for a voluntary end, after SIGTERM, after SIGKILL.
@@ -55,6 +56,10 @@ class PlayerProcess:
         self._ends_within(wait)
         code = self._process.poll()
         return "" if code is None else ending(code)
+
+    def truncate_output(self) -> None:
+        """Keep only the end of the output if it is large."""
+        truncate_log(self.output)
 
     def log_end(self) -> str:
         """Return the last lines of the log and of the output."""

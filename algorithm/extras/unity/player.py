@@ -119,6 +119,11 @@ class Player:
             )
         )
 
+    def truncate_output(self) -> None:
+        """Keep only the end of the process's output if it is large."""
+        if self._process is not None:
+            self._process.truncate_output()
+
     def close(self) -> None:
         """End the player and release its port, within five seconds; further calls do nothing."""
         self._link.say_goodbye()
@@ -137,6 +142,7 @@ class Player:
         """Return an error if the player's process has ended, else None."""
         if self._process is None:
             return None
+        self.truncate_output()
         how = self._process.how_ended()
         return LinkError("ended", how) if how else None
 
@@ -242,6 +248,7 @@ def _env_class() -> type[Any]:
                 super().reset()
 
         def step(self) -> None:
+            self._player.truncate_output()
             with self._player._failures("in a step"):
                 super().step()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from algorithm.app.console.base import LineConsole
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
-from algorithm.env.pool import watchdog
+from algorithm.env.pool import watchdog, worker
 from algorithm.env.pool.process_exit import as_exception
 from algorithm.env.pool.watchdog import ActiveTime
 from algorithm.env.registry import make_vec_env
@@ -28,6 +29,7 @@ from algorithm.env.request import EnvRequest
 from algorithm.run.experience.faults import Faults
 from algorithm.run.signals import StoppedError, StopRequest
 from tests.env.pool.test_faults import gone, script
+from tests.lib.processes import comes_true
 
 
 def make(name: str, *, n: int = 1, env_args: Any = None, **pool: Any) -> VecEnv:
@@ -176,3 +178,18 @@ def test_a_worker_that_prints_to_a_full_disk_has_not_failed(tmp_path):
         resource.prlimit(env._executor._workers[0].pid, resource.RLIMIT_FSIZE, (64, 64))
         step(env, 3)
     assert not faults
+
+
+@pytest.mark.fault("F38")
+def test_what_workers_print_does_not_fill_the_disk(tmp_path):
+    file = tmp_path / "worker_0.log"
+    left_out = re.compile(rb"\(\d+ bytes left out here\)\n")  # more may have come before it was written
+
+    def is_cut() -> bool:
+        text = file.read_bytes()
+        return len(text) <= worker.LOG_BYTES and left_out.search(text) is not None
+
+    with closing(make("tests.env.pool.toys:Chatty-v0", workers=1, log=tmp_path)) as env:
+        env.reset()
+        step(env, 3)
+        assert comes_true(is_cut, 10.0)

@@ -19,6 +19,7 @@ import pytest
 
 from algorithm.core.errors import EditorStoppedError, EnvError, UsageError
 from algorithm.env.config import BuildPath, UnityArgs
+from algorithm.env.pool import worker
 from algorithm.env.request import EnvRequest
 from algorithm.extras.unity import build
 from algorithm.extras.unity import player as player_module
@@ -72,6 +73,8 @@ def failure_of(folder: Path, *words: str, patience: float = OPEN_S, **options: A
 
 def test_a_build_is_started_stepped_and_ended_and_leaves_nothing_behind(tmp_path, monkeypatch):
     """The package registers each of its environments with atexit, which would keep it for ever."""
+    monkeypatch.setattr(worker, "LOG_BYTES", 1000)
+    monkeypatch.setattr(worker, "_KEPT_BYTES", 100)
     killed: list[int] = []
     monkeypatch.setattr(build, "kill_group", killed.append)
     player = opened(tmp_path, env_args={"agents": 2, "offsets": True})
@@ -79,6 +82,9 @@ def test_a_build_is_started_stepped_and_ended_and_leaves_nothing_behind(tmp_path
     player.env.reset()
     (name,) = player.env.behavior_specs
     assert len(player.env.get_steps(name)[0]) == 2
+    player._process.output.write_text("word " * 1000)
+    player.env.step()
+    assert player._process.output.stat().st_size <= 1000
     log = tmp_path / "players" / "player-0.log"
     arguments = f"-nographics -batchmode --mlagents-port {player.port} -logFile {log} --scene continuous"
     assert f"{arguments} --agents 2 --offsets" in player.describe()
