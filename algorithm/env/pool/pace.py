@@ -9,6 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from algorithm.core.data import State
+from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.steps import Float
 from algorithm.env.base import ResetResult, StepResult
@@ -17,6 +18,9 @@ from algorithm.env.pool.pool import EnvPool
 
 TOLERANCE = 0.05
 """Part of a period by which an action may be late without being counted: 5 ms at 10 Hz."""
+
+MEASURED = 10
+"""Steps at the start of which the quickest tells whether the rate can be kept."""
 
 
 class Pace:
@@ -41,11 +45,16 @@ class Pace:
         self._since = clock()  # the end of the last step or update
         self._update = self._acting = 0.0  # seconds that they take, the longest ones decaying
         self._learns = False  # an update has begun since the last step, and no pause
+        self._steps: list[float] = []
         self._actions = self._late = 0  # since the last summary
         self._delay = 0.0  # the greatest one since then
 
     def wait(self) -> None:
-        """Wait for the time of the next action, which follows at once."""
+        """Wait for the time of the next action, which follows at once.
+
+        Raises EnvError if none of the first steps was quick enough.
+        """
+        self._check_rate()
         now = self._clock()
         if self._due is None:  # an evaluation may have come before
             self._due = now
@@ -65,7 +74,21 @@ class Pace:
 
     def stepped(self) -> None:
         """Note that the environment has taken its step."""
-        self._since, self._learns = self._clock(), False
+        now = self._clock()
+        if len(self._steps) < MEASURED:
+            self._steps.append(now - self._since)
+        self._since, self._learns = now, False
+
+    def _check_rate(self) -> None:
+        """Raise EnvError if the first steps have all taken more than a period."""
+        if len(self._steps) == MEASURED and min(self._steps) > self._period:
+            raise EnvError(
+                f"the environment cannot be stepped {1 / self._period:g} times a second",
+                where="base_config.control_hz",
+                why=f"the quickest of its first {MEASURED} steps took {1000 * min(self._steps):.0f} ms, "
+                f"and there are {1000 * self._period:.0f} ms for each",
+                fix="lower control_hz; or let the environment not wait itself, since the loop does",
+            )
 
     def rest(self) -> None:
         """End an episode: until the next action nothing is timed."""

@@ -7,6 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.gym import GymEnv
 from algorithm.env.pool.executor import InProcessExecutor
@@ -85,6 +86,14 @@ def test_an_update_without_another_after_it_is_timed_by_the_next_action():
     time.spend(0.15)  # the only update of the step, too long
     assert times_of_actions(pace, time, [0.01]) == pytest.approx([0.16])
     assert pace.must_pause()
+
+
+def test_a_rate_that_no_step_reaches_is_refused():
+    time = Time()
+    with pytest.raises(EnvError, match="cannot be stepped 10 times a second"):
+        times_of_actions(time.pace(), time, [0.12] * 11)
+    time = Time()
+    times_of_actions(time.pace(), time, [0.12] * 9 + [0.09] + [0.12] * 5)
 
 
 def test_a_pool_keeps_the_times_of_its_episodes():
