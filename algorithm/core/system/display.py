@@ -1,14 +1,9 @@
-"""Windows on the screen of this machine, and notebooks."""
+"""Windows on the screen of this machine."""
 
 from __future__ import annotations
 
 import os
 import sys
-
-
-def in_notebook() -> bool:
-    """Return whether what is printed goes into a cell of a notebook."""
-    return type(sys.stdout).__module__.startswith("ipykernel.")
 
 
 def has_display() -> bool:
