@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -18,12 +19,19 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 def program(script: str = "main.py") -> list[str]:
     """Return the first words of a command: ``python main.py``, or with the path that leads there.
 
-    Where the package is installed: ``asac``, or ``python -m asac`` if that was typed.
+    Where the package is installed: ``asac``, or ``python -m asac`` if that was typed. A program or a notebook
+    that imports the package gets ``asac`` if there is such a command, and the checkout's script otherwise.
     """
     typed, (command, module) = Path(sys.argv[0]), _SCRIPTS[script]
     if _is_module(typed):
         return ["python", "-m", module]
-    return ["python", str(typed.with_name(script))] if _is_script(typed) else [command]
+    if typed.stem in _COMMANDS or not (_CHECKOUT / script).is_file():
+        return [command]
+    of_checkout = _is_script(typed)
+    if not of_checkout and shutil.which(command):
+        return [command]
+    folder = typed.parent if of_checkout else _CHECKOUT
+    return ["python", script if folder.resolve() == Path.cwd() else str(folder / script)]
 
 
 def python_arguments(script: str = "main.py") -> tuple[str, ...]:

@@ -62,6 +62,7 @@ def test_a_new_run_lies_below_models_and_what_is_written_can_be_read(here):
     ("typed", "shown"),
     [
         ("main.py", "main.py"),
+        ("{here}/main.py", "main.py"),
         ("../some where/main_ds.py", "'../some where/main.py'"),
         ("/project/main.py", "/project/main.py"),
     ],
