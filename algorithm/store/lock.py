@@ -1,8 +1,7 @@
 """The lock of a run: a kernel lock admits one process at a time, and ``run.lock`` names that process.
 
 The kernel releases its lock when the process ends, however it ends. ``run.lock`` is JSON for people, reports
-and other machines. On a file system without kernel locks, or one that does not carry them between machines,
-it is the only evidence.
+and other machines. Where a shared disk does not carry kernel locks between machines, it is the only evidence.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import json
 import shlex
 import socket
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import psutil
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
@@ -127,17 +126,20 @@ class RunLock:
         self._path = path
         self._notice = notice
         self._text = ""
-        # The lock is shared by all threads: the watchdog releases it when the main thread hangs.
-        self._lock = FileLock(lock_files(path)[1], _WAIT_S, thread_local=False, fallback_to_soft=False)
+        self._folder = -1
+        self._lock: BaseFileLock | None = None
 
     def __enter__(self) -> RunLock:
         self._text = Holder.me().text
         try:
-            self._path.parent.stat()  # a missing folder would be made
-            self._acquire()
-            stale = self._take()
+            self._folder = self._path.parent.stat().st_ino
+            self._lock = _acquire(self._path)
+            stale = self._take(self._lock)
         except Timeout:
-            raise _refusal(self._path, holder_of(self._path)) from None
+            holder = holder_of(self._path)
+            _, _, marker = lock_files(self._path)  # stays behind a process that was killed; a kernel lock not
+            left = [file for file in (self._path, marker) if file.exists()] if marker.exists() else []
+            raise _refusal(self._path, holder, left) from None
         except OSError as error:
             raise StorageError.of(error, what="the run cannot be locked", where=self._path) from error
         except ValueError as error:
@@ -163,46 +165,39 @@ class RunLock:
 
     def release(self) -> None:
         """Release the lock. May be called twice, and from any thread."""
-        text, self._text = self._text, ""
-        if not text:
+        lock, self._lock = self._lock, None
+        if lock is None:
             return
         try:
-            if _read(self._path) == text:  # else another folder stands there, with locks of its own
+            if _read(self._path) == self._text:  # else another folder stands there, with locks of its own
                 for file in lock_files(self._path):
                     remove_held(file)
         except (OSError, ValueError) as failure:  # the run itself has ended well; who comes next finds it
             self._notice(f"{self._path} cannot be removed: {failure}")
         finally:
-            self._lock.release()
+            lock.release()
 
     def check(self) -> None:
         """Raise StorageError if the folder was moved or replaced, or locked by another process."""
-        text = None
-        with contextlib.suppress(OSError, ValueError):
+        folder = self._path.parent
+        try:
             text = _read(self._path)
-        if text == self._text:  # the folder's inode is not compared: some network file systems change it
-            return
-        why = "it is not there" if text is None else "another process has taken it"
+            if text == self._text:  # the folder's inode is not compared: some network file systems change it
+                return
+            if text is None and folder.stat().st_ino == self._folder:  # only run.lock was removed
+                return
+            why = "another folder is in its place" if text is None else "another process has taken it"
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
         raise StorageError(
-            "the run's lock is lost",
-            where=self._path,
-            why=f"{why}: the folder was moved or removed during the run",
+            "the run's folder no longer exists",
+            where=folder,
+            why=f"{why}: it was moved or removed during the run",
             fix="move it back and resume it; nothing more was written to it",
         )
 
-    def _acquire(self) -> None:
-        """Acquire the kernel lock, if the file system has such locks.
-
-        Raises Timeout if it is still held after 0.3 s, and OSError if its file cannot be written.
-        """
-        try:
-            self._lock.acquire()
-        except OSError as error:
-            if error.errno not in _NO_KERNEL_LOCKS:  # Timeout has no number
-                raise
-
-    def _take(self) -> str | None:
-        """Write ``run.lock``; return the stale text that it replaces.
+    def _take(self, lock: BaseFileLock) -> str | None:
+        """Write ``run.lock`` while ``lock`` is held; return the stale text that it replaces.
 
         Raises UsageError if the process that it named still runs: a kernel lock may not be visible on other
         machines, and its file may have been removed.
@@ -212,17 +207,38 @@ class RunLock:
             holder = Holder.read(text or "")
             mine = text == self._text  # of a run of this process that could not remove it, and has ended
             if holder is not None and not mine and holder.is_running:
-                raise _refusal(self._path, holder)
+                raise _refusal(self._path, holder, [self._path])
             write_bytes(self._path, self._text.encode())
         except BaseException:
-            self._lock.release()
+            with contextlib.suppress(OSError):  # while it is held, so that waiting processes retry
+                remove_held(Path(lock.lock_file))
+            lock.release()
             raise
         return text
 
 
-def lock_files(path: Path) -> tuple[Path, Path]:
-    """Return ``run.lock`` and the file of the kernel lock."""
-    return path, path.with_suffix(".flock")
+def lock_files(path: Path) -> tuple[Path, Path, Path]:
+    """Return ``run.lock``, the file of the kernel lock, and the marker where there are no such locks."""
+    return path, path.with_suffix(".flock"), path.with_suffix(".softlock")
+
+
+def _acquire(path: Path) -> BaseFileLock:
+    """Acquire the kernel lock, and return it; on a file system without such locks, that of a marker file.
+
+    Raises Timeout if it is still held after 0.3 s, and OSError if its file cannot be written.
+    """
+    _, kernel, marker = lock_files(path)
+    # The lock is shared by all threads: the watchdog releases it when the main thread hangs.
+    lock: BaseFileLock = FileLock(kernel, timeout=_WAIT_S, thread_local=False, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except OSError as error:
+        if error.errno not in _NO_KERNEL_LOCKS:  # Timeout has no number
+            raise
+        kernel.unlink(missing_ok=True)
+        lock = SoftFileLock(marker, timeout=_WAIT_S, thread_local=False)
+        lock.acquire()
+    return lock
 
 
 def _read(path: Path) -> str | None:
@@ -240,15 +256,14 @@ def holder_of(path: Path) -> Holder | None:
     return holder if holder is not None and holder.is_running else None
 
 
-def _refusal(path: Path, holder: Holder | None) -> UsageError:
-    """Return the error for a run that is locked."""
-    if holder is None:
-        fix = "wait for it: its lock ends with it"
-    elif holder.is_elsewhere:
-        remove = shlex.join(["rm", str(path)])
-        fix = f"wait for it or end it there; if it and all that it started are gone:\n{remove}"
-    else:
+def _refusal(path: Path, holder: Holder | None, left: Sequence[Path]) -> UsageError:
+    """Return the error for a run that is locked. left: files that a dead process may have left behind."""
+    if holder and not holder.is_elsewhere:
         fix = f"wait for it, or end it:\nkill {holder.pid}"
+    else:
+        fix = "wait for it or end it there" if holder else "wait for it: its lock ends with it"
+        if left:
+            fix += f"; if it and all that it started are gone:\n{shlex.join(['rm', *map(str, left)])}"
     return UsageError(
         "another process is using this run",
         where=path,
