@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from typing_extensions import override
 
-from algorithm.app.report.charts import Line, figure_of, themed
-from algorithm.app.report.theme import LIGHT
+from algorithm.app.report.charts import Line, figure_of
+from algorithm.app.report.theme import DARK, LIGHT
 from algorithm.core.data import Double
 from algorithm.store.files import write_text
 from benchmarks.aggregates import Estimate, Runs, at_share, profile
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 IMAGES = ROOT / "docs" / "images"
 _LEVELS = np.linspace(0.0, 1.5, 61)
+_FONT = "font-family: 'DejaVu Sans'", "font-family: 'DejaVu Sans', Verdana, sans-serif"
 
 
 @dataclass(frozen=True)
@@ -103,4 +104,14 @@ def write_svg(path: Path, grid: Sequence[Sequence[Plot]]) -> None:
     with figure_of(**figure_options(len(grid), max(map(len, grid)))) as figure:
         draw_grid(figure, grid)
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    write_text(path, themed(text.getvalue()))
+    write_text(path, _themed(text.getvalue()))
+
+
+def _themed(svg: str) -> str:
+    """Return an SVG whose colours follow the page's light or dark theme."""
+    for name, colour in LIGHT.items():
+        svg = svg.replace(colour, f"var(--{name})")
+    light, dark = ("".join(f"--{name}:{colour};" for name, colour in of.items()) for of in (LIGHT, DARK))
+    style = f"<style>:root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
+    start = svg.index(">", svg.index("<svg ")) + 1
+    return f"{svg[:start]}{style}{svg[start:].replace(*_FONT)}"

@@ -131,7 +131,7 @@ class Plot:
         """Draw lines, title and labels into the axes."""
         from matplotlib.ticker import FuncFormatter
 
-        draw(axes, self.lines, ticks=(6, 6))
+        draw(axes, self.lines, ticks=(6, 6), marker="o")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: steps_text(x)))
         axes.set_title(self.title, loc="left", fontsize=12, fontweight="bold")
         axes.set_xlabel(self.along)

@@ -50,9 +50,10 @@ def _of_main(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in this process end without a page, which takes long; ``pages`` asks for it."""
+    """Runs in this process end without picture and page, which take long; ``pages`` asks for them."""
     if request.node.get_closest_marker("pages") is None:
-        monkeypatch.setattr("algorithm.app.summaries.write_report", lambda *_, **__: None)
+        for what in ("summaries.plot_curve", "summaries.write_report"):
+            monkeypatch.setattr(f"algorithm.app.{what}", lambda *_, **__: None)
 
 
 @pytest.fixture

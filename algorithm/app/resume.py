@@ -18,6 +18,7 @@ from algorithm.config.resume_rules import changes, refuse
 from algorithm.core.console import Console
 from algorithm.core.data import State
 from algorithm.core.errors import COMMON_BLOCK, StorageError, UsageError
+from algorithm.core.program import flag_or_argument
 from algorithm.core.reading import read_json
 from algorithm.run.context import fitted
 from algorithm.run.counters import Counters
@@ -160,7 +161,7 @@ def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evalua
         "nothing is left to do",
         where=run.shown(saved.path),
         why=", and ".join(why for why, _ in ends.values()),
-        fix=f"{resume_command(run, *further)}    (train longer)",
+        fix=f"{resume_command(run, *further, variable=flag_or_argument('', 'run'))}    (train longer)",
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,16 @@ class Run:
     def __repr__(self) -> str:
         known = "".join(f", {name}={text}" for name, text in Facts.gather(self._dir).rows)
         return f"Run({self._playable.source!r}{known})"
+
+    def _repr_html_(self) -> str:
+        """Return the run as HTML for a notebook: a table above the picture of the returns, if any."""
+        rows = [*Facts.gather(self._dir).rows, ("folder", self._playable.source)]
+        table = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows)
+        images = "".join(
+            f'<img width="480" src="data:image/png;base64,{b64encode(picture.read_bytes()).decode()}">'
+            for picture in self._dir.plots.glob("return.png")
+        )
+        return f"<table>{table}</table>{images}"
 
     @property
     def config(self) -> Config:
@@ -149,9 +161,10 @@ class Run:
         folder:  of the copy
         replace: overwrite an existing run; default: refuse to
 
-        Raises UsageError if the folder exists and is not replaced, StorageError if copying fails.
+        Raises UsageError if the folder exists and is not replaced, or if one of them is being trained;
+        StorageError if copying fails.
         """
-        copy_run(self._playable.trained_here("copy"), folder, replace=replace)
+        copy_run(self._playable.trained_here("copy"), folder, replace=replace, notice=_warn)
 
     @own_modes()
     def evaluate(
@@ -244,7 +257,7 @@ class Run:
             stop=stop,
         )
         with stop.passed_on():
-            continue_run(inputs, former, screen=Screen(quiet=quiet, result=not quiet))
+            continue_run(inputs, former, screen=Screen.in_python(inputs.callbacks, quiet=quiet))
         self._env = env_object
         return self
 

@@ -82,5 +82,5 @@ class TrainingPlan:
                 callbacks=all_callbacks(callbacks),
                 stop=stop,
             )
-            run_training(inputs, screen=Screen(quiet=self.quiet, result=not self.quiet))
+            run_training(inputs, screen=Screen.in_python(inputs.callbacks, quiet=self.quiet))
         return Run(run.path, env=self.env_object)

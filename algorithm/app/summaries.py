@@ -14,12 +14,13 @@ import torch
 
 from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
+from algorithm.app.parameters import parameter_rows
+from algorithm.app.report.curves import plot_curve, read_series
 from algorithm.app.report.facts import space_rows
 from algorithm.app.report.report import write_report
 from algorithm.app.report.settings import config_rows
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.config.yaml_io import inline
 from algorithm.core.console import Console
 from algorithm.core.errors import COMMON_BLOCK, StorageError
 from algorithm.core.extras import install_command
@@ -91,10 +92,13 @@ def show_finish(
     outcome: Outcome,
     saved: str,
     render_modes: Sequence[str],
+    *,
+    variable: str = "",
 ) -> None:
     """Show the result, and commands that the user may run next.
 
     saved: cost of the checkpoints; render_modes: of the environment
+    variable: name of the run in Python, for calls instead of commands
     """
     training = outcome.training
     counters, updates, seconds = training.counters, training.updates, training.watch.total
@@ -112,9 +116,9 @@ def show_finish(
     rows.append(("time", shares_text(training.watch.seconds)))
     rows += [("checkpoints", saved), ("folder", run.shown(run.path))]
     commands = [
-        ("resume", resume_command(run, *(flag for _, flags in outcome.ends.values() for flag in flags))),
-        *playing_commands(run, render_modes, display=has_display()).items(),
-        ("curves", f"{run.in_python}.metrics" if run.in_program else _curves(run)),
+        ("resume", _longer(run, outcome, variable)),
+        *playing_commands(run, render_modes, display=has_display(), variable=variable).items(),
+        ("curves", f"{variable}.metrics" if variable else _curves(run)),
         ("report", run.shown(run.report)),
     ]
     console.finish(rows, commands, doubtful=not updates)
@@ -124,6 +128,15 @@ def _curves(run: RunDir) -> str:
     """Return the command that shows the curves; if its package is missing, with how to install it."""
     command = tensorboard_command(run)
     return command if find_spec("tensorboard") else f"{command}  # first {install_command('tensorboard')}"
+
+
+def _longer(run: RunDir, outcome: Outcome, variable: str) -> str:
+    """Return the command, or the agent's call, that continues the run beyond the limits that ended it."""
+    if variable == "agent.run":
+        return "agent.learn(1_000)"
+    return resume_command(
+        run, *[flag for _, flags in outcome.ends.values() for flag in flags], variable=variable
+    )
 
 
 def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
@@ -148,6 +161,7 @@ def result_json(run: RunDir, outcome: Outcome, seed: int) -> dict[str, object]:
             "run": str(run.path),
             "checkpoints": str(run.checkpoints),
             "metrics": str(run.metrics_csv),
+            "plot": str(run.plots / "return.png"),
             "report": str(run.report),
         },
     }
@@ -188,17 +202,21 @@ def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:
     base, of_evaluations = config.base_config, config.eval_config.wrappers
     rows = [("id", f"{base.env_name}, {env.arrangement}")]
     if base.wrappers:
-        rows.append(("wrappers", inline(base.wrappers)))
+        rows.append(("wrappers", ", ".join(map(_wrapper, base.wrappers))))
     if of_evaluations is not None and of_evaluations != base.wrappers:
-        rows.append(("evaluations", inline(of_evaluations)))
-    parameters = config.environment_parameters.items()
-    rows += [("parameter", f"{name} {inline(value)}") for name, value in parameters]
+        rows.append(("evaluations", ", ".join(map(_wrapper, of_evaluations)) or "no wrappers"))
+    rows += parameter_rows(config.parameters, base.kind)
     rows += space_rows(env.specs)
     limit = f"{env.time_limit} steps" if env.time_limit else "none known"
     length = episode_limit(config, env.time_limit)
     if length > 0:
         limit += f"; {length:,} in an evaluation"
     return [*rows, ("time limit", limit)]
+
+
+def _wrapper(wrapper: Mapping[str, Mapping[str, object] | None]) -> str:
+    ((name, arguments),) = wrapper.items()
+    return f"{name}({', '.join(f'{key}={value}' for key, value in (arguments or {}).items())})"
 
 
 def _performance(step: int, performance: Performance) -> str:
@@ -227,6 +245,18 @@ def _evaluation(step: int, performance: Performance) -> dict[str, object]:
         "step": step,
         "infos": performance.infos,
     }
+
+
+def plot_returns(loaded: LoadedConfig, run: RunDir, outcome: Outcome, console: Console) -> None:
+    """Plot the evaluations of a run, if there were any; a full disk causes a warning."""
+    if not outcome.training.counters.last_eval:
+        return
+    label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
+    try:
+        series = read_series(run.metrics_jsonl, label)
+        plot_curve(run.plots / "return.png", series, title=f"{loaded.env_label}, {run.name}")
+    except StorageError as error:
+        console.warn(error.line)
 
 
 def write_outcome(run: RunDir, outcome: Outcome, seed: int, console: Console) -> dict[str, object]:

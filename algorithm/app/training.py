@@ -13,7 +13,7 @@ from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.cli.train_flags import config_flags
 from algorithm.app.console.output import close_logging, open_console, setup_logging
-from algorithm.app.summaries import show_finish, start_screen, write_outcome, write_page
+from algorithm.app.summaries import plot_returns, show_finish, start_screen, write_outcome, write_page
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.console import Console
 from algorithm.core.errors import EnvError, UsageError
@@ -22,7 +22,7 @@ from algorithm.env.kinds import OBJECT
 from algorithm.env.registry import missing_object
 from algorithm.nn.process import own_modes
 from algorithm.run.build import build
-from algorithm.run.callbacks import end_of_learn
+from algorithm.run.callbacks import Callback, end_of_learn
 from algorithm.run.experience.faults import Faults
 from algorithm.run.inputs import RunInputs, set_up
 from algorithm.run.runtime import LocalRuntime, Runtime
@@ -45,12 +45,20 @@ class Screen:
     result:    also show the result at the end
     debug_log: write debug lines to ``train.log``
     notices:   warnings about flags without effect
+    variable:  name of the run in Python, for calls instead of commands at the end
     """
 
     quiet: bool = False
     result: bool = True
     debug_log: bool = False
     notices: Sequence[str] = ()
+    variable: str = ""
+
+    @classmethod
+    def in_python(cls, callbacks: Sequence[Callback], *, quiet: bool) -> Screen:
+        """Return the settings for a call of ``train``, ``resume`` or ``learn``, which has a callback."""
+        variable = "run" if end_of_learn(callbacks) is None else "agent.run"
+        return cls(quiet=quiet, result=not quiet, variable=variable)
 
     @classmethod
     def of(cls, options: TrainOptions, loaded: LoadedConfig) -> Screen:
@@ -140,11 +148,12 @@ def run_training(
         except Exception as error:
             _record_failure(run, console, error)
             raise
+        plot_returns(loaded, run, outcome, console)
         built.metrics.close()  # before the result, which marks a run as finished
         result = write_outcome(run, outcome, loaded.seed, console)
         if screen.result:
             cost, modes = built.saver.summary, built.render_modes
-            show_finish(console, run, outcome, cost, modes)
+            show_finish(console, run, outcome, cost, modes, variable=screen.variable)
     return Trained(run, result, inputs.stop.exit_code)
 
 

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from algorithm.core.program import flag_or_argument, program
+from algorithm.core.program import program
 from algorithm.env.kinds import OBJECT_RUNS
 from algorithm.store.names import directory_flags, shown
 
@@ -87,7 +87,7 @@ class RunPaths:
     """The page about the run."""
 
     plots = _Below("plots")
-    """Folder for pictures of a callback, which an export and W&B take along."""
+    """Folder of pictures."""
 
     endpoint = _Below("endpoint.json")
     """File with the address of the run's learner; absent in a run of one process."""
@@ -113,11 +113,6 @@ class RunPaths:
     def of_object(self) -> bool:
         """Whether the environment was passed as a Python object, which has no name for a command."""
         return self.env.startswith(OBJECT_RUNS)
-
-    @property
-    def in_program(self) -> bool:
-        """Whether calls in Python continue the run: of an object, or where a program imports the package."""
-        return self.of_object or bool(flag_or_argument("", "a call"))
 
     @property
     def in_python(self) -> str:

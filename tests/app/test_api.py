@@ -106,6 +106,9 @@ def test_train_play_evaluate_and_go_on(tmp_path):
     policy, env = asac.load(run, "latest"), asac.make_env("CartPole-v1")
     assert policy.step == 120 and policy.observation_space == env.observation_space
     assert repr(run) == f"Run({str(run.folder.relative_to(tmp_path))!r}, {shown(run)})"
+    (run.folder / "plots").mkdir(exist_ok=True)
+    (run.folder / "plots" / "return.png").write_bytes(b"abc")
+    assert run._repr_html_().count("<th>") == 6 and "image/png;base64,YWJj" in run._repr_html_()
     shows = f"Performance({shown(run).rpartition('=')[2]}, 2 episodes)", "Policy(step=120, Box("
     assert (repr(run.evaluate(2)), repr(policy)[:21]) == shows
     obs, _ = env.reset(seed=0)
@@ -246,8 +249,10 @@ def test_what_to_do_next_is_a_call_and_not_a_command(capsys, monkeypatch):
     asac.train("CartPole-v1", **{**SHORT, "quiet": False, "max_step": 20})
     said = capsys.readouterr().out.partition("\nnext\n")[2]
     assert (
-        all(call in said for call in (").resume(overrides=['max_step=40'])", ").evaluate(10)", ").metrics"))
+        all(call in said for call in ("run.resume(max_step=40)", "run.evaluate(10)", "run.metrics"))
         and "--" not in said
     )
     agent = asac.Agent("SAC", "CartPole-v1", overrides=KEYS, device="cpu").learn(20)
+    said = capsys.readouterr().out.partition("\nnext\n")[2]
+    assert "agent.learn(1_000)" in said and "agent.run.evaluate(10)" in said
     assert repr(agent) == "Agent(SAC, CartPole-v1, 20 steps)"

@@ -298,7 +298,7 @@ def test_pictures_are_drawn_of_every_suite(figures: Path) -> None:
 
 def test_a_picture_follows_the_page_and_is_always_the_same(tmp_path: Path) -> None:
     step, half = np.array([1.0, 2.0]), np.array([0.5])
-    line = Line(label="a", x=step, y=step, tone=0)
+    line = Line(label="a", x=step, y=step, tone=0, dots=True)
     bars = pictures.EvidencePlot("better", "", "", bars={"<b>": Estimate(half, half, half)}, tones={"<b>": 1})
     published = pictures.EvidencePlot("", "core-minutes", "", [line], points={"others": (step, step)})
     texts = []

@@ -81,7 +81,7 @@ def test_a_wheel_trains_and_plays_where_there_is_neither_a_checkout_nor_an_extra
     assert "python -m asac toy/identity -n run --resume" in out, "the commands are those that work here"
     assert '[tensorboard]"' in out and (work / "models/toy/identity/run/report.html").is_file()
     (work / "main.py").write_text(PLAY)
-    assert ".resume(overrides=['max_step=" in python("main.py"), "a script is told what to call"
+    assert "run.resume(max_step=" in python("main.py"), "a script is told what to call"
     assert "--resume" in python("-m", "asac", "--help", absent=HEAVY)
     with pytest.raises(subprocess.CalledProcessError) as mistyped:
         python("-m", "asac", "toy/identity", "--resme", absent=HEAVY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-_VOID = {"meta", "img"}
+_VOID = {"meta", "path", "g"}
 
 
 class Page(HTMLParser):
@@ -49,7 +49,8 @@ def read(text: str) -> Page:
         assert not any(key.startswith("on") for key in attributes), (name, attributes)
         assert str(attributes.get("src", "data:")).startswith("data:"), (name, attributes)
         assert not re.match(r"[a-z]+:", str(attributes.get("href", ""))), (name, attributes)
-    assert all(image.get("alt") for image in page.all("img"))
+    assert all(svg.get("aria-label") or svg.get("aria-hidden") for svg in page.all("svg"))
+    assert all(video.get("aria-label") for video in page.all("video"))
     assert all(cell.get("scope") in ("row", "col") for cell in page.all("th"))
     assert all(table.get("aria-label") for table in page.all("table"))
     return page

@@ -36,6 +36,7 @@ PROMISED = (
     "metrics.jsonl",
     "train.log",
     "result.json",
+    "plots/return.png",
     "report.html",
     "checkpoints/latest.json",
     "checkpoints/best.json",
@@ -57,12 +58,12 @@ def test_a_run_leaves_what_it_promises(task, monkeypatch, capsys):
     then, folder = {}, task / "a"
 
     def keep(*_):
-        for name in ("metrics.csv", "metrics.jsonl"):
+        for name in ("metrics.csv", "metrics.jsonl", "plots/return.png"):
             then[name] = (folder / name).read_bytes()
 
     watch(monkeypatch, RunDir, "write_result", keep)
     assert run("--seed=1", "-n", "a") == 0
-    assert len(then) == 2 and then == {name: (folder / name).read_bytes() for name in then}
+    assert len(then) == 3 and then == {name: (folder / name).read_bytes() for name in then}
     assert [name for name in PROMISED if not (folder / name).is_file()] == []
     assert list(folder.glob("log/events.*"))
     found = result(folder)

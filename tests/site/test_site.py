@@ -107,7 +107,7 @@ def test_the_notebook_ships_with_what_its_cells_gave(root):
 
 
 @pytest.mark.slow
-def test_the_notebook_runs(root, tmp_path, monkeypatch):
+def test_the_notebook_runs_with_a_panel_in_it(root, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(root))
     monkeypatch.delenv("MPLBACKEND", raising=False)  # of the suite: it shows no picture in a cell
     notebook = nbformat.read(root / "docs" / "notebook.ipynb", 4)
@@ -116,9 +116,10 @@ def test_the_notebook_runs(root, tmp_path, monkeypatch):
     where = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=100, resources=where, kernel_name="python3").execute()
     outputs = [cell.get("outputs", []) for cell in notebook.cells if cell.cell_type == "code"]
-    shown = "".join(each["text"] for each in outputs[0])
-    assert (
-        "1,100 steps" in shown and ".resume(overrides=['max_step=2200'])" in shown and "--resume" not in shown
-    )
+    assert [len(each) for each in outputs] == [1] * len(outputs), "a panel is drawn anew in place"
+    assert "<table>" in outputs[1][0]["data"]["text/html"]
+    panel = outputs[0][0]["data"]
+    assert "1,100 / 1,100 steps" in panel["text/plain"] and "<span" in panel["text/html"]
+    assert "run.resume(max_step=2200)" in panel["text/plain"] and "--resume" not in panel["text/plain"]
     assert "1210, " in outputs[-2][-1]["data"]["text/plain"]
     assert "'is_success'" in outputs[-1][-1]["data"]["text/plain"], "a class in a cell has trained"

@@ -1,18 +1,22 @@
-"""Line charts: SVG for pages, in the colours of their style sheet. Drawing imports matplotlib."""
+"""Line charts: SVG for pages, in the colours of their style sheet, and PNG. Drawing imports matplotlib."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-from base64 import b64encode
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
-from algorithm.app.report.theme import DARK, LIGHT, MATPLOTLIB, TONES
+from algorithm.app.report.theme import LIGHT, MATPLOTLIB, TONES
 from algorithm.core.data import Double
+from algorithm.core.errors import StorageError
 from algorithm.core.wording import short, steps_text
 
 if TYPE_CHECKING:
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 _LARGE, _SMALL = (960, 380), (320, 180)  # pixels
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 10, 26  # of them beside the curves
 _LOG_SPAN = 20.0
-_MOST_POINTS = 30  # of a line whose points are marked
+_MOST_POINTS = 60
 _LARGEST = 1e38  # of float32; matplotlib's limits overflow far above
 _LOOKS: dict[str, dict[str, Any]] = {
     "line": {"linewidth": 1.8, "zorder": 3},
@@ -31,7 +35,6 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "faint": {"linewidth": 0.9, "alpha": 0.6, "zorder": 1},
     "aim": {"linewidth": 1.3, "dashes": (4, 3), "zorder": 4},
 }
-_FONT = "font-family: 'DejaVu Sans'", "font-family: 'DejaVu Sans', Verdana, sans-serif"
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
@@ -42,6 +45,7 @@ class Line:
     style: ``line``, ``run`` (thin), ``crowd`` (thinner), ``faint`` or ``aim`` (dashed)
     tone:  colour of a ``line`` or ``run``, 0 to 9
     band:  lower and upper ends, [P] each, or None
+    dots:  mark the points, where there are not too many
     """
 
     label: str
@@ -50,6 +54,7 @@ class Line:
     style: str = "line"
     tone: int = 0
     band: tuple[Double, Double] | None = None
+    dots: bool = False
 
     @property
     def colour(self) -> str:
@@ -62,13 +67,48 @@ class Line:
         known = np.isfinite(self.y)
         return _clipped(self.x[known]), _clipped(self.y[known])
 
+    @property
+    def has_dots(self) -> bool:
+        """Whether each point is marked; a single one would be invisible as a line."""
+        count = len(self.known[0])
+        return count == 1 or (self.dots and count <= _MOST_POINTS)
+
+    @override
+    def __str__(self) -> str:
+        """Return a description of the curve in words."""
+        _, y = self.known
+        ends = f"{self.label} from {short(float(y[0]))} to {short(float(y[-1]))}"
+        return f"{ends}, lowest {short(float(y.min()))}, highest {short(float(y.max()))}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a drawing that shows its value when the pointer is on it."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+    visible: bool
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """An SVG without its outermost element, its size in pixels, and its points."""
+
+    width: int
+    height: int
+    markup: str
+    points: Sequence[Point]
+
 
 @dataclass(frozen=True)
 class Chart:
-    """Curves over environment steps, for a page; lines without values are left out.
+    """Curves over environment steps or generations, for a page; lines without values are left out.
 
     large: as wide as the page
     log:   logarithmic if the values are positive and span a factor of 20
+    along: name of the x axis
     """
 
     title: str
@@ -76,6 +116,7 @@ class Chart:
     _: KW_ONLY
     large: bool = False
     log: bool = False
+    along: str = "step"
 
     @property
     def named(self) -> list[Line]:
@@ -83,18 +124,18 @@ class Chart:
         return [line for line in self._known if line.label]
 
     @property
+    def label(self) -> str:
+        """Description of the chart in words, for screen readers."""
+        return f"{self.title}: {'; '.join(map(str, self.named)) or 'nothing was measured'}"
+
+    @property
     def _known(self) -> list[Line]:
         return [line for line in self.lines if np.isfinite(line.y).any()]
 
     @property
-    def size(self) -> tuple[int, int]:
-        """Width and height of the drawing in pixels."""
-        return _LARGE if self.large else _SMALL
-
-    @property
-    def svg(self) -> str:
-        """The chart as an SVG; a point of it is a pixel."""
-        width, height = self.size
+    def drawing(self) -> Drawing:
+        """The chart as an SVG with its points; a point of the SVG is a pixel."""
+        width, height = _LARGE if self.large else _SMALL
         inside, across = width - _LEFT - _RIGHT, height - _TOP - _BOTTOM
         with figure_of(figsize=(width / 72, height / 72), dpi=72) as figure:
             rectangle = _LEFT / width, _BOTTOM / height, inside / width, across / height
@@ -104,12 +145,8 @@ class Chart:
             draw(axes, self._known, log=self.log, ticks=(max(4, width // 96), max(6, height // 55)))
             buffer = io.StringIO()
             figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
-            return themed(buffer.getvalue())
-
-    @property
-    def url(self) -> str:
-        """The chart as the source of an image."""
-        return f"data:image/svg+xml;base64,{b64encode(self.svg.encode()).decode()}"
+            points = _points(axes, self.named, height, self.along)
+            return Drawing(width, height, _inner(buffer.getvalue()), points)
 
 
 @contextlib.contextmanager
@@ -132,23 +169,77 @@ def _clipped(values: Double) -> Double:
     return np.clip(values, -_LARGEST, _LARGEST)
 
 
-def themed(svg: str) -> str:
-    """Return an SVG whose colours follow the light or dark theme of its reader."""
+def write_picture(path: Path, lines: Sequence[Line], *, title: str) -> None:
+    """Write a chart as PNG; the same data give the same bytes. Raises StorageError."""
+    with figure_of(figsize=(8, 4.5), dpi=150, layout="constrained") as figure:
+        axes = figure.subplots()
+        draw(axes, lines, marker="o", ticks=(8, 6))
+        names = axes.get_legend_handles_labels()[1]
+        if names:
+            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(names), borderaxespad=0.2)
+        axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=32 if names else 10)
+        axes.set_xlabel("environment steps")
+        axes.set_ylabel("return")
+        _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG. Raises StorageError if it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Software": None})
+    except OSError as error:
+        raise StorageError.of(error, what="a picture cannot be written", where=path) from error
+
+
+_LEFT_OUT = re.compile(
+    r"""
+    [ ](id|clip-path)="[^"]*"  # would meet those of the next drawing
+    | [ ]transform="rotate\(-0[^"]*"
+    | font-[^;"]*;[ ]  # the style sheet has them
+    | (?<=\.\d)\d{3,}(?!\d*</)  # a tenth of a pixel is enough; a text stays
+    | \s+(?=[<\n])
+    """,
+    re.VERBOSE,
+)
+
+
+def _inner(svg: str) -> str:
+    """Return the content of an SVG, with colours as variables of the style sheet."""
+    markup = _LEFT_OUT.sub("", svg[svg.index("<g ") : svg.rindex("</g>") + len("</g>")])
     for name, colour in LIGHT.items():
-        svg = svg.replace(colour, f"var(--{name})")
-    light, dark = ("".join(f"--{name}:{colour};" for name, colour in of.items()) for of in (LIGHT, DARK))
-    style = f"<style>:root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
-    start = svg.index(">", svg.index("<svg ")) + 1
-    return f"{svg[:start]}{style}{svg[start:].replace(*_FONT)}"
+        markup = markup.replace(colour, f"var(--{name})")
+    return markup
 
 
-def draw(axes: Axes, lines: Sequence[Line], *, ticks: tuple[int, int], log: bool = False) -> None:
-    """Draw lines and bands; ``ticks``: about how many along x and y."""
+def _points(axes: Axes, lines: Sequence[Line], height: int, along: str) -> list[Point]:
+    """Return the points of short lines, first line last so that it is on top; y grows downwards."""
+    named = [line for line in lines if line.style != "aim"]
+    points = []
+    for line in reversed(named):
+        steps, values = line.known
+        if len(steps) > _MOST_POINTS:
+            continue
+        prefix = f"{line.label}, " if len(named) > 1 else ""
+        places = axes.transData.transform(np.stack([steps, values], axis=-1))
+        for (x, y), step, value in zip(places, steps, values, strict=True):
+            if math.isfinite(y):  # a logarithm has no place for zero
+                text = f"{prefix}{along} {step:,.0f}: {short(float(value))}"
+                points.append(Point(round(x, 1), round(height - y, 1), text, line.colour, line.has_dots))
+    return points
+
+
+def draw(
+    axes: Axes, lines: Sequence[Line], *, ticks: tuple[int, int], log: bool = False, marker: str = ""
+) -> None:
+    """Draw lines and bands; ``ticks``: about how many along x and y; ``marker``: of points with dots."""
     for line in lines:
         x, y = line.known
-        colour, looks = LIGHT[line.colour], _LOOKS[line.style]
-        marker = "o" if len(x) <= _MOST_POINTS and line.style == "line" else ""
-        axes.plot(x, y, color=colour, label=line.label, marker=marker, markersize=4, clip_on=False, **looks)
+        colour, shown_marker = LIGHT[line.colour], marker if line.has_dots else ""
+        looks = _LOOKS[line.style]
+        axes.plot(
+            x, y, color=colour, label=line.label, marker=shown_marker, markersize=4, clip_on=False, **looks
+        )
         if line.band is not None:
             low, high = line.band
             known = np.isfinite(low) & np.isfinite(high)

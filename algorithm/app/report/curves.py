@@ -1,19 +1,21 @@
-"""Curves of a run from its metrics: lines and charts of a page."""
+"""Curves of a run, read from its metrics: lines and charts of a page, or a picture."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from algorithm.agents import registry as families
-from algorithm.app.report.charts import Chart, Line
+from algorithm.app.report.charts import Chart, Line, write_picture
 from algorithm.app.report.facts import Columns
 from algorithm.core.console import panel
 from algorithm.core.data import Double
 from algorithm.core.wording import info_name
 from algorithm.run.evaluation.statistics import INTERVAL, mean_interval
+from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.logs.registry import EVAL_INFOS, LESSONS, ROLLOUT_INFOS
 
 
@@ -31,6 +33,11 @@ class Series:
     eval_ci95: Double
     train_step: Double
     train_return: Double
+
+
+def read_series(path: Path, label: str) -> Series:
+    """Read the curves of a run from its ``metrics.jsonl``. Raises StorageError."""
+    return series_of(read_metrics(path), label)
 
 
 def series_of(columns: Mapping[str, Sequence[float]], label: str) -> Series:
@@ -72,7 +79,7 @@ def run_lines(series: Series) -> list[Line]:
     ends = (series.eval_return - series.eval_ci95, series.eval_return + series.eval_ci95)
     label = f"{series.label}, {INTERVAL} interval"
     return [
-        Line(label=label, x=series.eval_step, y=series.eval_return, band=ends),
+        Line(label=label, x=series.eval_step, y=series.eval_return, band=ends, dots=True),
         Line(label="training episodes", x=series.train_step, y=series.train_return, style="faint"),
     ]
 
@@ -84,17 +91,31 @@ def experiment_lines(series: Sequence[Series], label: str, *, tone: int = 0) -> 
     """
     if not series:
         return []
-    steps, returns = common_grid(series)
-    intervals = [mean_interval(values) for values in returns.T.tolist()]
-    mean, half = (
-        np.array([getattr(interval, key) for interval in intervals], np.float64)
-        for key in ("mean", "half_width")
-    )
-    whole = Line(label=label, x=steps, y=mean, tone=tone, band=(mean - half, mean + half))
+    several = len(series) > 1
     runs = [
         Line(label="", x=curves.eval_step, y=curves.eval_return, style="run", tone=tone) for curves in series
     ]
-    return [*runs, whole] if len(series) > 1 else [whole]
+    steps, returns = common_grid(series)
+    return [*(runs if several else []), mean_line(label, steps, returns.T.tolist(), tone=tone)]
+
+
+def mean_line(
+    label: str, x: Double, samples: Sequence[Sequence[float]], *, tone: int = 0, dots: bool = False
+) -> Line:
+    """Return the means of the samples at each x, with Student's 95 % interval as in every table."""
+    intervals = [mean_interval(values) for values in samples]
+    mean, half = (
+        np.array([getattr(interval, key) for interval in intervals]) for key in ("mean", "half_width")
+    )
+    return Line(label=label, x=x, y=mean, tone=tone, band=(mean - half, mean + half), dots=dots)
+
+
+def plot_curve(path: Path, series: Series, *, title: str = "") -> None:
+    """Write a PNG of return against environment steps; the same data give the same bytes.
+
+    Raises StorageError where the file cannot be written.
+    """
+    write_picture(path, run_lines(series), title=title)
 
 
 PANELS = (

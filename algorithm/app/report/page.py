@@ -39,6 +39,7 @@ class Section:
     text:   paragraphs
     chart, charts: a large one, small ones
     head, rows: a table, whose first column heads the rows
+    films:  names and contents in base64
     links:  see :func:`link`
     facts:  names and values
     notes:  paragraphs below all
@@ -50,6 +51,7 @@ class Section:
     charts: Sequence[Chart] = ()
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
+    films: Sequence[tuple[str, str]] = ()
     links: Sequence[str] = ()
     facts: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from algorithm.config.yaml_io import inline
 from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.timing import shares_text
-from algorithm.core.wording import clock_time, counted, info_rows, plus_minus, short
+from algorithm.core.wording import counted, duration, info_rows, plus_minus, short
 from algorithm.run.evaluation.statistics import INTERVAL
 from algorithm.store.follow_up_commands import (
     playing_commands,
@@ -25,6 +26,9 @@ from algorithm.store.rundir import RunDir
 
 PURPOSES = {"evaluate": "Evaluate 100 episodes", "watch": "Watch it", "film": "Film an episode"}
 """Purpose of a command in :func:`playing_commands` -> its title on a page."""
+
+LARGEST_VIDEO = 8 * 2**20
+"""Bytes of a video that is put into the page; a larger one is linked."""
 
 
 def write_report(run: RunDir) -> Path:
@@ -76,7 +80,7 @@ def _tiles(facts: Facts) -> list[Tile]:
         *tiles,
         Tile("environment steps", "none" if steps is None else f"{steps:,}", about),
         Tile("updates", "unknown" if updates is None else f"{updates:,.0f}", about),
-        Tile("training time", clock_time(seconds) if seconds else "unknown", rate),
+        Tile("training time", duration(seconds) if seconds else "unknown", rate),
         Tile("faults survived", f"{sum(survived.values()):g}" if survived else "unknown", kinds),
     ]
 
@@ -107,12 +111,17 @@ def _behaviour(facts: Facts, behaviour: str) -> Iterator[Section]:
 
 
 def _videos(run: RunDir) -> Iterator[Section]:
-    """Yield the section with links to the videos, the newest first; nothing without any."""
+    """Yield the section with videos, the newest first and embedded if it is small; nothing without any."""
     files = [file for file in run.videos.glob("**/*.mp4") if file.is_file() and not file.is_symlink()]
     files.sort(key=lambda file: (file.stat().st_mtime_ns, file.name), reverse=True)
-    paths = [file.relative_to(run.path).as_posix() for file in files]
+    films = [
+        (file.name, base64.b64encode(file.read_bytes()).decode("ascii"))
+        for file in files[:1]
+        if file.stat().st_size <= LARGEST_VIDEO
+    ]
+    paths = [file.relative_to(run.path).as_posix() for file in files[len(films) :]]
     if files:
-        yield Section(title="Video", links=[link(path, path) for path in paths])
+        yield Section(title="Video", films=films, links=[link(path, path) for path in paths])
 
 
 def _settings(facts: Facts) -> Iterator[Section]:

@@ -2,38 +2,67 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import reduce
 
+from algorithm.agents.registry import misplaced
 from algorithm.config.by_spaces import MEANING, REASON
 from algorithm.config.loader import LoadedConfig
-from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields, value_at
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
 from algorithm.config.sections import PresetLayer
 from algorithm.config.yaml_io import inline
+from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.fields import facts_of
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import Rows
 
-_REQUIRED = frozenset(path for path, field in fields() if facts_of(field).required)
+_OF_ONE_RUN = frozenset({"base_config.name", f"{COMMON_BLOCK}.seed"})
+_REQUIRED = frozenset(".".join(path) for path, field in fields() if facts_of(field).required)
+_MISSING = object()
 
 
 def differences(configs: Sequence[LoadedConfig | None]) -> dict[str, tuple[str, ...]]:
-    """Return key → values as YAML, for keys that differ from the defaults in one of the configurations.
+    """Return key → values as YAML, for keys that differ between configurations or from the defaults.
 
     A key has a value for each configuration, ``?`` if that is None, and last its default, ``none`` if it must
     be set. The name and the seed of a run are left out.
     """
-    changed = [{} if config is None else config.differences() for config in configs]
-    keys = dict.fromkeys(key for values in changed for key in values if key != "base_config.name")
-    rows, default = {}, Config()
+    flat = [None if config is None else _flat(config) for config in configs]
+    default = _flat_config(Config())
+    keys = dict.fromkeys(key for values in [*flat, default] if values for key in values)
+    differing = {}
     for key in keys:
-        common = _common_key(key)
-        path, name = tuple(common.split(".")), key.removesuffix(common).removeprefix("ma_config.")[:-1]
+        common = default.get(_common_key(key), _MISSING)
         values = [
-            "?" if config is None else inline(value_at(config.for_behaviour(name), path))
-            for config in configs
+            _MISSING if config_values is None else config_values.get(key, config_values.get(_common_key(key)))
+            for config_values in flat
         ]
-        rows[key] = (*values, "none" if path in _REQUIRED else inline(value_at(default, path)))
-    return rows
+        if (
+            key not in _OF_ONE_RUN
+            and _counts(key, configs)
+            and any(value is not _MISSING and value != common for value in values)
+        ):
+            texts = ["?" if value is _MISSING else inline(value) for value in values]
+            texts.append("none" if key in _REQUIRED else "?" if common is _MISSING else inline(common))
+            differing[key] = tuple(texts)
+    return differing
+
+
+def _counts(key: str, configs: Sequence[LoadedConfig | None]) -> bool:
+    """Return whether the key belongs to the algorithm of one of the configurations."""
+    block, _, name = _common_key(key).partition(".")
+    algorithms = [
+        config.algorithm
+        for algorithm in configs
+        if algorithm
+        for config in (algorithm.config, *algorithm.behaviours.values())
+    ]
+    return (
+        not name
+        or not algorithms
+        or any(misplaced(algorithm, block, name) is None for algorithm in algorithms)
+    )
 
 
 def config_rows(loaded: LoadedConfig) -> Rows:
@@ -79,6 +108,23 @@ def _layer_text(layer: PresetLayer) -> str:
     return f"{whose}{layer.name}{why}" + f". The task itself sets {', '.join(layer.overridden)}" * bool(
         layer.overridden
     )
+
+
+def _flat(loaded: LoadedConfig) -> dict[str, object]:
+    """Return dotted path → value of all keys, with those of ``ma_config`` that differ from common ones."""
+    values = _flat_config(loaded.config)
+    for name, config in loaded.behaviours.items():
+        flat = _flat_config(config)
+        for key, value in flat.items():
+            if key.split(".")[0] in BEHAVIOUR_KEYS and value != values[key]:
+                values[f"ma_config.{name}.{key}"] = value
+    return values
+
+
+def _flat_config(config: Config) -> dict[str, object]:
+    """Return dotted path → value of all keys of a configuration."""
+    plain = config.model_dump(mode="json")
+    return {".".join(path): reduce(operator.getitem, path, plain) for path, _ in fields()}
 
 
 def _common_key(key: str) -> str:

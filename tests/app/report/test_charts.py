@@ -1,4 +1,4 @@
-"""Charts: curves stand where the values are; colours and type are the page's."""
+"""Charts: curves and points stand where the values are; colours and type are the page's."""
 
 import re
 
@@ -18,12 +18,12 @@ def line(y, *, x=None, **more):
 
 
 def drawn(*lines, **more):
-    return Chart("title", lines, **more).svg
+    return Chart("title", lines, **more).drawing
 
 
 def paths(drawing, mark):
     """Corners of each path whose style contains ``mark``."""
-    found = re.findall(r'<path d="([^"]+)" style="([^"]+)"', drawing)
+    found = re.findall(r'<path d="([^"]+)" style="([^"]+)"', drawing.markup)
     return [
         [tuple(map(float, corner.split())) for corner in re.split("[MLz]", path)[1:] if corner.strip()]
         for path, style in found
@@ -32,7 +32,7 @@ def paths(drawing, mark):
 
 
 def texts(drawing):
-    return [re.sub("<[^>]+>", "", text) for text in re.findall(r"<text.*?</text>", drawing)]
+    return [re.sub("<[^>]+>", "", text) for text in re.findall(r"<text.*?</text>", drawing.markup)]
 
 
 def test_a_line_is_drawn_where_it_was_measured():
@@ -83,22 +83,43 @@ def test_between_whole_numbers_is_no_tick():
     assert trials[:3] == ["1", "2", "3"] and "2.5" in minutes
 
 
-def test_a_drawing_has_the_colours_of_the_theme():
+def test_a_drawing_has_the_colours_and_type_of_the_style_sheet_and_can_stand_beside_others():
     assert list(LIGHT) == list(DARK)
     assert len(set(LIGHT.values())) == len(LIGHT)  # one name a colour, so that a drawing can be recoloured
-    lines = [line([k, k + 1], tone=k) for k in range(TONES + 1)]
+    lines = [line([k, k + 1], tone=k, dots=True) for k in range(TONES + 1)]
     lines += [line([1, 2], style=style) for style in ("run", "faint", "aim")]
-    markup = drawn(*lines, line([5, 5], band=(np.zeros(2), np.ones(2))))
+    markup = drawn(*lines, line([5, 5], band=(np.zeros(2), np.ones(2)))).markup
     named = {f"var(--{name})" for name in LIGHT}
     assert set(re.findall(r"(?:fill|stroke): ([^;\"]+)", markup)) <= {"none", *named}
     for name in (*(f"c{k}" for k in range(TONES)), "faint", "ink", "rule", "muted"):
         assert f"var(--{name})" in markup
+    for foreign in (" id=", "clip", "href", "font", "<style", "<defs", "xml", "<!"):
+        assert foreign not in markup
 
 
-def test_few_points_are_marked_so_that_a_single_one_can_be_seen():
-    for count, marked in ((1, True), (30, True), (31, False)):
-        assert ("<use" in drawn(line(range(count)))) == marked
-    assert paths(drawn(line([np.nan, np.nan])), "var(--c0)") == []
+def test_points_say_their_values():
+    drawing = drawn(line([1.5, 2.5], dots=True))
+    assert [point.text for point in drawing.points] == ["step 0: 1.5", "step 10: 2.5"]
+    places = [(point.x, point.y) for point in drawing.points]
+    assert np.array(places) == pytest.approx(np.array([(52, 148.7), (306, 15.3)]), abs=0.1)
+    both = drawn(line([1], label="above"), line([2], label="below"), line([3], style="aim")).points
+    assert [point.text for point in both] == ["below, step 0: 2", "above, step 0: 1"]
+
+
+@pytest.mark.parametrize(
+    ("y", "dots", "visible"), [([1, 2], True, True), ([1, 2], False, False), ([7], False, True)]
+)
+def test_points_are_marked_where_they_are_asked_for_or_a_line_would_not_be_seen(y, dots, visible):
+    assert {point.visible for point in drawn(line(y, dots=dots)).points} == {visible}
+    assert drawn(line(np.arange(61), dots=True)).points == []  # too many
+
+
+def test_a_chart_can_be_read_without_being_seen():
+    chart = Chart("Return", [line([np.nan, 3, 1, 2], label="loss"), line([1, 2], label="")])
+    assert chart.label == "Return: loss from 3 to 2, lowest 1, highest 3"
+    empty = Chart("f", [line([np.nan, np.nan])])
+    assert empty.label == "f: nothing was measured"
+    assert paths(empty.drawing, "var(--c0)") == []
 
 
 @pytest.mark.parametrize("y", [[-1e308, 1e308], [5e-324, 1e308], [1e20, 1e20 + 1], [3, 3], [0, 0]])
@@ -106,4 +127,4 @@ def test_few_points_are_marked_so_that_a_single_one_can_be_seen():
 @pytest.mark.filterwarnings("error")
 def test_numbers_of_any_size_are_drawn(x, y):
     drawing = drawn(line(y, x=np.array(x), band=(np.array(y), np.array(y))), log=True)
-    assert not re.search("nan|inf", drawing)
+    assert not re.search("nan|inf", drawing.markup)

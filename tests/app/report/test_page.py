@@ -24,6 +24,7 @@ def everything(text: str) -> str:
         charts=[Chart(text, two[:1])],
         head=[text, text],
         rows=[[link(text, "x y"), code(text)], [bold(text), text]],
+        films=[(text, "ZmlsbQ==")],
         links=[link(text, "x")],
         facts=[(text, text)],
         notes=[text],

@@ -11,7 +11,7 @@ import pytest
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.report.command import matching_names
 from algorithm.app.report.facts import Facts
-from algorithm.app.report.report import write_report
+from algorithm.app.report.report import LARGEST_VIDEO, write_report
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.store.lock import Holder
 from tests.lib.made_runs import CURVE, RESULT, make_run, metrics_text
@@ -32,7 +32,7 @@ def test_the_page_of_a_finished_run():
         "task, run Pendulum-v1 · finished · seed 7 · started 2026-01-02 03:04 UTC",
         "last evaluation -2.50 ± 0.50 (Student's 95 %), step 400",
         "best evaluation -2.50 ± 0.50 (Student's 95 %)",
-        "environment steps 400 updates 200 training time 0:08 50 steps/s",
+        "environment steps 400 updates 200 training time 8.0 s 50 steps/s",
         "faults survived 1 env restarts 1",
         "sac_config.tau 0.02 0.01",  # this run, the default
         "sac_config.batch_size 16 256",
@@ -50,10 +50,11 @@ def test_the_page_of_a_finished_run():
         assert text in page.shown, text
     assert "rich" not in page.shown  # not installed there
     assert "sac_config.gamma" not in page.shown  # at its default
-    charts = [image["alt"] for image in page.all("img")]
-    assert "evaluation, Student's 95 % interval" in page.shown
-    assert {"Return over environment steps", "Critic loss", "Faults survived"} < set(charts)
-    assert "Temperature" not in charts  # it was not measured
+    labels = [str(svg.get("aria-label")) for svg in page.all("svg")]
+    assert sum("evaluation, Student's 95 % interval from -8 to -2.5" in label for label in labels) == 1
+    assert "Critic loss: loss from 0.5 to 0.125, lowest 0.125, highest 0.5" in labels
+    assert "Faults survived: env restarts from 0 to 1, lowest 0, highest 1" in labels
+    assert not any(label.startswith("Temperature") for label in labels)  # it was not measured
 
 
 def test_the_success_of_a_task_with_goals():
@@ -61,13 +62,16 @@ def test_the_success_of_a_task_with_goals():
     columns["rollout/info/is_success"] = (0.0, 0.1, 0.2, 0.8)
     page = page_of(make_run(metrics=metrics_text(columns)))
     assert "success rate 90% last evaluation" in page.shown
-    assert "Success rate" in [image["alt"] for image in page.all("img")]
+    label = "Success rate: evaluation from 0.25 to 0.9, lowest 0.25, highest 0.9; training from 0 to 0.8"
+    assert any(str(svg.get("aria-label")).startswith(label) for svg in page.all("svg"))
 
 
 def test_the_lessons_of_a_run_are_a_chart():
     columns = {**CURVE, "lesson/d": (0.0, 0.0, 1.0, 1.0)}
-    page = page_of(make_run(metrics=metrics_text(columns)))
-    assert "Lessons, from 0" in [image["alt"] for image in page.all("img")]
+    labels = [
+        str(svg.get("aria-label")) for svg in page_of(make_run(metrics=metrics_text(columns))).all("svg")
+    ]
+    assert "Lessons, from 0: d from 0 to 1, lowest 0, highest 1" in labels
 
 
 @pytest.mark.parametrize(
@@ -193,16 +197,23 @@ def test_every_behaviour_has_its_curves():
     ):
         assert text in page.shown
         assert "left/unity" not in page.shown
-    assert len(page.all("img")) > 2 * 3
+    assert len(page.all("svg")) > 2 * 3
 
 
-def test_films_are_beside_the_page_the_newest_first():
+def test_a_small_film_is_in_the_page_and_a_large_one_beside_it():
     run = make_run()
     run.videos.mkdir()
     for age, name in ((300, "old.mp4"), (200, "new one.mp4")):
         (run.videos / name).write_bytes(b"film")
         os.utime(run.videos / name, (1e9 - age, 1e9 - age))
-    assert [link["href"] for link in page_of(run).all("a")] == ["videos/new%20one.mp4", "videos/old.mp4"]
+    page = page_of(run)
+    (film,) = page.all("video")
+    assert film["src"] == "data:video/mp4;base64,ZmlsbQ==" and "new one.mp4" in film["aria-label"]
+    assert [link["href"] for link in page.all("a")] == ["videos/old.mp4"]
+    os.truncate(run.videos / "new one.mp4", LARGEST_VIDEO + 1)
+    page = page_of(run)
+    assert page.all("video") == []
+    assert [link["href"] for link in page.all("a")] == ["videos/new%20one.mp4", "videos/old.mp4"]
 
 
 @pytest.mark.fault("F08")

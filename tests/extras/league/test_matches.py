@@ -130,7 +130,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "cards" / "config.yaml").write_text(TASK)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("algorithm.app.summaries.write_report", lambda *_, **__: None)
+        for what in ("summaries.plot_curve", "summaries.write_report"):
+            patch.setattr(f"algorithm.app.{what}", lambda *_, **__: None)
         for name, more in (("one", []), ("two", ["--seed=2"]), ("wide", ["--env_args=choices=4"])):
             assert main(["./cards", "-n", name, "--quiet", "--device=cpu", *more]) == 0
     return folder

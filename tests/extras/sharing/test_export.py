@@ -19,7 +19,7 @@ from tests.run.test_behaviours import CONFIG, TwoKinds
 
 def test_it_holds_what_acting_needs_and_nothing_of_this_machine(run, exported):
     files = members_of(exported)
-    named = {"config.yaml", "manifest.json", "model.safetensors", "plots/own.png"}
+    named = {"config.yaml", "manifest.json", "model.safetensors", "plots/return.png"}
     assert files.keys() == named | {"result.json"}
     networks = run.folder / "checkpoints" / "step_000000120" / "model.safetensors"
     assert files["model.safetensors"] == networks.read_bytes()
