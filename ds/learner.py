@@ -157,7 +157,7 @@ class RemoteRuntime(Runtime):
             console.warn(self._security.banner)
         console.message(f"listening on {address(self._host, port)}")
         command = actor_command(self._loaded, self.env.specs, run.argument, port, run.models)
-        console.message(f"an actor: {command}")
+        console.command("an actor", command)
 
     @override
     def end(self, stopped: Callable[[], bool]) -> None:

@@ -44,5 +44,5 @@ def train(
     if len(runs) > 1:
         names = [trained.run.name for trained in runs]
         with open_console(quiet=options.quiet) as console:
-            console.message(f"compare the seeds: {runs[0].run.command('--report', *names)}")
+            console.command("compare the seeds", runs[0].run.command("--report", *names))
     return runs[-1].exit_code

@@ -149,11 +149,15 @@ class Console(AbstractContextManager["Console"]):
 
     @abstractmethod
     def message(self, text: str) -> None:
-        """Show one line of information, which is never cut: it may end in a command to be copied."""
+        """Show one line of information."""
+
+    @abstractmethod
+    def command(self, purpose: str, command: str) -> None:
+        """Show a command on one line, so that it can be copied, with its purpose."""
 
     @abstractmethod
     def warn(self, text: str) -> None:
-        """Show a warning."""
+        """Show a warning now, and once more at the end."""
 
     @abstractmethod
     def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
@@ -164,4 +168,4 @@ class Console(AbstractContextManager["Console"]):
 
     @abstractmethod
     def close(self) -> None:
-        """Restore the terminal. May be called twice."""
+        """Restore the terminal and repeat warnings that were not repeated yet. May be called twice."""

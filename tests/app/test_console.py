@@ -7,8 +7,11 @@ import re
 import warnings
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from algorithm.app.console.base import LineConsole
+from algorithm.app.console.glyphs import number
 from algorithm.app.console.live import LiveConsole
 from algorithm.app.console.output import RunLog, close_logging, open_console, setup_logging
 from algorithm.core.console import Evaluation
@@ -98,8 +101,8 @@ def test_sixty_columns_keep_every_value():
         shown = plain(stream)
     assert max(map(len, shown.splitlines())) <= 60 and "…" not in shown
     for value in (
-        *("cosine (discrete)", "1,234,567 / 10,000,000 steps", "69:26:40", "12,345 episodes"),
-        *("-12,346 ± 1,234 at 1,234,000", "★ -11,111", "gradient 0.0189", "temperature 0.0022"),
+        *("cosine (discrete)", "1,234,567 / 10,000,000 steps", "69:26:40 left", "12,345 episodes"),
+        *("-12,346 ± 1,234 at 1,234,000", "★ -11,111 at 1,000,000", "gradient 0.0189", "temperature 0.0022"),
         *("85% in training", "0.25"),
     ):
         assert value in shown, value
@@ -110,19 +113,38 @@ def test_a_panel_shows_what_was_read_since_the_last_row_and_lines_do_not():
     (stream, panel), shown = live(), []
     with panel:
         panel.progress(state)
-        assert "q 9 " in plain(stream) and "policy 2 " in plain(stream) and "alpha 3 " in plain(stream)
+        assert "q 9.00" in plain(stream) and "policy 2.00" in plain(stream) and "alpha 3.00" in plain(stream)
     LineConsole(shown.append, shown.append).progress(state)
     assert " loss/q=1 " in shown[0] and "loss/policy" not in shown[0]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_exception_gives_the_terminal_back(error):
+def test_an_exception_gives_the_terminal_back_and_repeats_the_warnings(error):
     stream, console = live()
     with pytest.raises(error), console:
+        console.warn("take care")
         console.progress(progress())
         assert "\x1b[?25l" in stream.getvalue(), "the cursor is hidden while the panel is drawn"
         raise error
     assert stream.getvalue().rindex("\x1b[?25h") > stream.getvalue().rindex("\x1b[?25l")
+    assert plain(stream).count("take care") == 2
+
+
+@pytest.mark.parametrize("between", [
+    lambda console: console.progress(progress()),
+    lambda console: console.message("a checkpoint"),
+    lambda console: console.start([("run", [("name", "x")])]),
+    None,
+])  # fmt: skip
+def test_a_warning_that_still_stands_at_the_end_is_not_repeated(between):
+    stream, panel = live()
+    shown = []
+    for console in (panel, LineConsole(shown.append, shown.append)):
+        with console:
+            console.warn("take care")
+            if between:
+                between(console)
+    assert plain(stream).count("take care") == " ".join(shown).count("take care") == (2 if between else 1)
 
 
 @pytest.mark.parametrize(("doubtful", "colour", "other"), [(False, "32", "33"), (True, "33", "32")])
@@ -151,6 +173,7 @@ def test_text_from_outside_steers_no_terminal(monkeypatch):
             console.progress(progress(rows=((evil, evil),), metrics={evil: 1.0}))
             console.evaluation(Evaluation(1, 2.0, 3.0, 4, evil), best=False)
             console.message(evil)
+            console.command(evil, evil)
             console.warn(evil)
             console.finish([(evil, evil)], [(evil, evil)])
         shown = stream.getvalue()
@@ -172,7 +195,7 @@ def test_everything_goes_to_the_log(tmp_path, logger):
         warnings.simplefilter("always")
         warnings.warn("from Python", stacklevel=1)
     text = (tmp_path / "train.log").read_text()
-    for part in ("step=12000", "WARNING algorithm: take care", "from Python"):
+    for part in ("step=12000", "WARNING algorithm: take care", "again: take care", "from Python"):
         assert part in text
     assert "INFO    algorithm.run.trainer: from a module" in text and "from a library" in text
     setup_logging(tmp_path / "second.log", debug=True).debug("a detail")
@@ -220,3 +243,8 @@ def test_a_record_that_cannot_be_formatted_ends_nothing(tmp_path, capsys):
         run_log.handle(logging.LogRecord("a", logging.INFO, "b.py", 1, "%d", arguments, None))
     assert "TypeError" in capsys.readouterr().err
     assert (tmp_path / "train.log").read_text() == "7\n"
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, width=32))
+def test_no_number_is_wider_than_a_column(value):
+    assert len(number(value)) <= 8

@@ -12,12 +12,13 @@ from typing import Any
 from algorithm.agents.on_policy import metrics as on_policy
 from algorithm.agents.sac import metrics as sac
 from algorithm.app.console.base import LineConsole, progress_line
+from algorithm.app.console.glyphs import number
 from algorithm.app.console.live import LiveConsole
 from algorithm.app.preview import dry_run
 from algorithm.app.preview.cost import Sizes, Speed
 from algorithm.config.schema import Config
 from algorithm.core.console import Console, Evaluation, Progress
-from algorithm.core.wording import clock_time, counted, format_bytes, plus_minus, short, steps_text
+from algorithm.core.wording import clock_time, counted, duration, format_bytes, plus_minus, short, steps_text
 
 LAST, BEST = Evaluation(12_000, -150.5, 12.0, 10), Evaluation(10_000, -140.25, 12.0, 10)
 SUMMARY = [("evaluation", "-1 [red]"), ("steps", "20,000")]
@@ -70,7 +71,7 @@ def run(console: Console) -> None:
     console.evaluation(Evaluation(12_000, -150.5, math.nan, 1, "Ball", {"is_success": 0.9}), best=False)
     console.progress(progress())
     console.warn("take care")
-    console.message("an actor: python main_ds.py x")
+    console.command("an actor", "python main_ds.py x")
     console.progress(BEGUN)
     console.finish(SUMMARY, COMMANDS)
 
@@ -94,9 +95,10 @@ def messages() -> Iterator[tuple[str, str]]:
     for width in (60, 200):
         yield f"a panel {width} wide", _panel(progress(metrics=HYBRID), width=width)
     yield "an end in a narrow terminal", drawn(lambda console: console.finish(SUMMARY, COMMANDS), width=60)
-    for form in (short, steps_text):
+    for form in (short, number, steps_text):
         yield form.__name__, " | ".join(map(form, NUMBERS if form is not steps_text else NUMBERS[:8]))
     seconds = (0, 2.34, 48, 59.6, 725, 11_220, 36_061)
+    yield "duration", " | ".join(map(duration, seconds))
     yield "clock_time", " | ".join(map(clock_time, seconds))
     sizes = (0, 3 * 2**10, 1.5 * 2**20, 10 * 2**20, 2**30 - 1, 2**30, 1500 * 2**30)
     yield "format_bytes", " | ".join(format_bytes(int(size)) for size in sizes)

@@ -17,6 +17,27 @@ from algorithm.core.wording import Rows
 LINE_INTERVAL_S = 10.0
 
 
+class Warnings:
+    """Warnings to repeat at the end; equal ones are counted."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._scrolled = False  # something was shown since
+
+    def add(self, text: str) -> None:
+        """Store a warning."""
+        self._counts[text] = self._counts.get(text, 0) + 1
+
+    def scroll(self) -> None:
+        """Note that other output was shown, so that earlier warnings may be out of sight."""
+        self._scrolled = bool(self._counts)
+
+    def drain(self) -> list[str]:
+        """Remove all warnings; return them by first appearance, or none if no output has followed them."""
+        counts, self._counts = (self._counts if self._scrolled else {}), {}
+        return [text if count == 1 else f"{text} ({count} times)" for text, count in counts.items()]
+
+
 class LineConsole(Console):
     """One ``key=value`` line every ten seconds, for pipes and files; metrics once, when they are new.
 
@@ -40,6 +61,7 @@ class LineConsole(Console):
         self._next = -math.inf
         self._step = 0  # of the last line
         self._metrics: Mapping[str, float] = {}  # of the last line that had any
+        self._warnings = Warnings()
 
     @override
     def start(self, sections: Sections) -> None:
@@ -66,20 +88,28 @@ class LineConsole(Console):
     @override
     def message(self, text: str) -> None:
         if not self._quiet:
+            self._warnings.scroll()
             self._emit(text)
 
     @override
+    def command(self, purpose: str, command: str) -> None:
+        self.message(f"{purpose}: {command}")
+
+    @override
     def warn(self, text: str) -> None:
+        self._warnings.add(text)
         self._alert(text)
 
     @override
     def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
+        self.close()
         for line in _tables([("result", summary), *([("next", commands)] if commands else [])]):
             self._emit(line)
 
     @override
     def close(self) -> None:
-        pass
+        for text in self._warnings.drain():
+            self._alert(f"again: {text}")
 
 
 class Tee(Console):
@@ -112,6 +142,10 @@ class Tee(Console):
     @override
     def message(self, text: str) -> None:
         self._each(lambda console: console.message(visible(text)))
+
+    @override
+    def command(self, purpose: str, command: str) -> None:
+        self._each(lambda console: console.command(visible(purpose), visible(command)))
 
     @override
     def warn(self, text: str) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import fmean
 from typing import TextIO
 
 from rich.console import Console as Terminal
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -17,15 +17,17 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
+from algorithm.app.console.base import Warnings
+from algorithm.app.console.glyphs import number, spark
 from algorithm.core.console import Console, Evaluation, Progress, Sections
-from algorithm.core.wording import Rows, clock_time, counted, plus_minus, short
+from algorithm.core.wording import Rows, clock_time, counted
 
 REDRAW_INTERVAL_S = 0.25
 MAX_WIDTH = 100
+_SHORTEST_BAR = 8  # with the room around it
 _ECHO = len("^C")  # a terminal writes it behind the panel; without room the line would wrap
 _NARROW = 80
 _LABEL_WIDTH = 13
-_LEVELS = "▁▂▃▄▅▆▇█"
 
 
 class LiveConsole(Console):
@@ -39,18 +41,16 @@ class LiveConsole(Console):
         self._next = -math.inf
         self._title = ""
         self._evaluations: dict[int, list[float]] = {}  # step -> mean returns of the behaviours
+        self._warnings = Warnings()
         self._live: Live | None = None
 
     @override
     def start(self, sections: Sections) -> None:
         if sections and sections[0][1]:
             self._title = sections[0][1][0][1]  # the name of the run
-        table = _grid("bold cyan", "dim")
-        for title, rows in sections:
-            for index, (name, value) in enumerate(rows):
-                table.add_row(Text("" if index else title), Text(name), Text(value))
-        self._terminal.print(table)
-        self._terminal.print()
+        self._warnings.scroll()
+        self._print(self._sections(sections))
+        self._print(Text())
 
     @override
     def due(self) -> bool:
@@ -61,10 +61,8 @@ class LiveConsole(Console):
         if not self.due():
             return
         self._next = self._clock() + REDRAW_INTERVAL_S
-        if self._live is None:
-            self._live = Live(console=self._terminal, auto_refresh=False)
-            self._live.start()
-        self._live.update(self._panel(progress), refresh=True)
+        self._warnings.scroll()
+        self._redraw(self._panel(progress))
 
     @override
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
@@ -73,11 +71,18 @@ class LiveConsole(Console):
 
     @override
     def message(self, text: str) -> None:
-        self._terminal.print(Text(text), soft_wrap=True)
+        self._warnings.scroll()
+        self._print(Text(text))
+
+    @override
+    def command(self, purpose: str, command: str) -> None:
+        self._warnings.scroll()
+        self._print_commands([(purpose, command)])
 
     @override
     def warn(self, text: str) -> None:
-        self._terminal.print(Text.assemble(("warning  ", "bold yellow"), text))
+        self._warnings.add(text)
+        self._print_warning(text)
 
     @override
     def finish(self, summary: Rows, commands: Rows, *, doubtful: bool = False) -> None:
@@ -85,15 +90,29 @@ class LiveConsole(Console):
         table = _grid("dim")
         for name, value in summary:
             table.add_row(Text(name), Text(value))
-        self._terminal.print(self._frame(table, "result", "yellow" if doubtful else "green"))
-        width = max((len(purpose) for purpose, _ in commands), default=0)
-        for purpose, command in commands:
-            line = Text.assemble((f"  {purpose:<{width}}  ", "dim"), command)
-            self._terminal.print(line, soft_wrap=True)
+        self._print(self._frame(table, "result", "yellow" if doubtful else "green"))
+        self._print_commands(commands)
 
     @override
     def close(self) -> None:
-        if self._live is not None:  # the last panel stays on the screen
+        self._leave_panel()
+        for text in self._warnings.drain():
+            self._print_warning(text)
+
+    def _print(self, what: RenderableType, *, soft_wrap: bool = False) -> None:
+        """Print above the panel."""
+        self._terminal.print(what, soft_wrap=soft_wrap)
+
+    def _redraw(self, panel: Panel) -> None:
+        """Draw the panel in place of the former one."""
+        if self._live is None:
+            self._live = Live(console=self._terminal, auto_refresh=False)
+            self._live.start()
+        self._live.update(panel, refresh=True)
+
+    def _leave_panel(self) -> None:
+        """Keep the last panel on the screen, and continue below it."""
+        if self._live is not None:
             self._live.stop()
             self._live = None
 
@@ -106,31 +125,57 @@ class LiveConsole(Console):
         """Width of a line behind its label."""
         return self._width - 4 - _LABEL_WIDTH
 
+    def _sections(self, sections: Sections) -> RenderableType:
+        """Return one table; in a narrow terminal one for each section, below its title."""
+        if self._terminal.width >= _NARROW:
+            table = _grid("bold cyan", "dim")
+            for title, rows in sections:
+                for index, (name, value) in enumerate(rows):
+                    table.add_row(Text("" if index else title), Text(name), Text(value))
+            return table
+        tables = list[RenderableType]()
+        for title, rows in sections:
+            table = _grid("dim")
+            for name, value in rows:
+                table.add_row(Text(f"  {name}"), Text(value))
+            tables += [Text(title, style="bold cyan"), table]
+        return Group(*tables)
+
+    def _print_warning(self, text: str) -> None:
+        self._print(Text.assemble(("warning  ", "bold yellow"), text))
+
     def _frame(self, body: RenderableType, title: str, colour: str) -> Panel:
         """Return a panel with a title and a border in a colour."""
         return Panel(body, title=Text(title), title_align="left", border_style=colour, width=self._width)
 
     def _panel(self, progress: Progress) -> Panel:
-        """Draw the panel, a row for each line."""
+        """Draw the panel: a bar, then a row for each line."""
         rows = Table.grid(padding=(0, 1))
         rows.add_column(style="dim", width=_LABEL_WIDTH - 1, overflow="fold")
         rows.add_column(width=self._room, overflow="fold")
         for label, line in self._lines(progress):
             rows.add_row(label, line)
-        return self._frame(rows, self._title, "cyan")
+        return self._frame(Group(self._bar(progress), rows), self._title, "cyan")
 
-    def _steps(self, progress: Progress) -> list[tuple[str, RenderableType]]:
-        """Return a line with steps and time; if a limit ends the run, also the remaining time and a bar."""
-        limit = f" / {progress.max_step:,}" if progress.max_step else ""
-        text = f"{progress.step:,}{limit} steps  {clock_time(progress.seconds)}"
+    def _bar(self, progress: Progress) -> RenderableType:
+        """Draw steps, share done and remaining time; a bar only if a limit ends the run."""
+        left = f"{progress.step:,}" + (f" / {progress.max_step:,}" if progress.max_step else "") + " steps"
         if progress.fraction is None:
-            return [("progress", Text(text))]
+            return Text(f"{left}   {clock_time(progress.seconds)}")
+        right = f"{progress.fraction:4.0%}   {clock_time(progress.seconds)}"
         if progress.eta_s is not None and math.isfinite(progress.eta_s):
-            text += f"  {clock_time(progress.eta_s)} left"
+            right += f"   {clock_time(progress.eta_s)} left"
+        line = Table.grid(padding=(0, 2), expand=True)
         bar = ProgressBar(1.0, progress.fraction, complete_style="cyan", finished_style="green")
-        return [("progress", Text(text)), (f"{progress.fraction:.0%}", bar)]
+        line.width = self._room + _LABEL_WIDTH
+        fits = len(left) + len(right) + _SHORTEST_BAR <= line.width
+        cells = (left, bar, right) if fits else (bar, right)
+        for cell in cells:
+            line.add_column(ratio=1 if cell is bar else None, no_wrap=True)
+        line.add_row(*cells)
+        return line if fits else Group(Text(left), line)
 
-    def _lines(self, progress: Progress) -> list[tuple[str, RenderableType]]:
+    def _lines(self, progress: Progress) -> list[tuple[str, Text]]:
         """Return label and content of each line of the panel."""
         rates = self._fields(
             ("", progress.env_steps_per_s, " steps/s"),
@@ -138,13 +183,11 @@ class LiveConsole(Console):
             ("", progress.updates, " updates"),
             ("", progress.episodes, " episodes"),
         )
-        lessons = "  ".join(f"{name} {lesson}" for name, lesson in progress.lessons.items())
         lines = [
-            *self._steps(progress),
             ("rates", rates),
             ("return", self._returns(progress)),
             ("eval", self._evaluation(progress)),
-            *([("lesson", Text(lessons))] if lessons else []),
+            *self._lessons(progress),
             *self._readouts(progress),
             *((name, Text(text)) for name, text in progress.rows),
         ]
@@ -152,6 +195,14 @@ class LiveConsole(Console):
             restarts = counted(progress.env_restarts, "environment restart")
             lines.append(("faults", Text(restarts, style="yellow")))
         return lines
+
+    def _lessons(self, progress: Progress) -> list[tuple[str, Text]]:
+        """Return a line on the lessons; none without a curriculum."""
+        line = Text()
+        for name, lesson in progress.lessons.items():
+            line.append_text(Text.assemble((f"{name} ", "dim"), (lesson, "bold"), "  "))
+        line.rstrip()
+        return [("lesson", line)] if progress.lessons else []
 
     def _readouts(self, progress: Progress) -> list[tuple[str, Text]]:
         """Return the lines that have a value; before the first summary, the first line without values."""
@@ -170,7 +221,7 @@ class LiveConsole(Console):
         columns = 4 if self._terminal.width >= _NARROW else 2
         lines = Text()
         for index, (before, value, after) in enumerate(fields):
-            shown = f"{value:,}" if isinstance(value, int) else _number(value)
+            shown = f"{value:,}" if isinstance(value, int) else number(value, "–")
             text = Text.assemble((before, "dim"), (shown, "bold"), (after, "dim"))
             text.pad_right(max(self._room // columns - len(text), 2))
             if index and index % columns == 0:
@@ -185,34 +236,43 @@ class LiveConsole(Console):
         mean = progress.return_mean
         if mean is None:
             return Text("no episode has ended yet", style="dim")
-        text = Text.assemble((short(mean), "bold"), (f" mean of the last {len(progress.returns)}  ", "dim"))
-        return text.append(_spark(progress.returns), style="blue")
+        text = Text.assemble((number(mean), "bold"), (f" mean of the last {len(progress.returns)}", "dim"))
+        return self._with_spark(text, list(progress.returns), "blue")
 
     def _evaluation(self, progress: Progress) -> Text:
         """Return the last and the best evaluation, with a small curve."""
         last, best = progress.last_eval, progress.best_eval
         if last is None:
             return Text("none yet", style="dim")
-        text = Text.assemble((plus_minus(last.mean, last.ci95), "bold"), (f" at {last.step:,}  ", "dim"))
-        if best is not None:
-            mark = "best" if best.step == last.step else f"{short(best.mean)} at {best.step:,}"
-            text.append(f"★ {mark}  ", style="yellow")
-        return text.append(_spark([*map(fmean, self._evaluations.values())][-20:]), style="green")
+        text = Text.assemble((number(last.mean), "bold"))
+        if math.isfinite(last.ci95):
+            text.append(f" ± {number(last.ci95)}", style="dim")
+        text.append(f" at {last.step:,}", style="dim")
+        if best is not None and best.step == last.step:
+            text.append(" ★ best", style="bold yellow")
+        elif best is not None:
+            mark = f"★ {number(best.mean)} at {best.step:,}"
+            fits = len(text) + 1 + len(mark) <= self._room
+            text.append(f"{' ' if fits else chr(10)}{mark}", style="yellow")
+        return self._with_spark(text, [*map(fmean, self._evaluations.values())], "green")
 
+    def _with_spark(self, text: Text, values: list[float], style: str) -> Text:
+        """Append a small curve of the last values, flush right."""
+        room = self._room - len(text.plain.rpartition("\n")[2]) - 2
+        curve = spark(values[-min(room, 20) :]) if room > 0 else ""
+        text.pad_right(max(room + 2 - len(curve), 0))
+        return text.append(curve, style=style)
 
-def _number(value: float | None) -> str:
-    """Format a number for reading; a dash for None and NaN."""
-    return "–" if value is None or math.isnan(value) else short(value)
+    def _print_commands(self, commands: Rows) -> None:
+        """Print (purpose, command), each command on one line, so that it can be copied.
 
-
-def _spark(values: Sequence[float]) -> str:
-    """Return one character for each finite value, from the lowest to the highest level."""
-    finite = [value for value in values if math.isfinite(value)]
-    if len(finite) < 2:
-        return ""
-    low, high = min(finite), max(finite)
-    scale = (len(_LEVELS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_LEVELS[round((value - low) * scale)] for value in finite)
+        Where they do not fit side by side, all purposes stand above their commands, as comments of a shell.
+        """
+        width = max((len(purpose) for purpose, _ in commands), default=0)
+        beside = all(2 + width + 2 + len(command) <= self._terminal.width for _, command in commands)
+        for purpose, command in commands:
+            head = f"  {purpose:<{width}}  " if beside else f"# {purpose}\n"
+            self._print(Text.assemble((head, "dim"), command), soft_wrap=True)
 
 
 def _grid(*styles: str) -> Table:

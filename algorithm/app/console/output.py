@@ -16,6 +16,7 @@ from typing_extensions import override
 from algorithm.app.console.base import LineConsole, Tee
 from algorithm.core.console import Console
 from algorithm.core.errors import StorageError, visible
+from algorithm.core.system.display import in_notebook
 from algorithm.core.system.output import SafeOutput
 from algorithm.store.files import GrowingFile
 
@@ -25,11 +26,15 @@ def open_console(
 ) -> Console:
     """Return the console for ``output`` (standard output if None), which also logs to ``logger``, if any.
 
-    It is a panel on a terminal, and lines elsewhere. quiet: only warnings and the result.
+    It is a panel on a terminal and in a notebook, and lines elsewhere. quiet: only warnings and the result.
     """
     output = cast(TextIO, SafeOutput(output or sys.stdout))
     screen: Console
-    if not quiet and output.isatty() and os.environ.get("TERM") != "dumb":
+    if not quiet and in_notebook():
+        from algorithm.app.console.notebook import NotebookConsole
+
+        screen = NotebookConsole()
+    elif not quiet and output.isatty() and os.environ.get("TERM") != "dumb":
         from algorithm.app.console.live import LiveConsole  # rich takes a tenth of a second
 
         screen = LiveConsole(output)
