@@ -19,6 +19,11 @@ class CheckpointConfig(Block):
     replay: Literal["always", "last", "never"] = option(
         "always", "Which checkpoints include the replay buffer."
     )
+    milestones: Annotated[tuple[Whole, ...], Strict(False)] = option(
+        (),
+        "Environment steps whose checkpoints are kept forever.",
+        resume="free: checkpoints kept so far stay",
+    )
 
 
 class WandbConfig(Block):

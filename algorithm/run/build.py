@@ -197,6 +197,7 @@ def _checkpointer(context: TrainingContext, training: TrainState, metrics: Metri
         run.replay,
         keep=kept.keep,
         best=kept.best,
+        milestones=kept.milestones,
         replay=kept_replays(training.agents, kept.replay),
         warn=console.warn,
     )

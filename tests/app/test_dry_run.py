@@ -57,6 +57,7 @@ def test_limits_of_a_run(base, length, steps):
         ({}, 4, 3000, 4),
         # One replay of 1000 rows and what came since the older one, twice 800.
         ({"keep": 2, "best": False}, 2, 2600, 2),
+        ({"keep": 1, "best": False, "milestones": [500]}, 2, 2800, 2),
         ({"keep": 9, "best": False}, 4, 3000, 4),
         ({"replay": "last"}, 4, 1800, 1),
         ({"replay": "never"}, 4, 0, 0),

@@ -31,7 +31,7 @@ PLAIN = [
 def test_help_describes_every_parameter_in_plain_words(named):
     signature, text = inspect.signature(named), inspect.getdoc(named)
     assert signature.parameters.keys() - {"self"} == {*re.findall(r"^(\w+): +\S", text, re.M)}
-    assert not re.search(r"`|PosixPath", f"{signature}{text}"), "names without marks"
+    assert not re.search(r"`|PosixPath|: '|> '", f"{signature}{text}"), "names without marks or quotes"
     assert (">>> import asac" in text) == (named in NAMED)
 
 

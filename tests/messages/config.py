@@ -171,6 +171,7 @@ SECTIONS = (
     "  sac_config: {threads: 0}",
     "  sac_config: {action_noise: [0.1]}",
     "  sac_config: {action_noise: 0.1}",
+    "  checkpoint_config: {milestones: [1e3, x]}",
     '  base_config: {name: ""}',
     "  nn_config: {rep: conv}",
     "  base_config: {max_step: 0}",

@@ -90,6 +90,16 @@ def test_the_best_stays_as_well_until_a_better_one_comes(tmp_path):
     assert find(tmp_path, "best").name == "step_000000060"
 
 
+def test_milestones_stay_for_ever(tmp_path):
+    """The first checkpoint at or after 25 and after 60, also if it was the newest for a while."""
+    for again in range(2):
+        kept = manager(tmp_path, keep=1, best=False, milestones=(60, 25, 1000))
+        kept.resume(90 * again)
+        for step in range(90 * again + 10, 90 * again + 91, 20):
+            save(kept, step)
+    assert steps(tmp_path) == [30, 70, 180]
+
+
 @pytest.mark.parametrize(
     ("replay", "have"),
     [

@@ -76,11 +76,11 @@ def disk(config: Config, sizes: Sizes, steps: int) -> tuple[int, int, int]:
     """Return the number of checkpoints at the end, and the most bytes of these and of the replay.
 
     Checkpoints share the rows of their replays. The newest need one replay and the rows since the oldest of
-    them; the best one may need another replay.
+    them; the best one and the milestones may each need another replay.
     """
     kept, every = config.checkpoint_config, config.run.save_model_per_step
     saved = 1 if every < 0 else -(-steps // every)
-    newest, apart = min(kept.keep, saved), int(kept.best)
+    newest, apart = min(kept.keep, saved), kept.best + len(kept.milestones)
     number = newest + apart
     with_replay = {"always": number, "last": 1, "never": 0}[sizes.kept]
     replays = 1 + apart * (sizes.kept == "always") if with_replay else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -46,6 +46,7 @@ class CheckpointManager:
     replays:    folder of the segments that they share, written by no other process
     keep:       number of newest checkpoints that are kept, at least 1
     best:       whether the one with the best evaluation is kept as well
+    milestones: the first checkpoint at or after each of these steps is kept for ever
     replay:     which checkpoints keep the replay
     warn:       called for files that cannot be removed, and for checkpoints that a resumed run drops
     """
@@ -57,6 +58,7 @@ class CheckpointManager:
         *,
         keep: int,
         best: bool,
+        milestones: Collection[int] = (),
         replay: Replays = "always",
         warn: Callable[[str], None],
     ) -> None:
@@ -64,6 +66,7 @@ class CheckpointManager:
         self._replays = replays
         self._keep = keep
         self._warn = warn
+        self._milestones = milestones
         self._replay = replay
         self._best_score = -math.inf if best else math.inf  # nothing beats infinity
         self._best_step: int | None = None
@@ -125,7 +128,7 @@ class CheckpointManager:
     def _tidy(self) -> None:
         """Remove the checkpoints and replays that are not to be kept."""
         steps = checkpoint_steps(self._root)
-        stay = {*steps[-self._keep :], self._best_step}
+        stay = {*steps[-self._keep :], self._best_step, *self._first_behind_milestones(steps)}
         for step in steps:
             if step not in stay:
                 self._try(remove_checkpoint, checkpoint_of(self._root, step))
@@ -135,6 +138,11 @@ class CheckpointManager:
             for step in checkpoint_steps(self._root)[:-1]:
                 self._try(drop_replay, checkpoint_of(self._root, step))
         self._remove_segments()
+
+    def _first_behind_milestones(self, steps: list[int]) -> set[int]:
+        """Return, for each milestone, the first step at or after it."""
+        behind = ([step for step in steps if step >= milestone] for milestone in self._milestones)
+        return {later[0] for later in behind if later}
 
     def _remove_segments(self) -> None:
         """Remove segments of replays that no checkpoint needs; a failure is a warning."""
