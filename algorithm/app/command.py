@@ -96,7 +96,7 @@ def _command(options: TrainOptions) -> Command:
         return partial(_report, options)
     if options.plays or options.play_against or options.export is not None or options.resume:
         return _of_run(options)
-    if options.check or options.dry_run or options.demos or options.train_reward:
+    if options.check or options.dry_run or options.train_reward:
         return _preview(options)
     return _train(options)
 
@@ -145,7 +145,7 @@ def _of_run(options: TrainOptions) -> Command:
 
 
 def _preview(options: TrainOptions) -> Command:
-    """Return the command that examines a training without starting it: check, dry run, recordings."""
+    """Return the command that examines a training without starting it: check, dry run, a reward."""
     loaded = _load(options, options.seed)
     title = f"{loaded.env_label}, {loaded.source}"
     if options.check:
@@ -158,8 +158,6 @@ def _preview(options: TrainOptions) -> Command:
     with interruptible_imports():
         if options.train_reward:
             show = extra("train_reward")
-        elif options.demos:
-            from algorithm.app.preview.demos import show_demos as show
         else:
             from algorithm.app.preview.dry_run import dry_run as show
 

@@ -7,54 +7,12 @@ from difflib import get_close_matches
 
 from algorithm.config.schema import Config
 from algorithm.core.errors import UsageError
-from algorithm.core.wording import Rows
-from algorithm.env.kinds import EnvKind
 from algorithm.env.parameters.config import (
-    EnvParameter,
     EnvParameters,
-    Gaussian,
-    ParameterSampler,
-    Uniform,
     last_lessons,
 )
 from algorithm.run.state import lessons_of
 from algorithm.store.checkpoints.checkpoint import Checkpoint
-
-
-def parameter_rows(parameters: EnvParameters, kind: EnvKind) -> Rows:
-    """Return a row for each parameter: its values or lessons, and how the environment gets it."""
-    return [
-        ("parameter", f"{name} {_values(parameter)}; {_applied(parameter, kind)}")
-        for name, parameter in parameters.items()
-    ]
-
-
-def _values(parameter: EnvParameter) -> str:
-    """Return the value or the lessons of a parameter in words."""
-    if parameter.value is not None:
-        return _value(parameter.value)
-    lessons = (f"{lesson.name} {_value(lesson.value)}" for lesson in parameter.curriculum or ())
-    return f"lessons {' → '.join(lessons)}"
-
-
-def _value(sampler: ParameterSampler) -> str:
-    """Return a distribution in words."""
-    numbers = [f"{number:g}" for number in sampler.numbers]
-    if len(numbers) == 1:
-        return numbers[0]
-    if isinstance(sampler, Gaussian):
-        return f"normal, mean {numbers[0]}, deviation {numbers[1]}"
-    if isinstance(sampler, Uniform):
-        return f"uniform in [{', '.join(numbers)}]"
-    pairs = zip(numbers[::2], numbers[1::2], strict=True)
-    return f"uniform in {' and '.join(f'[{low}, {high}]' for low, high in pairs)}"
-
-
-def _applied(parameter: EnvParameter, kind: EnvKind) -> str:
-    """Return in words how an environment gets a parameter."""
-    if parameter.set is not None:
-        return f"sets {parameter.set}"
-    return "sent by name" if kind.parameters else "an option of reset()"
 
 
 def named_lessons(

@@ -20,7 +20,6 @@ from algorithm.config.loader import LoadedConfig
 from algorithm.core.data import Array, Float
 from algorithm.core.errors import NumericalError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
-from algorithm.core.wording import Sized
 from algorithm.env.adapter import Adapter
 from algorithm.env.kinds import PETTINGZOO, kind_of
 from algorithm.env.lanes.base import LanesVecEnv
@@ -35,8 +34,8 @@ from algorithm.nn.process import others_modes, own_modes
 from algorithm.run.experience.requests import Purpose, env_request
 
 
-@dataclass(frozen=True, repr=False)
-class PolicyState(Sized):
+@dataclass(frozen=True)
+class PolicyState:
     """State of a policy for N agents between two steps."""
 
     prev_action: Float  # [N, A]

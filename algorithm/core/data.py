@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from algorithm.core.steps import Array, Bool, Double, Float, Int, Scalar, Segment, StepBatch
-from algorithm.core.wording import Sized
 
 if TYPE_CHECKING:  # worker processes of environments carry segments and never load torch
     import torch
@@ -55,8 +54,8 @@ class Rewarded(Protocol):
         """Yield (stream, its first step, its rewards, whether its episode ended with them) of each agent."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class DemoEpisode(Sized):
+@dataclass(frozen=True, kw_only=True)
+class DemoEpisode:
     """Whole episode of L transitions that another agent, or a person, has played."""
 
     obs: dict[str, Array]  # [L+1, ...] in the dtype of the spec
@@ -78,8 +77,8 @@ class DemoEpisode(Sized):
         return float(self.reward.sum(dtype=np.float64))
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Demonstrations(Sized):
+@dataclass(frozen=True, kw_only=True)
+class Demonstrations:
     """Episodes that fit an agent's spec, at least one.
 
     digests: file -> SHA-256 of the episodes read from it
@@ -91,8 +90,8 @@ class Demonstrations(Sized):
     notices: Sequence[str] = ()
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class ActorOutput(Sized):
+@dataclass(frozen=True, kw_only=True)
+class ActorOutput:
     """Actions of N agents, as the replay stores them."""
 
     action: Float  # [N, A]
@@ -101,8 +100,8 @@ class ActorOutput(Sized):
     carry: Float  # [N, *C] after the observation
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class SequenceBatch(Sized):
+@dataclass(frozen=True, kw_only=True)
+class SequenceBatch:
     """B windows of W transitions and W+1 tokens; learned positions are K … K+T−1, the anchor is one of them.
 
     Padding (before an episode's start, past its end, overwritten rows) is zero everywhere, also in ``step``;
@@ -143,8 +142,8 @@ class SequenceBatch(Sized):
         return SequenceBatch(obs={k: sent(v, device) for k, v in self.obs.items()}, **fields)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class UpdateResult(Sized):
+@dataclass(frozen=True, kw_only=True)
+class UpdateResult:
     """Result of one gradient step. Tensors stay on the device until they are needed.
 
     metrics: name → scalar, or values [..., B, T] of learned positions. Only logging computes their mean over
@@ -164,8 +163,8 @@ class UpdateResult(Sized):
         return self.ids.gather(1, self.anchor.unsqueeze(1)).squeeze(1)
 
 
-@dataclass(frozen=True, repr=False)
-class State(Sized):
+@dataclass(frozen=True)
+class State:
     """All data from which an object continues as if it had never stopped.
 
     arrays: by name, which may contain slashes; views of arrays in use: write or copy them before going on

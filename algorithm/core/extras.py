@@ -46,7 +46,6 @@ PLACES: Mapping[str, Place] = {
     "make_playground": Place("algorithm.extras.simulators.jax_envs", pip="playground"),
     "write_comparison": Place("algorithm.extras.standings.comparison"),
     "tune": Place("algorithm.extras.tune.command", pip="tune"),
-    "find_build": Place("algorithm.extras.unity.build", pip="unity"),
     "UnityVecEnv": Place("algorithm.extras.unity.vec", pip="unity"),
     "open_wandb": Place("algorithm.extras.wandb.sink", pip="wandb"),
     "require_wandb": Place("algorithm.extras.wandb.sink", pip="wandb"),
@@ -61,19 +60,9 @@ BUILT_ON: Mapping[str, tuple[str, ...]] = {
 _PROJECT = "advanced-soft-actor-critic"
 _CHECKOUT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
-_UNTIL = {"dmc": (3, 13)}
-"""Extra -> the first Python for which a package of it cannot be had."""
-
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra, of a checkout or of the installed package.
-
-    Where no library exists for this version of Python, return a sentence about that instead.
-    """
-    if extra in _UNTIL and sys.version_info >= _UNTIL[extra]:
-        major, minor = _UNTIL[extra]
-        older = f"Python {major}.{minor - 1} or an older one"
-        return f"use {older}: for {major}.{minor} the extra {extra} has no packages"
+    """Return the command that installs an extra, of a checkout or of the installed package."""
     if _CHECKOUT.is_file():
         return f'in the project\'s folder: {sys.executable} -m pip install -e ".[{extra}]"'
     # It is installed, so pip adds what the extra lists, and asks no index for the package itself.

@@ -65,7 +65,7 @@ def image_order(shape: Sequence[int], dtype: str, stack: int = 1, axes: str = ""
     return order if min(shape[axis] for axis in order[:2]) >= MIN_SIDE else None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class ObsSpec:
     """Named observations of an agent, in a fixed order.
 
@@ -116,15 +116,6 @@ class ObsSpec:
                 raise ValueError(f"ObsSpec: {name} of shape {shape} cannot have the axes {axes!r}")
 
     @override
-    def __repr__(self) -> str:
-        columns = zip(self.items(), self.categories, self.stacks, self.axes, strict=True)
-        parts = []
-        for (name, shape, dtype), categories, stack, axes in columns:
-            more = [f"{categories} choices"] * bool(categories) + [f"stack of {stack}"] * (stack > 1)
-            parts.append(" ".join([f"{name}: {dtype} {list(shape)}", *more, *filter(None, [axes])]))
-        return f"ObsSpec({', '.join(parts)})"
-
-    @override
     def __str__(self) -> str:
         kinds = zip(self.items(), self.categories, self.stacks, strict=True)
         return ", ".join(_in_words(*item, counts, stack) for item, counts, stack in kinds)
@@ -158,7 +149,7 @@ def _in_words(name: str, shape: tuple[int, ...], dtype: str, categories: tuple[i
     return f"{name} {size} {dtype}{', each frame stored once' * (stack > 1)}"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class ActionSpec:
     """Layout of the flat action: a one-hot per discrete branch, then the continuous part in [-1, 1].
 
@@ -185,13 +176,6 @@ class ActionSpec:
         if self.size == 0:
             raise ValueError("ActionSpec: an agent needs at least one action")
         object.__setattr__(self, "description", self.description or self._layout())
-
-    @override
-    def __repr__(self) -> str:
-        parts = [f"branches={self.branches}"] * bool(self.branches)
-        parts += [f"continuous={self.continuous}"] * bool(self.continuous)
-        parts += [f"squash={self.squash!r}"] * (self.squash != "tanh")
-        return f"ActionSpec({', '.join(parts)})"
 
     @override
     def __str__(self) -> str:

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithm.core.wording import Sized
-
 Array = NDArray[np.generic]
 Float = NDArray[np.float32]
 Bool = NDArray[np.bool_]
@@ -21,8 +19,8 @@ Double = NDArray[np.float64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Segment(Sized):
+@dataclass(frozen=True, kw_only=True)
+class Segment:
     """L consecutive transitions of one stream, as numpy; the last observation has no action yet.
 
     A stream is an agent's transitions, episode after episode. The first observation is the stream's newest
@@ -71,8 +69,8 @@ class Segment(Sized):
 _NONE: Int = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class StepBatch(Sized):
+@dataclass(frozen=True, kw_only=True)
+class StepBatch:
     """N transitions in the order in which they were made, as numpy: a step of all environments, or several.
 
     A row that follows another one, as the next step of an agent's episode, acts on the last observation of

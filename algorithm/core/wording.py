@@ -4,40 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any
-
-from typing_extensions import override
 
 Rows = Sequence[tuple[str, str]]
 """Lines of a table: (name, text)."""
-
-
-class Sized:
-    """Base of data classes with ``repr=False``: their ``repr`` shows shapes of arrays, and no empty ones."""
-
-    @override
-    def __repr__(self) -> str:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        there = {name: value for name, value in values.items() if value is not None and 0 not in shape(value)}
-        parts = [f"{name}={sized(value)}" for name, value in there.items()]
-        return f"{type(self).__name__}({', '.join(parts)})"
-
-
-def shape(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - whatever a field holds
-    """Return the shape of an array or a tensor, and () of anything else."""
-    return tuple(getattr(value, "shape", ()))
-
-
-def sized(value: Any) -> str:  # noqa: ANN401 - as above
-    """Return ``float32 [2, 3]`` of an array or a tensor, also in mappings, and the ``repr`` of all else."""
-    if hasattr(value, "dtype"):
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name}: {sized(element)}' for name, element in value.items())}}}"
-    if isinstance(value, list | tuple) and len(value) > 3:
-        return f"{len(value)} of {type(value[0]).__name__}"
-    return repr(value)
 
 
 def short(value: float) -> str:
@@ -85,16 +54,6 @@ def steps_text(steps: float) -> str:
         if abs(steps) >= size:
             return f"{steps / size:.4g}{unit}"
     return f"{steps:g}"
-
-
-def duration(seconds: float) -> str:
-    """Format ``48 s``, ``12 min 5 s``, ``3 h 7 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def format_bytes(n: int) -> str:

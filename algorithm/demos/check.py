@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -150,9 +149,7 @@ def _converted(dtype: np.dtype[Any], shape: tuple[int, ...], value: Array, name:
     Rounding is allowed for floats; NaN, infinity and changed integers are not. name: of the array
     """
     if value.shape != shape or value.dtype.kind not in "fiub":
-        raise FaultyRecordingError(
-            f"expected {dtype} {list(shape)}, got {shown(value)}", name, _reshaped(shape, value, name)
-        )
+        raise FaultyRecordingError(f"expected {dtype} {list(shape)}, got {shown(value)}", name)
     with np.errstate(all="ignore"):
         read: Array = value.astype(dtype)
     if dtype.kind == "f" and not np.isfinite(read).all():
@@ -165,17 +162,6 @@ def _converted(dtype: np.dtype[Any], shape: tuple[int, ...], value: Array, name:
             f"expected {dtype}, got {shown(value)} with other numbers", name, f"write it as {dtype}"
         )
     return read
-
-
-def _reshaped(shape: tuple[int, ...], value: Array, name: str) -> str:
-    """Return advice on an array of the wrong shape; empty if there is none."""
-    if value.size == math.prod(shape):
-        return f"write {name} as reshape({', '.join(map(str, shape))})"
-    if name.startswith("obs/") and value.shape == (shape[0] - 1, *shape[1:]):
-        return "add the observation after the last step: an episode of L steps has L + 1"
-    if name == "action" and value.size == shape[0]:
-        return "write choices as one-hots, numpy.eye(n)[choices] for each branch, then the continuous part"
-    return ""
 
 
 def _check_choices(action: Array, mask: Array, spec: AgentSpec) -> None:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -127,14 +127,17 @@ class NpzWriter:
     """Writer of an ``.npz`` recording, which appears at the end, complete, in place of an older file."""
 
     def __init__(self, path: Path) -> None:
-        self.target, self._draft = str(path), _Draft(path)
+        self.target, self._path = str(path), path
+        self._draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         self._file: zipfile.ZipFile | None = None
         self._lists: dict[str, list[str | int | float]] = {}
 
     def begin(self) -> None:
-        """Open the file."""
+        """Open the file. Raises OSError, as the following methods but the last."""
+        if self._path.is_dir():
+            raise IsADirectoryError("it is a folder")
         self._lists = {"behaviour": [], "agent": [], "length": [], "total": []}
-        self._file = zipfile.ZipFile(self._draft.open(), "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+        self._file = zipfile.ZipFile(self._draft, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
 
     def write(self, episode: RecordedEpisode) -> None:
         """Append an episode."""
@@ -156,7 +159,7 @@ class NpzWriter:
         for name, values in self._lists.items():
             self._array(name, np.array(values, types[name]))
         self._file.close()
-        self._draft.finish()
+        replace_file(self._draft, self._path)
         self._file = None
 
     def discard(self) -> None:
@@ -165,45 +168,11 @@ class NpzWriter:
         with contextlib.suppress(OSError):  # the disk may be full
             if file is not None:
                 file.close()
-        self._draft.discard()
+        with contextlib.suppress(OSError):
+            self._draft.unlink()
 
     def _array(self, name: str, value: ArrayLike) -> None:
         """Append an array to the archive."""
         assert self._file is not None, "begin comes first"
         with self._file.open(f"{name}.npy", "w", force_zip64=True) as member:
             np.lib.format.write_array(member, np.asanyarray(value), allow_pickle=False)
-
-
-class _Draft:
-    """File that is written under a temporary name, and takes its own name when it is complete.
-
-    Every method may raise OSError but :meth:`discard`.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        self._file: BinaryIO | None = None
-
-    def open(self) -> BinaryIO:
-        """Create the file under its temporary name; return it for writing."""
-        if self.path.is_dir():
-            raise IsADirectoryError("it is a folder")
-        self._file = self._draft.open("wb")
-        return self._file
-
-    def finish(self) -> None:
-        """Close the file and rename it to ``path``, in place of an older file."""
-        assert self._file is not None, "open comes first"
-        self._file.close()
-        replace_file(self._draft, self.path)
-        self._file = None
-
-    def discard(self) -> None:
-        """Remove the temporary file."""
-        file, self._file = self._file, None
-        with contextlib.suppress(OSError):  # the disk may be full
-            if file is not None:
-                file.close()
-        with contextlib.suppress(OSError):
-            self._draft.unlink()

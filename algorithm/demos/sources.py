@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from typing_extensions import override
 
 from algorithm.core.data import DemoEpisode, Demonstrations
 from algorithm.core.errors import UsageError
@@ -70,20 +70,20 @@ def load_demonstrations(
     candidates: list[tuple[str, DemoEpisode]] = []
     notices: list[str] = []
     wanted = Wanted(behaviour, behaviours)
-    for source in find_sources([config.path] if isinstance(config.path, str) else config.path, folder):
+    for source in _sources([config.path] if isinstance(config.path, str) else config.path, folder):
         warnings: list[str] = []
         candidates += [(source.name, episode) for episode in _fitted(source, spec, wanted, warnings.append)]
         notices += [f"{source.name}: {text}" for text in warnings]
     kept = _selected([episode for _, episode in candidates], config)
     if not kept:
         raise _nothing_left(config, [episode.total for _, episode in candidates])
-    digests: dict[str, Digest] = {}
+    digests: defaultdict[str, hashlib._Hash] = defaultdict(hashlib.sha256)
     for number in kept:
         name, episode = candidates[number]
-        digests.setdefault(name, Digest()).add(episode)
+        _add(digests[name], episode)
     return Demonstrations(
         episodes=[candidates[number][1] for number in kept],
-        digests={name: str(digest) for name, digest in digests.items()},
+        digests={name: digest.hexdigest() for name, digest in digests.items()},
         notices=notices,
     )
 
@@ -111,41 +111,39 @@ def _nothing_left(config: DemoConfig, totals: Sequence[float]) -> UsageError:
     return UsageError("there are no demonstrations to learn from", where=_PATH, why=why, fix=fix)
 
 
-def find_sources(paths: Sequence[str], *folders: Path, key: str = _PATH) -> list[Source]:
+def _sources(paths: Sequence[str], folder: Path) -> list[Source]:
     """Return the files and data sets of some paths, each once; of a folder all files with a known ending.
 
-    folders: where a relative path may begin; the first one with files counts
-    key:     configuration key with the paths, for messages
+    folder: the task's, which paths are relative to
     Raises UsageError for a path without files, a file of another ending, and an invalid id of Minari.
     """
     sources: dict[str, Source] = {}
     for text in paths:
-        for source in [_dataset(text, key)] if text.startswith(MINARI) else _files(text, folders, key):
+        for source in [_dataset(text)] if text.startswith(MINARI) else _files(text, folder):
             sources.setdefault(os.path.realpath(source.where), source)  # of a link to itself, too
     return list(sources.values())
 
 
-def _dataset(text: str, key: str) -> Source:
+def _dataset(text: str) -> Source:
     """Return the source for ``minari:ID``. Raises UsageError for an invalid id."""
     try:
         name = dataset_id(text)
     except ValueError as error:
         raise UsageError(
             "demonstrations were not found",
-            where=f"{key}: {text:.200}",
+            where=f"{_PATH}: {text:.200}",
             why=str(error),
             fix="write minari:NAMESPACE/NAME-vN; minari list local shows what is there",
         ) from error
     return Source(text, text, partial(extra("read_minari"), name))
 
 
-def _files(text: str, folders: Sequence[Path], key: str) -> Iterator[Source]:
+def _files(text: str, folder: Path) -> Iterator[Source]:
     """Yield the sources of a path, which may be a file, a folder or a pattern."""
     endings = " or ".join(READERS)
     try:
-        places = {folder: folder / Path(text).expanduser() for folder in folders}
-        folder = next((each for each in places if _matching(places[each])), folders[0])
-        files, place = _matching(places[folder]), places[folder]
+        place = folder / Path(text).expanduser()
+        files = _matching(place)
         why = f"{place} {f'holds no {endings} file' if place.is_dir() else 'is not a file, and matches none'}"
     except (OSError, RuntimeError, ValueError) as error:  # too long; of nobody's home; with a NUL
         files, why = [], str(getattr(error, "strerror", None) or error)
@@ -155,10 +153,10 @@ def _files(text: str, folders: Sequence[Path], key: str) -> Iterator[Source]:
     if wrong or not files:
         raise UsageError(
             "demonstrations were not found",
-            where=f"{key}: {text:.200}",
+            where=f"{_PATH}: {text:.200}",
             why=why,
             fix=f"name a recording of --record, a folder or a pattern of them, or {MINARI}ID; paths are "
-            f"relative to {'the current folder, or else ' if key != _PATH else ''}the task's folder",
+            "relative to the task's folder",
         )
     for file in files:
         name = str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
@@ -183,25 +181,14 @@ def _selected(episodes: Sequence[DemoEpisode], config: DemoConfig) -> list[int]:
     return kept
 
 
-class Digest:
-    """SHA-256 of episodes, in the form from which the agent learns."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-
-    def add(self, episode: DemoEpisode) -> None:
-        """Add an episode to the hash."""
-        arrays = {
-            **episode.obs,
-            "/mask": episode.action_mask,
-            "/action": episode.action,
-            "/reward": episode.reward,
-        }
-        for name, value in arrays.items():
-            self._hash.update(f"{name} {value.dtype} {value.shape} {episode.terminated}\n".encode())
-            self._hash.update(np.ascontiguousarray(value).tobytes())
-
-    @override
-    def __str__(self) -> str:
-        """Return the hash in hexadecimal digits."""
-        return self._hash.hexdigest()
+def _add(digest: hashlib._Hash, episode: DemoEpisode) -> None:
+    """Add an episode to a hash, in the form from which the agent learns."""
+    arrays = {
+        **episode.obs,
+        "/mask": episode.action_mask,
+        "/action": episode.action,
+        "/reward": episode.reward,
+    }
+    for name, value in arrays.items():
+        digest.update(f"{name} {value.dtype} {value.shape} {episode.terminated}\n".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())

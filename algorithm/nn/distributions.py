@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from algorithm.core.wording import Sized
 from algorithm.ops.densities import tanh_normal_logp, tanh_normal_sample
 
 
-@dataclass(frozen=True, repr=False)
-class TanhNormal(Sized):
+@dataclass(frozen=True)
+class TanhNormal:
     """Distribution of u = tanh(z), z ~ N(mean, exp(log_std)²), elementwise independent."""
 
     mean: Tensor  # [..., A_c]
@@ -36,8 +35,8 @@ class TanhNormal(Sized):
         return tanh_normal_logp(z, self.mean, self.log_std)
 
 
-@dataclass(frozen=True, repr=False)
-class HybridAction(Sized):
+@dataclass(frozen=True)
+class HybridAction:
     """Output of a ``ModelPolicy``: a distribution for each kind of action in the spec.
 
     Models need not apply masks: logits of actions that are not allowed are ignored.

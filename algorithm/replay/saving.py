@@ -10,7 +10,6 @@ import numpy as np
 
 from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.open_streams import OpenStreams
-from algorithm.core.wording import Sized
 from algorithm.replay.layout import ArrayChunks, Records, SegmentFile
 from algorithm.replay.relabel import Relabel
 from algorithm.replay.samplers import Sampler
@@ -19,8 +18,8 @@ from algorithm.replay.windows import WindowReader
 from algorithm.replay.writer import Writer
 
 
-@dataclass(frozen=True, repr=False)
-class ReplayState(Sized):
+@dataclass(frozen=True)
+class ReplayState:
     """Complete state of a replay, from which it continues as if it had never stopped.
 
     meta:   strict JSON

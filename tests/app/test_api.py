@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -243,7 +244,8 @@ def test_an_environment_is_checked_from_a_script(monkeypatch):
     assert started == [[*started[0][:3], "bad.py:Bad", "--check", "-c", "short", "--quiet"]]
 
 
-def test_what_to_do_next_is_a_call_and_not_a_command(capsys):
+def test_what_to_do_next_is_a_call_and_not_a_command(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["mine.py"])
     asac.train("CartPole-v1", **{**SHORT, "quiet": False, "max_step": 20})
     said = capsys.readouterr().out.partition("\nnext\n")[2]
     assert (

@@ -111,7 +111,7 @@ def test_help_shows_every_flag_and_examples_that_are_right(task, capsys):
     )
     task(PENDULUM, name="gym/pendulum")
     examples = [line.split() for line in parsing._EXAMPLES.splitlines() if line.strip().startswith("python")]
-    assert len(examples) == 15 and " ".join(examples[0]) in text
+    assert len(examples) == 14 and " ".join(examples[0]) in text
     for _, _, *argv in examples:
         options = parse_args([word.strip('"') for word in argv])
         if options.from_mlagents:  # tests/extras/mlagents/test_translation.py

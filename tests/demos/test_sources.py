@@ -13,8 +13,7 @@ import pytest
 from algorithm.core.data import Demonstrations
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec
-from algorithm.demos.contents import read_contents
-from algorithm.demos.sources import READERS, find_sources, load_demonstrations
+from algorithm.demos.sources import READERS, load_demonstrations
 from algorithm.keys.demonstrations import DemoConfig
 from tests.demos.maze import write
 from tests.lib.episodes import record
@@ -130,10 +129,6 @@ def test_only_the_own_behaviour_is_read(tmp_path, spec):
     assert len(load(tmp_path, spec, "b.npz", "Goalie").episodes) == 1
     assert len(load(tmp_path, spec, "b.npz", "Striker?team=1").episodes) == 1
     assert "of the behaviour 'default', but of 'Goalie', 'Striker'" in refusal(tmp_path, spec, "b.npz")
-    (source,) = find_sources(["b.npz"], tmp_path)
-    assert not read_contents(source, {"Goalie": spec, "Striker?team=1": spec}).misfit
-    there = "it is of the behaviour 'Striker', and the environment has 'Goalie'"
-    assert read_contents(source, {"Goalie": spec}).misfit == there
 
 
 @pytest.mark.parametrize("there", TEAM)
@@ -141,9 +136,6 @@ def test_only_the_own_behaviour_is_read(tmp_path, spec):
 def test_teams_of_one_behaviour_share_recordings(tmp_path, spec, here, there):
     rewrite(tmp_path / "a.npz", tmp_path / "b.npz", behaviour=np.array([there, there]))
     assert len(load(tmp_path, spec, "b.npz", here).episodes) == 2
-    other = AgentSpec(spec.obs, ActionSpec((2,)))
-    (source,) = find_sources(["b.npz"], tmp_path)
-    assert not read_contents(source, {"Goalie": other, here: spec}).misfit
 
 
 def test_a_name_that_no_behaviour_has_is_told_and_matched_by_its_spaces(tmp_path, spec):
@@ -155,9 +147,6 @@ def test_a_name_that_no_behaviour_has_is_told_and_matched_by_its_spaces(tmp_path
     assert "episode 0, action" in said and "as the behaviour 'default', not 'Ball'" in said
     with pytest.raises(UsageError, match="of the behaviour 'Ball', but of 'default'"):
         load_demonstrations(DemoConfig(path="a.npz"), spec, "Ball", tmp_path, ("Ball", "default"))
-    (source,) = find_sources(["a.npz"], tmp_path)
-    assert not read_contents(source, {"Ball": spec, "Cube": other}).misfit
-    assert "not 'Cube'" in read_contents(source, {"Cube": other}).misfit
 
 
 @pytest.mark.parametrize(("path", "why"), [
@@ -269,21 +258,3 @@ def test_bytes_at_random_are_survived(tmp_path, rng):
         except UsageError:
             refused += 1
     assert refused > 0
-
-
-@pytest.mark.parametrize("fault", [None, *FAULTS])
-def test_what_a_file_holds_is_counted_whether_it_fits_or_not(tmp_path, spec, fault):
-    """The misfit is the one that a training is refused with; what can be counted is."""
-    changed, where, why = FAULTS.get(fault, ({}, "", ""))
-    rewrite(tmp_path / "a.npz", tmp_path / "b.npz", **changed)
-    (source,) = find_sources(["b.npz"], tmp_path)
-    contents = read_contents(source, {DEFAULT_BEHAVIOUR: spec})
-    assert (
-        where in contents.misfit and why in contents.misfit and bool(contents.misfit) == (fault is not None)
-    )
-    if fault is None:
-        found = load(tmp_path, spec, "b.npz")
-        assert contents.returns == [episode.total for episode in found.episodes]
-        assert (contents.lengths, contents.terminated) == ([2, 2], 0)
-        assert str(contents.digest) == found.digests["b.npz"]
-    assert all(isinstance(text, str) and text for _, text in contents.rows())

@@ -22,7 +22,7 @@ EXTRAS = {
     f"{TASK} -n run.zip --eval=1": ("sharing", ""),
     f"{TASK} --export policy.onnx": ("onnx", "export"),
     f"{TASK} --report run*": ("standings", ""),
-    f"{TASK} --demos minari:own/run-v0": ("minari", "offline"),
+    f"{TASK} --max_step=60 -o demonstrations.path=minari:own/run-v0": ("minari", "offline"),
     f"{TASK} --max_step=60 -o wandb_config.project=own": ("wandb", "wandb"),
     f"{TASK} --max_step=60 -o algorithm=A3C": ("a3c", ""),
     "envpool.CartPole-v1 --max_step=60": ("simulators", "envpool"),

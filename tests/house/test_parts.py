@@ -18,10 +18,8 @@ import torch
 import asac
 from algorithm.agents import Agent, AgentInputs, Learner
 from algorithm.agents.off_policy.records import Draws
-from algorithm.app.policy import PolicyState
 from algorithm.config.schema import Config
-from algorithm.core import ActionSpec, ActorOutput, AgentSpec, ObsSpec, State, UpdateResult
-from algorithm.nn import HybridAction, TanhNormal
+from algorithm.core import ActionSpec, AgentSpec, ObsSpec
 from algorithm.replay import FifoSampler, PrioritizedSampler, ReplayBuffer, Sampler
 from algorithm.run.callbacks import Training
 from main import main
@@ -100,41 +98,16 @@ def agent() -> Agent:
 
 
 SHOWN = {
-    "ActionSpec(continuous=1)": lambda: VECTOR.action,
-    "ObsSpec(way: int64 [2] (3, 3) choices, film: uint8 [4, 84, 84] stack of 4)": lambda: MIXED.obs,
-    "AgentSpec(obs=ObsSpec(obs: float32 [3]), action=ActionSpec(continuous=1))": lambda: VECTOR,
-    "ActionSpec(branches=(3, 2), continuous=1, squash='clip')": lambda: MIXED.action,
     "ReplayBuffer(33 of 100 rows, 30 transitions, batch_size=8, UniformSampler())": filled,
     "PrioritizedSampler(alpha=0.9, beta=0.4)": PrioritizedSampler,
     "FifoSampler()": FifoSampler,
-    "SequenceBatch(obs={obs: float32 [8, 2, 3]}, prev_action=float32 [8, 2, 1], step=int64 [8, 2], "
-    "obs_valid=bool [8, 2], ids=int64 [8, 2], action=float32 [8, 1, 1], z=float32 [8, 1, 1], "
-    "behaviour_logp=float32 [8, 1, 1], reward=float32 [8, 1], terminated=bool [8, 1], valid=bool [8, 1], "
-    "anchor=int64 [8], weight=float32 [8])": lambda: filled().sample(),
-    "UpdateResult(priority=float32 [2], ids=int64 [2, 3], anchor=int64 [2], metrics={loss/q: float32 []})": (
-        lambda: UpdateResult(
-            priority=torch.zeros(2),
-            ids=torch.zeros(2, 3).long(),
-            anchor=torch.zeros(2).long(),
-            metrics={"loss/q": torch.tensor(1.0)},
-        )
-    ),
-    "ActorOutput(action=float32 [2, 1])": lambda: ActorOutput(
-        action=np.zeros((2, 1), np.float32), z=EMPTY, behaviour_logp=EMPTY, carry=EMPTY
-    ),
-    "State(arrays={a: float64 [3]}, meta={step: 3})": lambda: State({"a": np.zeros(3)}, {"step": 3}),
-    "HybridAction(continuous=TanhNormal(mean=float32 [2], log_std=float32 [2]))": (
-        lambda: HybridAction(TanhNormal(torch.zeros(2), torch.zeros(2)))
-    ),
-    "PolicyState(prev_action=float32 [2, 1])": lambda: PolicyState(np.zeros((2, 1), np.float32), EMPTY),
     "Config(algorithm='TD3', sac_config=SacConfig(gamma=0.9))": (
         lambda: Config.model_validate({"algorithm": "TD3", "sac_config": {"gamma": 0.9}})
     ),
     "Family('HILL')": lambda: runpy.run_path(str(EXAMPLES / "hill.py"))["HILL"],
     "Learner(updates=0, parameters=8, cpu)": (lambda: Learner(torch.device("cpu"), 1, torch.nn.Linear(3, 2))),
-    "AgentInputs('walker', AgentSpec(obs=ObsSpec(obs: float32 [3]), action=ActionSpec(continuous=1)), "
-    "seed=1, cpu)": lambda: agent().inputs,
-    "HillClimber('walker', AgentSpec(obs=ObsSpec(obs: float32 [3]), action=ActionSpec(continuous=1)), "
+    f"AgentInputs('walker', {VECTOR!r}, seed=1, cpu)": lambda: agent().inputs,
+    f"HillClimber('walker', {VECTOR!r}, "
     "Learner(updates=0, parameters=0, cpu), ReplayBuffer(33 of 100 rows, 30 transitions, batch_size=8, "
     "UniformSampler()))": agent,
     "Training('models/a', step=1,200, episodes=6)": lambda: Training(

@@ -306,8 +306,6 @@ COMMANDS = (
     "x --record x.npz --video",
     "x --lesson near",
     "x --record x.txt --run",
-    "x --demos",
-    "x --demos a.npz --dry_run",
     "x --eval 0",
     "x --report",
     "x --export a.zip --trust",

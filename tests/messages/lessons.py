@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from algorithm.app.parameters import named_lessons, parameter_rows
+from algorithm.app.parameters import named_lessons
 from algorithm.core.errors import UsageError
-from algorithm.env.kinds import KINDS
 from algorithm.env.parameters.config import read_parameters
 
 CRITERIA = {"completion_criteria": {"measure": "reward", "threshold": 0.5}}
@@ -40,9 +39,6 @@ PARAMETERS = read_parameters(
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    for kind in ("GYM", "UNITY"):
-        rows = parameter_rows(PARAMETERS, KINDS[kind])
-        yield f"start screen of {kind}", "\n".join(": ".join(row) for row in rows)
     for words in ("low", "wall=hgih", "strom", "gravity=low", "tall"):
         yield f"--lesson {words}", _refusal(words)
     try:

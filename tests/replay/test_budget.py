@@ -20,21 +20,18 @@ from tests.lib.oracles_replay import DISCRETE, KINDS, MIXED, STACKED, VECTOR
 
 GB = 2**30
 PIXELS = AgentSpec(ObsSpec(("obs",), ((84, 84, 3),), ("uint8",)), ActionSpec((), 6))
-V1 = ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "4:cpu,memory:{}")
-V2 = ("", "memory.max", "memory.current", "inactive_file", "0::{}")
 
 
-@pytest.mark.parametrize("version", [V1, V2], ids=["version 1", "version 2"])
 @pytest.mark.parametrize(
     ("groups", "own", "free"),
     [
         ({"job": (10 * GB, 4 * GB, GB)}, "/job", 7 * GB),  # what gives way when needed does not count
         (  # the tightest group on the way up
-            {"": ("none", 0, 0), "user": (8 * GB, 3 * GB, 0), "user/b": (9 * GB, GB, 0), "c": (GB, GB, 0)},
+            {"": ("max", 0, 0), "user": (8 * GB, 3 * GB, 0), "user/b": (9 * GB, GB, 0), "c": (GB, GB, 0)},
             "/user/b",
             5 * GB,
         ),
-        ({"": ("none", GB, 0)}, "/", 100 * GB),
+        ({"": ("max", GB, 0)}, "/", 100 * GB),
         ({"": (6 * GB, GB, 0)}, "/docker/0123", 5 * GB),  # a container that shows only its root
         ({"": (6 * GB, GB, 0)}, "/../../sibling", 5 * GB),
         ({"": (GB, 2 * GB, 0)}, "/", 0),  # over its limit
@@ -42,20 +39,18 @@ V2 = ("", "memory.max", "memory.current", "inactive_file", "0::{}")
     ],
 )  # fmt: skip
 def test_free_memory_is_that_of_the_machine_and_of_each_control_group(
-    tmp_path: Path, monkeypatch, version, groups, own, free
+    tmp_path: Path, monkeypatch, groups, own, free
 ):
     """On a machine with 100 GB free."""
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100 * GB))
-    root, limit_file, used_file, cache_name, line = version
     for path, (limit, used, cache) in groups.items():
-        folder = tmp_path / root / path
+        folder = tmp_path / path
         folder.mkdir(parents=True, exist_ok=True)
-        without = "max" if version is V2 else 2**63 - 4096
-        (folder / limit_file).write_text(f"{without if limit == 'none' else limit}\n")
-        (folder / used_file).write_text(f"{used}\n")
-        (folder / "memory.stat").write_text(f"anon 7\n{cache_name} {cache}\nactive_file 7\n")
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"anon 7\ninactive_file {cache}\nactive_file 7\n")
     membership = tmp_path / "membership"
-    membership.write_text(f"2:cpu:/job\n1:name=systemd:/\n{line.format(own)}\n")
+    membership.write_text(f"2:cpu:/job\n1:name=systemd:/\n0::{own}\n")
     assert free_memory(tmp_path, membership) == free
     assert free_memory(tmp_path, tmp_path / "nowhere") == 100 * GB, "not Linux"
 

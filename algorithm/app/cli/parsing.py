@@ -36,9 +36,8 @@ examples:
   python main.py CartPole-v1 -n cart_pole.zip --eval 10
   # export its policy as ONNX, for Unity and others
   python main.py CartPole-v1 -n NAME --export cart_pole.onnx
-  # check an environment, check recordings to learn from, estimate the cost of training
+  # check an environment, estimate the cost of training
   python main.py gym/pendulum --check
-  python main.py gym/pendulum --demos expert.npz
   python main.py gym/pendulum --dry_run
 """
 
@@ -207,7 +206,6 @@ def refuse_mixed(options: TrainOptions) -> None:
         "--tune": tunes,
         "--check": options.check,
         "--dry_run": options.dry_run and not tunes,
-        "--demos": options.demos,
         "--train_reward": options.train_reward,
         "--report": options.report,
         "--list": options.list,

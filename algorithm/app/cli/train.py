@@ -144,13 +144,6 @@ class TrainOptions:
         metavar="NAME",
         help="search the hyperparameters in tune_config; with --resume or --dry_run",
     )
-    demos: tuple[str, ...] = _what(
-        "--demos",
-        default=(),
-        nargs="+",
-        metavar="PATH",
-        help="check recordings against ENV: files, folders, patterns, minari:ID",
-    )
     train_reward: tuple[str, ...] = _what(
         "--train_reward",
         default=(),

@@ -1,1 +1,1 @@
-"""Commands before a training: its cost (``--dry_run``) and its recordings (``--demos``)."""
+"""Cost of a training before it begins (``--dry_run``)."""

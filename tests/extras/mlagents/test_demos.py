@@ -12,7 +12,6 @@ from algorithm.demos.sources import load_demonstrations
 from algorithm.extras.unity.package import recorded_behaviour
 from algorithm.extras.unity.testing.sensors import Buffer, Camera, Vector
 from algorithm.keys.demonstrations import DemoConfig
-from main import main
 from tests.extras.mlagents.demo_files import (
     HAND,
     Brain,
@@ -147,15 +146,6 @@ def test_sensors_are_found_by_their_place_where_they_have_no_name(tmp_path):
     assert kept.obs["eye"].tolist() == [[1, -2], [3, 4], [5, 6]]
     with pytest.raises(FaultyRecordingError, match="expected the observations ear, eye"):
         fitted(found, spec_of(("eye", (2,), "float32"), ("ear", (3,), "float32")))
-
-
-def test_recordings_are_looked_at_without_a_build(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.yaml").write_text("default: {base_config: {env_type: UNITY, env_name: Ball}}")
-    (tmp_path / "a.demo").write_bytes(file_of(pairs_of()))
-    assert main([".", "--demos", "a.demo"]) == 0
-    (tmp_path / "a.demo").write_bytes(HAND[:99])
-    assert main([".", "--demos", "a.demo"]) == 2
 
 
 def test_notices_are_those_of_the_start_screen(tmp_path):
