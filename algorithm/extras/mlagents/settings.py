@@ -39,7 +39,7 @@ def arguments_of(value: Any, settings: TrainerSettings) -> dict[str, Any]:  # no
         elif arguments:
             values.append(parse_value(word))
         else:
-            raise ValueError("a list that starts with a name such as --level")
+            raise ValueError("it must be a list that starts with a name such as --level")
     return {
         name: True if not words else words[0] if len(words) == 1 else words
         for name, words in arguments.items()

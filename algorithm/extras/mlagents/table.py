@@ -18,11 +18,6 @@ TRAINERS: Mapping[str, Sequence[TrainerKey]] = {
 }
 """Trainer of ML-Agents -> the rows that hold for it."""
 
-KNOWN: tuple[str, ...] = tuple(
-    dict.fromkeys(key.theirs for keys in TRAINERS.values() for key in keys if key.theirs)
-)
-"""Every key of ML-Agents that is known."""
-
 _FAMILY_BLOCKS = {"sac": "sac_config"}
 
 TRAINED_ALONE = (

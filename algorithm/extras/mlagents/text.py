@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from textwrap import indent
 from typing import Any
 
 from algorithm.config.schema import MERGE_KEYS, Config
 from algorithm.config.sections import DEFAULT_SECTION
-from algorithm.config.tree import KeyPath, Node, from_value_at, merge
+from algorithm.config.tree import KeyPath
 from algorithm.config.yaml_io import inline, write_yaml
 
 _ORDER = [*Config.model_fields, *MERGE_KEYS]
@@ -18,14 +17,9 @@ _ORDER = [*Config.model_fields, *MERGE_KEYS]
 
 @dataclass(frozen=True)
 class OurValue:
-    """A value of our file.
-
-    where:  its place in ML-Agents' file
-    remark: comment behind it
-    """
+    """A value of our file, and the comment behind it."""
 
     value: Any
-    where: str
     remark: str = ""
 
 
@@ -45,11 +39,6 @@ class OurSection:
         texts = self.comments.setdefault(block, {}).setdefault(why, [])
         if text not in texts:
             texts.append(text)
-
-    def tree(self) -> Node:
-        """Return the values as a tree, with their places in ML-Agents' file."""
-        nodes = (from_value_at(path, line.value, line.where) for path, line in self.lines.items())
-        return reduce(merge, nodes, Node({}))
 
 
 def yaml_of(section: OurSection, head: str) -> str:
