@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from algorithm.extras.check import determinism, episodes, interface, spaces
 from algorithm.extras.check.context import CheckContext
-from algorithm.extras.check.finding import CheckResult, Finding, FindingError, Level, note, ok
+from algorithm.extras.check.finding import CheckResult, Finding, FindingError, Level, ok
 
 
 class Check(NamedTuple):
@@ -32,14 +32,7 @@ class Check(NamedTuple):
 
 CHECKS: tuple[Check, ...] = (
     Check("environment", "made", interface.check_build, essential=True),
-    Check(
-        "environment",
-        "interface",
-        interface.check_interface,
-        "reset and step return what gymnasium.Env documents",
-        essential=True,
-    ),
-    Check("environment", "keeps going", interface.check_random_steps),
+    Check("environment", "keeps going", interface.check_random_steps, essential=True),
     Check("environment", "wrappers", interface.check_wrappers, "none keeps its own statistics"),
     Check("observations", "shape", spaces.check_shapes),
     Check("observations", "finite", spaces.check_obs_finite, "no NaN, no infinity"),
@@ -60,16 +53,13 @@ CHECKS: tuple[Check, ...] = (
 
 def run_checks(context: CheckContext, checks: Sequence[Check] = CHECKS) -> Iterator[CheckResult]:
     """Yield the findings of each check."""
-    failures: set[tuple[str, str]] = set()
     for check in checks:
         findings: list[Finding] = []
         try:
             for finding in check.run(context):
                 findings.append(finding)  # findings before a failure stay
         except FindingError as flaw:
-            known = (flaw.finding.what, flaw.finding.why) in failures
-            findings.append(note(f"not checked: {flaw.finding.what}, as above") if known else flaw.finding)
-        failures.update((finding.what, finding.why) for finding in findings)
+            findings.append(flaw.finding)
         worse = tuple(finding for finding in findings if finding.level > Level.OK)
         checked = CheckResult(
             group=check.group, title=check.title, findings=worse or tuple(findings) or (ok(check.fine),)

@@ -14,7 +14,6 @@ from algorithm.env.observations import Bounds
 from algorithm.env.outputs import Remark, bad_number, fits_float32
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.extras.check.context import CheckContext, CheckStep, EnvInstance, play
-from algorithm.extras.check.finding import Finding, FindingError
 
 
 class RunningMoments:
@@ -91,7 +90,6 @@ class EpisodeStats:
     bounds:   of the observations
     outside:  name, values and place of observations outside their bounds
     not_finite: the first reward that is not finite, and where
-    flaw:     the finding that ended the episodes early
     """
 
     instance: EnvInstance
@@ -105,7 +103,6 @@ class EpisodeStats:
     not_finite: str = ""
     episodes: list[EpisodeEnd] = field(default_factory=list)
     steps: int = 0
-    flaw: Finding | None = None
 
     def add(self, now: CheckStep, limit: int) -> None:
         """Add the result of a reset or a step. limit: steps after which an episode is cut off."""
@@ -128,7 +125,7 @@ class EpisodeStats:
 
 
 def collect_stats(context: CheckContext) -> EpisodeStats:
-    """Play random episodes until a limit is reached or the environment fails. Raises FindingError."""
+    """Play random episodes until a limit is reached. Raises FindingError if the environment fails."""
     with context.instance() as instance:
         env = instance.bare
         # The names of the spec leave out an action mask among the observations.
@@ -139,11 +136,8 @@ def collect_stats(context: CheckContext) -> EpisodeStats:
         bounds = Bounds(instance.env.obs_space, instance.env.name)
         stats = EpisodeStats(instance, actions, records, instance.env.remarks, bounds)
         over, limit = context.deadline(1.0), context.config.length_limit
-        try:
-            for now in play(instance, context.config, limit=limit):
-                stats.add(now, limit)
-                if stats.steps >= context.limits.steps or over():
-                    break
-        except FindingError as flaw:
-            stats.flaw = flaw.finding
+        for now in play(instance, context.config, limit=limit):
+            stats.add(now, limit)
+            if stats.steps >= context.limits.steps or over():
+                break
     return stats

@@ -126,12 +126,6 @@ class Uninformed(Sound):
         return *super().step(action)[:4], []
 
 
-class Numbered(Sound):
-    def _ends(self, over: bool) -> tuple[Any, Any]:
-        terminated, truncated = super()._ends(over)
-        return int(terminated), truncated
-
-
 class Raising(Sound):
     def step(self, action: Any) -> Any:
         if self._steps == 9:
@@ -185,11 +179,6 @@ class Overchosen(Sound):
 
     def _seen(self) -> Any:
         return 3 if self._steps == 9 else int(self._state[0] * 10) % 3
-
-
-class Doubled(Sound):
-    def _seen(self) -> Any:
-        return super()._seen().astype(np.float64)
 
 
 class Undefined(Sound):
