@@ -13,7 +13,7 @@ from algorithm.core.fields import to_whole
 from algorithm.extras.mlagents.keys import NOTHING, TrainerKey, TrainerSettings
 from algorithm.extras.mlagents.layout import KNOWN, TOP, TrainerFile, leaves, read_layout
 from algorithm.extras.mlagents.parameters import cleaned
-from algorithm.extras.mlagents.table import TRAINED_ALONE, TRAINERS, place_of
+from algorithm.extras.mlagents.table import TRAINED_ALONE, TRAINERS
 from algorithm.extras.mlagents.text import OurSection, OurValue, yaml_of
 from algorithm.extras.mlagents.trainers import POCA
 
@@ -75,7 +75,7 @@ class _Translator:
         path = self.layout.run.find(("env_settings", "env_path"))
         if path is None or path.value is None:
             build = "base_config.unity_args.build_path; without a build train with --editor"
-            self.section.comment(("base_config",), "--env, env_settings.env_path", build)
+            self.section.comment("--env, env_settings.env_path", build)
 
     def _behaviours(self) -> None:
         """Add the keys of all behaviours, and those of the run."""
@@ -90,9 +90,9 @@ class _Translator:
                 self.problems.append(Problem(what, node.where, "ML-Agents has no such trainer", fix))
                 continue
             if trainer == POCA:
-                self.section.comment((*prefix, "ppo_config"), f"trainer_type: {trainer}", TRAINED_ALONE)
+                self.section.comment(f"trainer_type: {trainer}", TRAINED_ALONE)
             settings = TrainerSettings(merge(self.layout.run, node), TRAINERS[trainer])
-            self._comment_on_rest(prefix, trainer, settings)
+            self._comment_on_rest(name if prefix else "", trainer, settings)
             lines = {path: (key, line) for key, path, line in self._lines(trainer, settings)}
             for path, (key, line) in lines.items():
                 if key.run is None:
@@ -122,8 +122,8 @@ class _Translator:
                 for ours in key.ours:
                     yield key, tuple(ours.split(".")), OurValue(value, _remark(key, node, value))
 
-    def _comment_on_rest(self, prefix: KeyPath, trainer: str, settings: TrainerSettings) -> None:
-        """Add comments on keys without a counterpart."""
+    def _comment_on_rest(self, behaviour: str, trainer: str, settings: TrainerSettings) -> None:
+        """Add comments on keys without a counterpart. behaviour: named in them, if there are several."""
         rows: dict[str, list[TrainerKey]] = {}
         for key in TRAINERS[trainer]:
             rows.setdefault(key.theirs, []).append(key)
@@ -132,11 +132,9 @@ class _Translator:
             if any(key.ours for key in matches):
                 continue
             why = matches[0].remark if matches else f"{trainer.upper()} has no such key"
-            place = place_of(theirs, trainer)
-            of_run = not prefix or theirs.partition(".")[0] in TOP
-            inside = prefix if place == "base_config" else (*prefix, place)
-            block: KeyPath = (place,) if of_run else inside
-            self.section.comment(block, f"{theirs}: {inline(node.value)}", why)
+            of_run = not behaviour or theirs.partition(".")[0] in TOP
+            text = f"{theirs}: {inline(node.value)}"
+            self.section.comment(text if of_run else f"{behaviour}.{text}", why)
 
 
 def _applies_by_default(key: TrainerKey, settings: TrainerSettings) -> bool:
