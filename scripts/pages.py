@@ -231,9 +231,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "names": names,
     "ml-agents": mlagents_keys,
     **{name: partial(offered, f"algorithm.{name}") for name in ("core", "nn", "replay", "agents")},
-    **{name: partial(example, name) for name in ("sac_by_hand", "recent", "hill", "play_onnx")},
+    **{name: partial(example, name) for name in ("sac_by_hand", "recent", "hill")},
 }
-PAGES = ("command_line.md", "api.md", "coming_from.md", "export.md", "parts.md")
+PAGES = ("command_line.md", "api.md", "coming_from.md", "parts.md")
 
 
 def filled(text: str) -> str:

@@ -20,7 +20,7 @@ from tests.extras.onnx.reference import Reference
 from tests.lib import grid as agents
 
 SOURCE = {"environment": "task", "step": 7}
-_FILE = Path(__file__).resolve().parents[3] / "docs/examples/play_onnx.py"
+_FILE = Path(__file__).resolve().parents[3] / "docs/play_onnx.py"
 _MODULE = spec_from_file_location("play_onnx", _FILE)
 assert _MODULE is not None and _MODULE.loader is not None
 play: Any = module_from_spec(_MODULE)
