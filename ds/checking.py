@@ -19,19 +19,10 @@ from algorithm.core.data import UNKNOWN_LOGP, Array, Bool, Int, StepBatch
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec
 from algorithm.env.outputs import fits_float32
 from algorithm.replay.writer import MAX_STEP, SQUASH_TOLERANCE
-from ds.net.protocol import BadMessage, Beat, Episodes, Hello, StepMessage
-
-MAX_AGENT = MAX_COUNT = 2**31 - 1
-"""Maximum of an agent, and of each count within a message; counts over a run may be larger."""
+from ds.net.protocol import MAX_COUNT, MAX_TOTAL, BadMessage, Episodes, StepMessage
 
 MAX_ENVIRONMENTS = 2**16
 """Maximum number of environments of one actor."""
-
-MAX_NAME = 64  # characters
-MAX_PID = 2**32
-
-MAX_TOTAL = 2**53
-"""Maximum of counts over a run: integers up to here are exact in JSON and float64, too."""
 
 AHEAD = 2**40
 """Largest accepted jump of an actor's counts: an earlier learner may have been further than its checkpoint.
@@ -126,26 +117,9 @@ class AcceptanceRules:
         return {name: _columns(spec, self.carry_shapes[name]) for name, spec in self.specs.items()}
 
 
-def check_hello(hello: Hello) -> None:
-    """Raise BadMessage for an empty or too long name, which would be kept and saved, or a wrong pid."""
-    _within("length of the actor's name", len(hello.actor), 1, MAX_NAME)
-    _within("pid", hello.pid, 0, MAX_PID)
-
-
-def check_beat(beat: Beat, *, version: int) -> None:
-    """Raise BadMessage for counts outside their bounds; ``version``: the highest that there may be."""
-    _within("version", beat.version, 0, version)
-    _within("steps", beat.steps, 0, MAX_TOTAL)
-    _within("waiting", beat.waiting, 0, MAX_COUNT)
-    for count in beat.faults:
-        _within("faults", count, 0, MAX_COUNT)
-
-
 def check_steps(message: StepMessage, rules: AcceptanceRules, *, version: int = MAX_TOTAL) -> None:
     """Raise BadMessage unless agents of these specs could have sent it; ``version``: the highest allowed."""
-    _within("number", message.number, 1, MAX_TOTAL)
     _within("version", message.version, 0, version)
-    _within("dropped", message.dropped, 0, MAX_TOTAL)
     for what, of_all in (("closed", message.closed), ("agents", message.agents)):
         for behaviour, agents in of_all.items():
             _check_agents(_where(what, behaviour, rules), agents)
@@ -180,7 +154,7 @@ def _within(what: str, value: int, low: int, high: int) -> None:
 
 def _check_agents(where: str, agents: Int) -> None:
     _check_kind(where, agents, (agents.size,), _INT)
-    _refuse(where, agents, _outside(agents, _LARGEST), f"an agent is 0 … {MAX_AGENT}")
+    _refuse(where, agents, _outside(agents, _LARGEST), f"an agent is 0 … {MAX_COUNT}")
 
 
 def _check_episodes(where: str, episodes: Episodes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
@@ -34,7 +33,7 @@ def _command(options: DistributedOptions) -> Command:
     if options.role == "cluster":
         from ds.cluster.command import cluster
 
-        return partial(cluster, options, sys.argv)
+        return partial(cluster, options)
     if options.role == "evolver":
         from ds.evolver.command import evolve
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from algorithm.core.errors import described
-from ds.checking import AHEAD, AcceptanceRules, check_beat, check_hello, check_steps
+from ds.checking import AHEAD, AcceptanceRules, check_steps
 from ds.compatibility import differences
 from ds.net.ingest import IngestQueue
 from ds.net.protocol import (
@@ -116,10 +116,6 @@ class Service:
         if hello.protocol != PROTOCOL:
             reason = f"the actor uses protocol {hello.protocol}, the learner {PROTOCOL}"
             return Refused(why="protocol", reason=reason, fix="run the same version on both sides")
-        try:
-            check_hello(hello)
-        except BadMessage as error:
-            return Refused(why="malformed", reason=str(error))
         self._actors.expire()
         return self._actors.hello(hello)
 
@@ -161,7 +157,6 @@ class Service:
     async def beat(self, beat: Beat) -> Receipt:
         """Return whether the actor is known, with the newest version."""
         try:
-            check_beat(beat, version=self._parameters.max_version)
             known = self._actors.beat(beat, self._parameters.lag(beat.version))
         except BadMessage as error:
             self._actors.count_fault("rejected", f"a beat: {error}")

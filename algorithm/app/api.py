@@ -162,7 +162,7 @@ def from_mlagents(file: str | Path) -> str:
     file: path of the trainer configuration
 
     Comments show the ML-Agents key of each line, and settings without an equivalent. Raises ConfigError with
-    the lines of all unknown keys and wrong values.
+    the lines of all values that cannot be translated.
     """
-    text: str = extra("translate")(Path(file)).text
+    text: str = extra("translate")(Path(file))
     return text

@@ -104,9 +104,8 @@ def _command(options: TrainOptions) -> Command:
 def _print(options: TrainOptions) -> int:
     """Print output that needs neither a task nor a run: a list, a translated file."""
     if options.from_mlagents is not None:
-        show_notices(options)
-        written: int = extra("write_translation")(options)
-        return written
+        print(visible(extra("translate")(Path(options.from_mlagents))), end="")
+        return 0
     from algorithm.store.listing import listing
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize

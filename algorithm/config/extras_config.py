@@ -15,15 +15,14 @@ class ExportConfig(Block):
 
     opset: Whole = option(
         15,
-        "ONNX operator set. 15: newest for Unity's Sentis. 9: Barracuda, without attention.",
+        "ONNX operator set. 15: newest for Unity's Sentis. 9: Barracuda.",
         ge=OLDEST,
         le=NEWEST,
         resume="free",
     )
     check: bool = option(
         True,
-        "Compare the graph with the policy before keeping it; needs onnxruntime. false: check operators "
-        "only.",
+        "Compare the graph with the policy before keeping it; needs onnxruntime.",
         resume="free",
     )
 
@@ -36,9 +35,7 @@ class TuneConfig(Block):
         "Search space: {key: {in: [...]}} or {key: {truncated: [lo, hi], log: true, step: s}}.",
     )
     trials: Whole = option(30, "Trials per study.", ge=1)
-    sampler: Literal["tpe", "random", "grid"] = option(
-        "tpe", "tpe: learns from earlier trials. grid: all combinations."
-    )
+    sampler: Literal["tpe", "random"] = option("tpe", "tpe: learns from earlier trials.")
     startup: Whole = option(10, "Trials drawn at random before tpe learns.", ge=1)
     pruner: Literal["median", "none"] = option(
         "median", "Stops poor trials early. median: below the median of the others; with one seed only."
@@ -46,9 +43,8 @@ class TuneConfig(Block):
     prune_after: Natural | None = option(
         None, "Environment steps of a trial before it can be pruned. null: a third of base_config.max_step."
     )
-    metric: str = option("eval/return_mean", "Metric to optimize (docs/metrics.md).", min_length=1)
-    value: Literal["last", "best", "auc"] = option(
-        "last", "Value of a run: the last one of its metric, the best one, or the mean over steps."
+    metric: str = option(
+        "eval/return_mean", "Metric to optimize, its last value (docs/metrics.md).", min_length=1
     )
     direction: Literal["maximize", "minimize"] = option(
         "maximize", "Whether a higher or a lower metric is better."

@@ -27,7 +27,6 @@ PLACES: Mapping[str, Place] = {
     "check_task": Place("algorithm.extras.check.command"),
     "DmControlRecipe": Place("algorithm.extras.dmc.suite", pip="dmc"),
     "read_minari": Place("algorithm.extras.minari.reading", pip="offline"),
-    "write_translation": Place("algorithm.extras.mlagents.command"),
     "read_demo": Place("algorithm.extras.mlagents.demo_reading", pip="unity"),
     "trainer_rows": Place("algorithm.extras.mlagents.table"),
     "translate": Place("algorithm.extras.mlagents.translate"),

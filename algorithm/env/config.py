@@ -41,10 +41,7 @@ class BuildPath(Block):
 class UnityArgs(Block):
     """Start options of a Unity executable. Without effect on other environments."""
 
-    no_graphics: bool | Literal["auto"] = option(
-        "auto",
-        "No window. auto: a window only if camera images are black without one.",
-    )
+    no_graphics: bool = option(True, "No window. Cameras need false, else their images are black.")
     build_path: BuildPath = block(BuildPath, "Path of the executable.")
     port: Whole = option(5005, "First port to try.", ge=1, le=65535)
     fixed_port: bool = option(False, "Try no other port for the first player. -p sets this and port.")

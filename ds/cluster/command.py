@@ -1,12 +1,11 @@
-"""``python main_ds.py ENV cluster``: train on a Ray cluster, or change a running one's number of actors."""
+"""``python main_ds.py ENV cluster``: train on a Ray cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -17,9 +16,8 @@ from algorithm.app.command import show_notices
 from algorithm.config.locate import find_env
 from algorithm.core.errors import UsageError, UserError
 from algorithm.core.extras import needs
-from algorithm.core.program import program
 from algorithm.run.signals import StopRequest
-from ds.cluster.cluster import NAMESPACE, Cluster, board_name
+from ds.cluster.cluster import train_together
 from ds.cluster.plan import PROJECT, ClusterPlan, plan_from_args
 from ds.cluster.process import Crew, RestartRule
 from ds.net.security import is_loopback
@@ -27,24 +25,10 @@ from ds.net.security import is_loopback
 _ANSWER_S = 5.0
 
 
-def cluster(options: DistributedOptions, arguments: Sequence[str]) -> int:
-    """Run the role ``cluster``; return its exit code. Raises ConfigError and other UserErrors.
-
-    arguments: the command line, for error messages
-    """
-    cluster = options.cluster
+def cluster(options: DistributedOptions) -> int:
+    """Run the role ``cluster``; return its exit code. Raises ConfigError and other UserErrors."""
     show_notices(options.train)
-    folder = find_env(options.train.env)
-    if cluster.scale is None:
-        return train_on_cluster(plan_from_args(options, folder))
-    if options.train.name is None:
-        raise UsageError(
-            "actors of which training?",
-            where=shlex.join(arguments),
-            why="several trainings may run on one cluster",
-            fix="add -n NAME, as the cluster printed it at its start",
-        )
-    return scale_cluster(folder.label, options.train.name, cluster.scale, cluster.ray)
+    return train_on_cluster(plan_from_args(options, find_env(options.train.env)))
 
 
 def train_on_cluster(plan: ClusterPlan, *, rule: RestartRule | None = None) -> int:
@@ -53,12 +37,8 @@ def train_on_cluster(plan: ClusterPlan, *, rule: RestartRule | None = None) -> i
     Raises UserError where Ray is not there.
     """
     with connected(plan.options.cluster.ray) as (ray, stop):
-        at = str(ray.get_runtime_context().gcs_address)
-        words = [*program("main_ds.py"), plan.options.train.env, "cluster", "-n", plan.name]
-        words += ["--scale", "M", "--ray", at]
-        log(f"Ray is at {at}; to change to M actors:\n{shlex.join(words)}")
         crew = Crew(ray, log=log, rule=rule or RestartRule())
-        return asyncio.run(Cluster(crew, plan).run(stop))
+        return asyncio.run(train_together(crew, plan, stop))
 
 
 @contextmanager
@@ -74,29 +54,6 @@ def connected(address: str | None) -> Iterator[tuple[ModuleType, StopRequest]]:
             yield ray, stop
     finally:
         ray.shutdown()
-
-
-def scale_cluster(label: str, name: str, actors: int, address: str | None) -> int:
-    """Set a running cluster's number of actors; return the exit code.
-
-    Raises UserError where Ray or the cluster is not there.
-    """
-    address = address or "auto"
-    ray = join_ray(address)
-    try:
-        board = ray.get_actor(board_name(label, name), namespace=NAMESPACE)
-        ray.get(board.scale.remote(actors), timeout=30)
-    except ValueError:
-        raise UsageError(
-            f"no cluster trains {label} under the name {name!r}",
-            where=f"--ray {address}",
-            why="it may have ended, or run on another Ray",
-            fix="give its ENV and -n, and the --ray that it printed at its start",
-        ) from None
-    finally:
-        ray.shutdown()
-    print(f"{label}, {name}: {actors} actors from now on")
-    return 0
 
 
 def log(text: str) -> None:
@@ -158,7 +115,6 @@ def _import_ray() -> ModuleType:
 
 def _options(ray: ModuleType) -> dict[str, object]:
     return {
-        "namespace": NAMESPACE,
         "log_to_driver": False,
         "logging_level": "ERROR",
         # Workers import what they run from here, so that no code is sent to them.

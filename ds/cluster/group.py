@@ -7,11 +7,10 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Sequence
 
 from typing_extensions import override
 
-from algorithm.core.errors import StorageError, UsageError, explain
+from algorithm.core.errors import StorageError, explain
 from ds.cluster.member import Order, ProcessReport
 from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import POINTLESS, REFUSED, TICK_S, Crew, ManagedProcess
@@ -34,8 +33,7 @@ _EXPECTED = "resumed, not bit-exact"  # a notice of every member of a new genera
 class LearnerProcess(ManagedProcess):
     """The learner of a plan.
 
-    A run that has a checkpoint is resumed; one without is set aside and begun anew. A learner that is
-    started again on the same node gets its former port if that is free, so that actors find it again.
+    A run that has a checkpoint is resumed; one without is set aside and begun anew.
     """
 
     stop_signal = signal.SIGINT  # it saves
@@ -44,8 +42,6 @@ class LearnerProcess(ManagedProcess):
         self._plan = plan
         self._again = plan.adopt
         self._saved = False
-        self._former: Endpoint | None = None  # None if it could not have that again
-        self._took_former_port = False
         self._seen = -math.inf  # when it worked
         self._endpoint: Endpoint | None = None
         ray, flags = crew.ray, plan.options.cluster
@@ -75,16 +71,13 @@ class LearnerProcess(ManagedProcess):
         saved = report.step >= 0
         if again and self._saved and not saved:
             raise _lost_run(plan, report.address)
-        port = plan.options.learner_port or 0
-        former = self._former if self._former and self._former[0] == report.address else None
-        self._took_former_port = former is not None and former[1] != port
-        port = former[1] if former else port
-        self._former = self._endpoint = None
-        self._again = True
+        self._endpoint, self._again = None, True
         resume = saved if again else plan.options.train.resume
         return Order(
             module=plan.module,
-            options=plan.learner(report.address, port, resume=resume, step=report.step),
+            options=plan.learner(
+                report.address, plan.options.learner_port or 0, resume=resume, step=report.step
+            ),
             secrets=plan.secrets_at(report.address),
             aside=again and not saved,
             unlock=unlock,
@@ -92,9 +85,7 @@ class LearnerProcess(ManagedProcess):
 
     @override
     def is_final(self, code: int) -> bool:
-        """Return whether no start follows this exit code; its former port may be taken, the next is free."""
-        if code == UsageError.exit_code and self._took_former_port:
-            return False
+        """Return whether no start follows this exit code."""
         return code == 0 or code in POINTLESS
 
     @override
@@ -103,7 +94,7 @@ class LearnerProcess(ManagedProcess):
         self._seen = time.monotonic()
         self._saved = self._saved or report.step >= 0
         if report.endpoint is not None and report.endpoint != self._endpoint:
-            self._endpoint = self._former = report.endpoint
+            self._endpoint = report.endpoint
             self._crew.log(f"{self.name}: listens on {self._endpoint[0]}:{self._endpoint[1]}")
         for line in report.lines:
             if self._plan.options.cluster.num_learners == 1 or (
@@ -154,31 +145,15 @@ class LearnerGroup:
     """A learner and its actors, kept running according to ``plan``."""
 
     def __init__(self, crew: Crew, plan: ClusterPlan) -> None:
-        self._crew = crew
         self._plan = plan
         self.learner = LearnerProcess(crew, plan)
-        self._actors: dict[int, ActorProcess] = {}
-        self._farewells: set[asyncio.Task[None]] = set()
-
-    @property
-    def actors(self) -> Sequence[ManagedProcess]:
-        """The actors, without those that are leaving."""
-        return [*self._actors.values()]
+        numbers = range(plan.options.cluster.num_actors)
+        self.actors = [ActorProcess(crew, plan, self.learner, number) for number in numbers]
 
     def start(self) -> None:
         """Start all processes, or start them anew."""
         for process in (self.learner, *self.actors):
             process.start()
-
-    def scale(self, target: int) -> None:
-        """Add actors or let those with the highest numbers leave, until there are ``target``."""
-        for number in range(len(self._actors), target):
-            self._actors[number] = ActorProcess(self._crew, self._plan, self.learner, number)
-            self._actors[number].start()
-        for number in range(target, len(self._actors)):
-            task = asyncio.create_task(self._dismiss(self._actors.pop(number)))
-            self._farewells.add(task)
-            task.add_done_callback(self._farewells.discard)
 
     def over(self) -> ManagedProcess | None:
         """Return the process whose end is that of the group; None while it goes on.
@@ -206,10 +181,6 @@ class LearnerGroup:
         """Let the learner save and end, then end the actors."""
         await self.learner.end(_SAVING_S)
         await asyncio.gather(*(actor.end(_GOODBYE_S) for actor in self.actors))
-
-    async def _dismiss(self, actor: ManagedProcess) -> None:
-        await actor.end(_GOODBYE_S)
-        self._crew.log(f"{actor.name}: has left")
 
 
 def _lost_run(plan: ClusterPlan, address: str) -> StorageError:

@@ -1,4 +1,4 @@
-"""Ray actors of a cluster: one for each process, on its node, and the board beside the command."""
+"""Ray actors of a cluster: one for each process, on its node."""
 
 from __future__ import annotations
 
@@ -71,21 +71,6 @@ class ProcessReport:
     endpoint: tuple[str, int] | None = None
     step: int = -1
     locked: bool = False
-
-
-class Board:
-    """Ray actor beside the command that holds the number of actors set by another command."""
-
-    def __init__(self) -> None:
-        self._asked: int | None = None
-
-    def scale(self, number: int) -> None:
-        """Set the number of actors."""
-        self._asked = number
-
-    def asked(self) -> int | None:
-        """Return the number that was set last; None before the first."""
-        return self._asked
 
 
 class ProcessActor:

@@ -120,7 +120,6 @@ class MemberRun:
 
     def step(self) -> None:
         """Advance without waiting."""
-        self.group.scale(self._plan.options.cluster.num_actors)
         ended = None if self.end else self.group.over()
         if ended is None:
             return

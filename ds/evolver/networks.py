@@ -13,7 +13,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from algorithm.core.errors import ModelError, NumericalError
+from algorithm.core.errors import NumericalError
 from algorithm.core.reading import parse_json
 from algorithm.store.checkpoints.manifest import (
     INDEX,
@@ -50,13 +50,10 @@ def draw_networks(elites: Sequence[Path], out: Path, noise: Callable[[str], np.r
 
     elites: files of networks of one behaviour, best first
     noise:  name of a tensor → the generator of its ε
-    Returns size and SHA-256 of the file. Raises StorageError; ModelError for numbers that cannot be averaged;
-    NumericalError if a mean is not finite.
+    Returns size and SHA-256 of the file. Raises StorageError; NumericalError if a mean is not finite.
     """
     files = [_read(path) for path in elites]
     first = files[0]
-    for other in files[1:]:
-        _check_alike(first, other)
     drawn = {name: _drawn(files, name, noise(name)) for name in sorted(first.trained)}
     data = safetensors.numpy.save({**first.tensors, **drawn}, dict(first.metadata))
     write_durably(out, data)
@@ -133,7 +130,7 @@ class _Networks:
 
 
 def _read(path: Path) -> _Networks:
-    """Read a file of networks. Raises StorageError, and ModelError for types that numpy does not have."""
+    """Read a file of networks. Raises StorageError."""
     try:
         with safe_open(path, "numpy") as file:
             metadata, names = file.metadata() or {}, file.keys()
@@ -141,16 +138,9 @@ def _read(path: Path) -> _Networks:
             if missing := trained.difference(names):
                 raise ValueError(f"there is no {min(missing)}")
             tensors = {name: file.get_tensor(name) for name in names}
-        if foreign := [tensor.dtype for tensor in tensors.values() if tensor.dtype.isbuiltin != 1]:
-            # Another package, such as onnx's ml_dtypes, has taught numpy the type.
-            raise TypeError(f"data type '{foreign[0]}' is not a numpy type")
     except KeyError as error:
         raise damaged(path, "it does not state which of its tensors are trained") from error
-    except TypeError as error:
-        raise ModelError(
-            f"networks cannot be averaged: {error}", where=path, fix="use networks of float32"
-        ) from error
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, TypeError, ValueError, SafetensorError) as error:
         raise damaged(path, str(error)) from error
     return _Networks(path, metadata, trained, tensors)
 
@@ -165,14 +155,3 @@ def _drawn(files: Sequence[_Networks], name: str, rng: np.random.Generator) -> _
         raise NumericalError("a mean of networks is not finite", where=f"{name} of {paths}")
     std = np.minimum(np.maximum(elites.std(0), floor), LARGEST_STD)
     return np.asarray(mean + std * rng.standard_normal(mean.shape), first.dtype)
-
-
-def _check_alike(first: _Networks, other: _Networks) -> None:
-    """Raise StorageError unless both train the same tensors, in shape and type."""
-    for name in sorted(first.trained | other.trained):
-        expected, actual = (
-            (str(file.tensors[name].dtype), file.tensors[name].shape) if name in file.trained else None
-            for file in (first, other)
-        )
-        if expected != actual:
-            raise damaged(other.path, f"its {name} is {actual}, and that of {first.path} is {expected}")

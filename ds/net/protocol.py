@@ -21,6 +21,12 @@ PROTOCOL = 7
 MAX_ITEMS = 4096
 """Maximum length of a list in a message: an item costs more than its bytes."""
 
+MAX_COUNT = 2**31 - 1
+"""Maximum of an agent, and of each count within a message; counts over a run may be larger."""
+
+MAX_TOTAL = 2**53
+"""Maximum of counts over a run: integers up to here are exact in JSON and float64, too."""
+
 MAX_NAMES = 256
 """Maximum length of a mapping with an entry for each observation or behaviour."""
 
@@ -81,6 +87,9 @@ class BadMessage(ValueError):  # noqa: N818 - what it is, not that it is an erro
 T = TypeVar("T")
 Items = Annotated[tuple[T, ...], Meta(max_length=MAX_ITEMS)]
 Names = Annotated[Mapping[str, T], Meta(max_length=MAX_NAMES)]
+ActorName = Annotated[str, Meta(min_length=1, max_length=64)]
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Total = Annotated[int, Meta(ge=0, le=MAX_TOTAL)]
 
 RefusalKind = Literal["protocol", "full", "differs", "malformed", "oversize"]
 ReceiptState = Literal["taken", "again", "rejected", "unknown", "finished"]
@@ -96,9 +105,9 @@ class Hello(Message, frozen=True, kw_only=True):
     """Request for a slot, repeated when the learner no longer has the actor registered."""
 
     protocol: int
-    actor: str  # drawn by the actor's process; the same when it comes back
+    actor: ActorName  # drawn by the actor's process; the same when it comes back
     host: str
-    pid: int
+    pid: Annotated[int, Meta(ge=0, le=2**32)]
 
 
 class Welcome(Message, frozen=True, kw_only=True):
@@ -118,9 +127,9 @@ class Join(Message, frozen=True, kw_only=True):
 
     actor: str
     agreed: str  # JSON: dotted path -> value of all that must be the same on both sides
-    version: int  # newest weights it has seen, 0 for none
-    number: int  # of the last message that a learner took
-    taken_steps: int  # environment steps in all that learners took
+    version: Total  # newest weights it has seen, 0 for none
+    number: Total  # of the last message that a learner took
+    taken_steps: Total  # environment steps in all that learners took
 
 
 class Refused(Message, frozen=True, kw_only=True):
@@ -148,9 +157,9 @@ class StepMessage(Message, frozen=True, kw_only=True):
     """
 
     actor: str
-    number: int
-    version: int  # of the oldest weights that acted in it
-    dropped: int  # transitions that the actor has given up so far
+    number: Annotated[int, Meta(ge=1, le=MAX_TOTAL)]
+    version: Total  # of the oldest weights that acted in it
+    dropped: Total  # transitions that the actor has given up so far
     closed: Names[Int]  # behaviour -> agents whose open episode ends before these steps, as truncated
     steps: Names[StepBatch]  # behaviour -> transitions; ``streams`` are the actor's agents
     episodes: Names[Episodes]  # behaviour -> those that ended with these steps
@@ -166,11 +175,11 @@ class Beat(Message, frozen=True, kw_only=True):
     """Sign of life of an actor."""
 
     actor: str
-    version: int  # weights it acts with
-    steps: int  # transitions so far
-    waiting: int  # messages that wait to be sent
-    dropped: int  # transitions given up so far
-    faults: tuple[int, int] = (0, 0)  # so far: environments started anew, episodes dropped as not finite
+    version: Total  # weights it acts with
+    steps: Total  # transitions so far
+    waiting: Count  # messages that wait to be sent
+    dropped: Total  # transitions given up so far
+    faults: tuple[Count, Count] = (0, 0)  # so far: environments started anew, episodes dropped as not finite
 
 
 class Receipt(Message, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import os
 import secrets
 import ssl
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 
 from algorithm.config.schema import NetConfig
@@ -21,10 +21,6 @@ from algorithm.core.system.files import open_file, others_may_read
 
 TOKEN, AUTHORITY, CERTIFICATE, KEY = "token", "ca.pem", "learner.pem", "learner.key"
 """Files in the folder ``net_config.secrets``; actors need the first two."""
-
-
-SOON = timedelta(days=7)
-"""Remaining validity of a certificate below which a learner warns at its start."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +70,10 @@ def learner_security(net: NetConfig, host: str) -> LearnerSecurity:
     _refuse_if_open(folder / KEY)
     key = _read(folder / KEY, advice)
     _refuse_if_no_pair(folder)
-    left = min(
-        _time_left(path, folder) for path in (folder / CERTIFICATE, folder / AUTHORITY) if path.exists()
-    )
-    banner = _expires_soon(folder, left) if left < SOON else None
-    return LearnerSecurity(token=make_token(folder), certificate=certificate, key=key, banner=banner)
+    for path in (folder / CERTIFICATE, folder / AUTHORITY):
+        if path.exists():
+            _refuse_if_expired(path, folder)
+    return LearnerSecurity(token=make_token(folder), certificate=certificate, key=key)
 
 
 def actor_security(net: NetConfig, host: str) -> ActorSecurity:
@@ -159,8 +154,8 @@ def _refuse_if_open(path: Path) -> None:
         raise UsageError("everyone on this machine can read a secret", where=path, fix=f"chmod 600 {path}")
 
 
-def _time_left(path: Path, folder: Path) -> timedelta:
-    """Return the time until a certificate expires. Raises UsageError for an invalid one."""
+def _refuse_if_expired(path: Path, folder: Path) -> None:
+    """Raise UsageError for a certificate that is not valid now."""
     from cryptography import x509  # not needed, and slow to import, on this machine alone
 
     renew = _renew(folder)
@@ -179,13 +174,6 @@ def _time_left(path: Path, folder: Path) -> timedelta:
             f"and it is {now:%Y-%m-%d %H:%M}: no actor would trust it",
             fix=renew if now >= end else f"set this machine's clock, or {renew}",
         )
-    return end - now
-
-
-def _expires_soon(folder: Path, left: timedelta) -> str:
-    hours = left.total_seconds() / 3600
-    when = f"{hours / 24:.0f} days" if hours >= 48 else f"{hours:.0f} hours"
-    return f"the learner's certificate expires in {when}: then actors can no longer connect; {_renew(folder)}"
 
 
 def _renew(folder: Path) -> str:

@@ -133,7 +133,7 @@ def test_a_role_has_a_short_name(role):
 SAMPLES = {
     **{"config": "x", "name": "x", "agents": "2", "env_args": "a=1", "max_iter": "3", "max_step": "9"},
     **{"override": "a.b=1", "learner_host": "h", "learner_port": "1", "port": "1", "device": "cpu"},
-    **{"seed": "1", "ckpt": "5", "nn": "x", "num_actors": "2", "ray": "auto", "scale": "2"},
+    **{"seed": "1", "ckpt": "5", "nn": "x", "num_actors": "2", "ray": "auto"},
     **{"learner_cpus": "2", "actor_cpus": "2", "num_learners": "2", "evaluations": "3"},
     **{
         "init_from": "x",
@@ -144,7 +144,7 @@ SAMPLES = {
         "algorithm": "PPO",
     },
 }
-NEEDED = {"cluster": ("--num_actors", "--scale"), "evolver": ("--num_learners",)}
+NEEDED = {"cluster": ("--num_actors",), "evolver": ("--num_learners",)}
 """Role -> flags of which it needs one."""
 
 

@@ -13,7 +13,7 @@ from algorithm.app.cli.ds import ClusterOptions, DistributedOptions
 from algorithm.app.cli.train import TrainOptions
 from algorithm.core.errors import UserError
 from ds.cluster import plan as cluster_plan
-from ds.cluster.command import scale_cluster, train_on_cluster
+from ds.cluster.command import train_on_cluster
 from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import RestartRule
 
@@ -46,18 +46,13 @@ def main() -> int:
     parser.add_argument("--name", "-n", required=True)
     parser.add_argument("--fence", type=float, default=90.0)
     parser.add_argument("--num_actors", type=int, default=1)
-    parser.add_argument("--scale", type=int)
     parser.add_argument("--ray")
     parser.add_argument("--learner_cpus", type=float, default=1.0)
     parser.add_argument("--actor_cpus", type=float, default=1.0)
     given = parser.parse_args()
     try:
-        if given.scale:
-            return scale_cluster("task", given.name, given.scale, given.ray)
         cluster_plan.make_secrets = secrets  # type: ignore[assignment]
-        words = vars(given)
-        del words["scale"]
-        plan = stand_ins(Path.cwd(), **words)
+        plan = stand_ins(Path.cwd(), **vars(given))
         return train_on_cluster(plan, rule=RestartRule(first=0.2, longest=1.0, budget=4))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from ds.cluster import member
-from ds.cluster.member import Board, ProcessActor
+from ds.cluster.member import ProcessActor
 
 # A server that has imported everything makes a new process in a moment.
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -137,7 +137,6 @@ class FakeRay:
     def __init__(self, gpus: int = 0) -> None:
         forkserver.ensure_running()  # it imports what is here now, whatever the current folder is later
         self.address = "127.0.0.1"
-        self.boards: list[Handle] = []
         self.placed: list[tuple[Handle, dict[str, Any]]] = []
         self._gpus = gpus
         self._patch = patch.object(member, "spawn", _spawn)
@@ -166,9 +165,6 @@ class FakeRay:
 
     def _place(self, kind: type, options: dict[str, Any], arguments: tuple[Any, ...]) -> Handle:
         assert options["max_restarts"] == -1
-        if kind is Board:
-            self.boards.append(Handle(Board))
-            return self.boards[-1]
         self.placed.append((Handle(lambda: self.member(*arguments)), options))
         return self.placed[-1][0]
 

@@ -30,6 +30,7 @@ MESSAGES = (Hello, Welcome, Join, Refused, StepMessage, Beat, Receipt, WeightReq
 
 words = st.text(max_size=20)
 counts = st.integers(-(2**63), 2**64 - 1)
+totals = st.integers(0, 2**53)
 reals = st.floats(allow_nan=False)
 arrays = st.sampled_from(DTYPES).flatmap(
     lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
@@ -57,7 +58,7 @@ receipts = st.builds(
 )
 lines = st.lists(words, max_size=4).map(tuple)
 messages = st.one_of(
-    st.builds(Hello, protocol=counts, actor=words, host=words, pid=counts),
+    st.builds(Hello, protocol=counts, actor=words.filter(bool), host=words, pid=st.integers(0, 2**32)),
     st.builds(
         Welcome,
         run=words,
@@ -72,9 +73,9 @@ messages = st.one_of(
         Join,
         actor=words,
         agreed=words,
-        version=counts,
-        number=counts,
-        taken_steps=counts,
+        version=totals,
+        number=totals,
+        taken_steps=totals,
     ),
     st.builds(
         Refused,
@@ -86,9 +87,9 @@ messages = st.one_of(
     st.builds(
         StepMessage,
         actor=words,
-        number=counts,
-        version=counts,
-        dropped=counts,
+        number=st.integers(1, 2**53),
+        version=totals,
+        dropped=totals,
         closed=named,
         steps=st.dictionaries(words, batches, max_size=2),
         episodes=st.dictionaries(
@@ -96,7 +97,7 @@ messages = st.one_of(
         ),
         agents=named,
     ),
-    st.builds(Beat, actor=words, version=counts, steps=counts, waiting=counts, dropped=counts),
+    st.builds(Beat, actor=words, version=totals, steps=totals, waiting=st.integers(0, 99), dropped=totals),
     receipts,
     st.builds(WeightRequest, actor=words, newer_than=counts),
     st.builds(Bye, actor=words, reason=words),

@@ -59,10 +59,7 @@ def agents(*of_one, name="vector", dtype=np.int64):
 
 
 NUMBERS = [
-    ({"number": 0}, "number is 0"),
-    ({"version": -1}, "version is -1"),
     ({"version": 8}, "version is 8 and must be in 0 … 7"),
-    ({"dropped": -1}, "dropped is -1"),
     ({"closed": agents(0, name="wolf")}, "closed: there is no behaviour 'wolf'; known: 'vector', 'camera'"),
     ({"closed": agents(-1)}, r"closed of 'vector' \[0\] is -1: an agent is 0 "),
     ({"closed": agents(0, 2**31)}, r"closed of 'vector' \[1\] is 2147483648"),

@@ -16,7 +16,7 @@ import pytest
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.cli.train import TrainOptions
 from ds.cluster import process
-from ds.cluster.cluster import Cluster
+from ds.cluster.cluster import train_together
 from ds.cluster.group import LearnerProcess
 from ds.cluster.member import Order, ProcessReport
 from ds.cluster.process import Crew, ManagedProcess, RestartRule
@@ -49,12 +49,12 @@ class Life:
         plan = stand_ins(folder, num_actors=actors, ray="auto")
         rule = RestartRule(first=0.01, longest=0.05, budget=3)
         crew = Crew(self.ray, log=self.said.append, rule=rule)  # type: ignore[arg-type]
-        self._cluster = Cluster(crew, plan)
+        self._training = train_together(crew, plan, self.stop)  # type: ignore[arg-type]
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
-        self.code = asyncio.run(self._cluster.run(self.stop))  # type: ignore[arg-type]
+        self.code = asyncio.run(self._training)
 
     def kill(self, number: int) -> None:
         """Kill -9 a process; 0: the learner's, then those of actors."""
@@ -117,20 +117,12 @@ def test_how_the_learner_ends_is_how_the_training_does(
     assert len(life.events("finished") + life.events("bye")) == 1
 
 
-def test_actors_come_back_and_are_scaled_until_a_stop(begin: Callable[..., Life]) -> None:
+def test_actors_come_back_until_a_stop(begin: Callable[..., Life]) -> None:
     life = begin()
     life.wait(lambda: life.events("connected"))
     life.kill(1)
     life.wait(lambda: len(life.events("connected")) == 2)
     assert "actor 0: 127.0.0.1: killed by SIGKILL; restarts in 0.01 s" in life.said
-    (board,) = life.ray.boards
-    board.scale.remote(3)
-    life.wait(lambda: len(life.events("connected")) == 4)
-    board.scale.remote(1)
-    life.wait(lambda: len(life.events("bye")) == 2)
-    life.wait(lambda: "actor 2: has left" in life.said)
-    assert "1 actors from now on, 3 before" in life.said
-
     life.stop.asked = True
     assert life.end() == 130
     assert [line.split()[-1] for line in life.events("")[-2:]] == ["saved", "bye"]

@@ -98,11 +98,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_a_training_on_ray(start: Callable[..., Command], how: signal.Signals, code: int) -> None:
-    """What is killed comes back, the learner where it was; the end of the command is that of everything."""
+    """What is killed comes back; the end of the command is that of everything."""
     first = start("first", "--num_actors", "2")
     actors = first.wait_for(r"actor \d+ connected", 2)
-    ray = re.search(r"--ray (127\.0\.0\.1:\d+)", first.said)
-    assert ray is not None
     os.kill(actors[0], signal.SIGKILL)
     first.wait_for(r"actor \d+ connected", 3)
     assert "killed by SIGKILL; restarts" in first.said
@@ -111,11 +109,6 @@ def test_a_training_on_ray(start: Callable[..., Command], how: signal.Signals, c
     os.kill(first.wait_for("learner .* fresh")[0], signal.SIGKILL)
     first.wait_for("learner .* resumed")
     first.wait_for(r"actor \d+ connected", 5)
-    assert len({line.split()[2] for line in first.events(r"learner \d+ \d+")}) == 1, "at the same port"
-
-    for number, event, count in (("3", r"actor \d+ \d+$", 4), ("1", r"actor \d+ bye", 2)):
-        assert start("scale", "--scale", number, "--ray", ray[1]).process.wait(LIMIT) == 0
-        first.wait_for(event, count)
 
     os.kill(first.process.pid, how)
     assert first.process.wait(LIMIT) == code

@@ -21,7 +21,7 @@ from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, UsageError
 from ds import certificates
 from ds.cluster.cluster import status
-from ds.cluster.command import ClusterAway, cluster, join_ray, start_ray
+from ds.cluster.command import ClusterAway, join_ray, start_ray
 from ds.cluster.group import LearnerProcess
 from ds.cluster.member import Order, ProcessReport
 from ds.cluster.plan import ClusterPlan, make_secrets, plan_from_args
@@ -76,18 +76,6 @@ def test_a_learner_goes_on_with_what_there_is(
         order(learner, NOTHING)
     command = order(learner, status)
     assert (command.options.train.resume, command.aside) == (resume, aside)
-
-
-def test_a_restart_asks_for_the_former_port_once_and_where_it_was() -> None:
-    learner = learner_of()
-    order(learner, NOTHING)
-    learner.on_report(LISTENS)
-    assert port_of(order(learner, SAVED)) == 4000
-    assert not learner.is_final(2), "that port may be taken"
-    assert port_of(order(learner, SAVED)) == 0
-    assert learner.is_final(2)
-    learner.on_report(LISTENS)
-    assert port_of(order(learner, replace(SAVED, address=THERE))) == 0
 
 
 def test_a_run_that_is_lost_with_its_node() -> None:
@@ -177,9 +165,7 @@ def managed(name: str, node: str, state: str, restarts: int) -> ManagedProcess:
 def test_the_status_is_one_line_for_any_number_of_actors() -> None:
     learner = managed("learner", HERE, "running", 1)
     actors = [managed("actor", HERE, "running" if i else "back-off", i) for i in range(30)]
-    assert status(learner, actors, 31) == (
-        "29 of 31 actors run · 1 back-off · learner: running · 436 restarts"
-    )
+    assert status(learner, actors) == "29 of 30 actors run · 1 back-off · learner: running · 436 restarts"
 
 
 def planned(*flags: str) -> ClusterPlan:
@@ -245,10 +231,6 @@ def test_what_the_command_line_refuses(
     with pytest.raises(UsageError, match="something else with the name"):
         planned("-n", "one")
     assert not planned("-o", "net_config.secrets=/mine").makes_secrets
-    words = ["gym/pendulum", "cluster", "--scale", "3", "--unity_port", "5006"]
-    with pytest.raises(UsageError, match="add -n NAME"):
-        cluster(parse_distributed(words), ["main_ds.py"])
-    assert capsys.readouterr().err.startswith("warning: --port has no effect on this command")
 
 
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

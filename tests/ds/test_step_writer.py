@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from algorithm.core.data import Episode, StepBatch
 from algorithm.replay.buffer import ReplayBuffer, UniformSampler
@@ -117,7 +118,7 @@ def test_every_window_is_the_same_as_if_stored_on_the_spot(
     for message in messages:
         assert all(len(steps) <= most for steps in message.steps.values())
         check_chains(message)
-    deliver([decode(StepMessage, encode(message)) for message in messages], there)
+    deliver([decode(StepMessage, encode(replace(message, number=1))) for message in messages], there)
     assert [windows(replay) for replay in there.values()] == [windows(replay) for replay in here.values()]
     assert not any(list(replay._writer.heads) for replay in there.values()), "nothing is left open"
     assert sum(one.num_steps for one in messages) == rollout.steps

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from ds.net.protocol import (
+    Beat,
     Bye,
     Hello,
     Join,
@@ -29,6 +30,7 @@ from ds.net.protocol import (
 from ds.net.wire import DTYPES, EXTENSION, decode, encode
 from tests.ds.samples import HELLO, JOIN, MESSAGES, WELCOME, arrays, messages, same, step_message, steps
 
+BEAT = Beat(actor="a", version=1, steps=2, waiting=0, dropped=0)
 SPEC = AgentSpec(
     ObsSpec(("image", "speed"), ((2, 3, 3), (3,)), ("uint8", "float32")), ActionSpec((3, 2), continuous=2)
 )
@@ -57,6 +59,27 @@ def body(packed: bytes, numbers: bytes = b"") -> bytes:
 @given(messages)
 def test_what_is_written_is_read(sent: object) -> None:
     assert same(decode(type(sent), encode(sent)), sent)
+
+
+@pytest.mark.fault("F31")
+@pytest.mark.parametrize(
+    ("sent", "changes"),
+    [
+        (HELLO, {"actor": ""}),
+        (HELLO, {"actor": "a" * 65}),
+        (HELLO, {"pid": -1}),
+        (JOIN, {"version": -1}),
+        (STEPS, {"number": 0}),
+        (STEPS, {"version": 2**53 + 1}),
+        (STEPS, {"dropped": -1}),
+        (BEAT, {"steps": -1}),
+        (BEAT, {"waiting": 2**31}),
+        (BEAT, {"faults": (0, -1)}),
+    ],
+)
+def test_numbers_beyond_their_limits_are_not_read(sent: Message, changes: dict[str, object]) -> None:
+    with pytest.raises(WireError, match="Expected"):
+        decode(type(sent), encode(replace(sent, **changes)))
 
 
 @given(arrays, st.sampled_from(("as it is", "transposed", "reversed")))

@@ -73,7 +73,6 @@ def printed(width: int | None, *, quiet: bool = False) -> str:
         stream.isatty = lambda: True  # type: ignore[method-assign]
     long = "a long reason, " * 8
     results = [
-        CheckResult(group="observations", title="shape"),
         CheckResult(group="observations", title="shape", findings=(ok("obs 3"),)),
         CheckResult(
             group="observations",
@@ -89,7 +88,7 @@ def printed(width: int | None, *, quiet: bool = False) -> str:
             findings=(error("it is \x1b[31mnan", why="it is", fix="fix it", trace="one\n  two"),),
         ),
     ]
-    printer = CheckPrinter(quiet=quiet, output=stream, width=width)  # not entered: no progress line
+    printer = CheckPrinter(quiet=quiet, output=stream, width=width)
     printer.begin("Task-v0, config.yaml")
     for result in results:
         printer.show(result)

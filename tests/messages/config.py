@@ -318,10 +318,9 @@ COMMANDS = (
 COMMANDS_DS = (
     "task",
     "task lerner",
-    "task actor --render --seed=0 --scale=2",
+    "task actor --render --seed=0 --num_actors=2",
     "task learner --num_actors=2",
     "task cluster",
-    "task cluster --num_actors=2 --scale=3",
     "task cluster --num_actors=2 --learner_host=h --ckpt=5",
     "task evolver",
     "task evolver --num_learners=1",

@@ -36,7 +36,6 @@ SPACES: tuple[dict[str, Any], ...] = (
     {"nn_config.policy.dense_depth": {"truncated": [3, 1]}},
 )
 LIMITS: tuple[dict[str, Any], ...] = (
-    {"tune_config.sampler": "grid"},
     {"base_config.max_step": -1},
     {"tune_config.metric": "eval/return"},
     {"eval_config.per_step": -1},

@@ -86,13 +86,6 @@ class ClusterOptions:
         metavar="ADDRESS",
         help="address of a Ray cluster; default: start Ray on this machine",
     )
-    scale: int | None = _ray(
-        "--scale",
-        roles=("cluster",),
-        type=natural,
-        metavar="N",
-        help="change the number of actors of the running cluster -n NAME",
-    )
     learner_cpus: float = _ray(
         "--learner_cpus", roles=_ON_RAY, default=1.0, type=float, help="CPUs that Ray reserves per learner"
     )
@@ -197,10 +190,10 @@ def _refuse_for_role(parser: Parser, values: Mapping[str, object], role: Role) -
                 as_typed("add --num_learners 4, or train alone: python main.py"),
             )
         )
-    if role == "cluster" and (not values["num_actors"]) == (values["scale"] is None):
+    if role == "cluster" and not values["num_actors"]:
         leave(
             cannot(
-                "cluster needs --num_actors N, or --scale N for a running one",
+                "cluster needs --num_actors N",
                 "it starts a learner and N actors",
                 "add --num_actors N",
             )

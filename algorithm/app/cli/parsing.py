@@ -22,7 +22,7 @@ examples:
   # try another algorithm on the same task
   python main.py gym/pendulum --algorithm PPO
   # turn an ML-Agents trainer configuration into a task
-  python main.py unity/balance --from_mlagents 3DBall.yaml
+  python main.py --from_mlagents 3DBall.yaml
   # override single settings of the file
   python main.py gym/pendulum -o sac_config.learning_rate=1e-3 -o sac_config.n_step=3
   # resume a run that was stopped or killed, exactly from its newest checkpoint
@@ -128,10 +128,8 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         *_ALONE,
     ),
     (
-        lambda options: (
-            options.replace and options.export is None and not (options.from_mlagents and options.env)
-        ),
-        "--replace needs --export FILE, or ENV with --from_mlagents FILE",
+        lambda options: options.replace and options.export is None,
+        "--replace needs --export FILE",
         *_ALONE,
     ),
     (
@@ -141,9 +139,11 @@ _RULES: Sequence[tuple[Callable[[TrainOptions], object], str, str, str]] = (
         "leave them out",
     ),
     (
-        lambda options: options.from_mlagents and (options.overrides or options.config is not None),
-        "--from_mlagents takes no settings",
-        "the file is translated unchanged, and -c and -o change settings",
+        lambda options: (
+            options.from_mlagents and (options.env or options.overrides or options.config is not None)
+        ),
+        "--from_mlagents takes neither a task nor settings",
+        "the translated file is printed",
         "leave them out, and use them with the new task",
     ),
     (

@@ -174,12 +174,9 @@ class TrainOptions:
     from_mlagents: str | None = _what(
         "--from_mlagents",
         metavar="FILE",
-        help="translate an ML-Agents trainer configuration (0.18 or later) into the new task ENV, or "
-        "print it if there is no ENV",
+        help="print the translation of an ML-Agents trainer configuration (0.18 or later), for a config.yaml",
     )
-    replace: bool = _what(
-        "--replace", default=False, help="with --export or --from_mlagents: overwrite the file"
-    )
+    replace: bool = _what("--replace", default=False, help="with --export: overwrite the file")
     trust: bool = _what(
         "--trust",
         default=False,

@@ -15,19 +15,6 @@ GRANT = b""
 """Permission for one more rollout. It is small, so that the parent never blocks while it sends one."""
 
 
-@dataclass(frozen=True)
-class Shares:
-    """Name and layout of the shared memory, for a worker that opens it (:class:`~.shared.SharedWeights`).
-
-    sizes:  behaviour -> numbers of each of its weights
-    widths: behaviour -> numbers of its running statistics
-    """
-
-    name: str
-    sizes: Mapping[str, Sequence[int]]
-    widths: Mapping[str, int]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """Inputs of a worker.

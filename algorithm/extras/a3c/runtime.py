@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import cast
 
@@ -15,7 +15,6 @@ from algorithm.agents.base import Agent
 from algorithm.agents.roles import Collector, Contributor
 from algorithm.core.data import Episode, State
 from algorithm.core.errors import EnvError, UsageError
-from algorithm.core.system.processes import start_resource_tracker
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows, counted
 from algorithm.env.base import VecEnv
@@ -24,7 +23,7 @@ from algorithm.env.pool.child_process import POLL_S, WorkerLostError
 from algorithm.env.pool.env_group import GroupFailure, RestartBudget
 from algorithm.env.pool.watchdog import CLOSE_TIMEOUT, ActiveTime
 from algorithm.env.request import ignore_text
-from algorithm.extras.a3c.messages import Job, Report, Shares
+from algorithm.extras.a3c.messages import Job, Report
 from algorithm.extras.a3c.process import TrainingProcess
 from algorithm.extras.a3c.shared import SharedWeights
 from algorithm.replay.buffer import ReplayBuffer
@@ -59,7 +58,6 @@ class AsyncRuntime(Runtime):
         run = context.inputs.run
         (folder := run.path / "workers").mkdir(exist_ok=True)
         self._workers: list[TrainingProcess] = []
-        start_resource_tracker()
         atexit.register(self._close)  # before the interpreter waits for its children
         self._stack.callback(self._close)
         for index in range(n):
@@ -112,7 +110,7 @@ class AsyncRuntime(Runtime):
 
     @override
     def begin(self) -> None:
-        self._collector.begin(self._stack)
+        self._collector.begin()
 
     @override
     def end(self, stopped: Callable[[], bool]) -> None:
@@ -158,23 +156,16 @@ class AsyncCollector:
         self._active = ActiveTime(POLL_S)
         self.behaviour_steps = dict.fromkeys(agents, 0)
 
-    def begin(self, stack: ExitStack) -> None:
-        """Share the agents' weights and start all workers; ``stack`` releases the shared memory."""
-        sizes = {name: [len(weight) for weight in agent.weights()] for name, agent in self._agents.items()}
-        widths = {name: len(agent.statistics()) for name, agent in self._agents.items()}
-        self._shared = SharedWeights(sizes, widths, len(self._workers), base=self.steps)
-        stack.callback(self._shared.close)
-        self._shares = Shares(self._shared.name, sizes, widths)
-        for name, agent in self._agents.items():
-            self._shared.write(name, agent.weights())
-            self._shared.statistics[name].copy_(agent.statistics())
+    def begin(self) -> None:
+        """Share the agents' weights and start all workers."""
+        self._shared = SharedWeights.of(self._agents, len(self._workers), self.steps)
         for worker in self._workers:
             self._start_worker(worker)
 
     def _start_worker(self, worker: TrainingProcess) -> None:
         """Send the shared memory and the first grants to a worker."""
         with suppress(WorkerLostError):  # the next step reports that
-            worker.send(self._shares)
+            worker.send(self._shared)
             worker.grant()
 
     @property

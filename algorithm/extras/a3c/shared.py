@@ -3,89 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from multiprocessing.shared_memory import SharedMemory
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from algorithm.core.data import Int
+from algorithm.agents.roles import Contributor
 
 
+@dataclass(frozen=True)
 class SharedWeights:
-    """Weights and running statistics of the agents, in memory shared with n workers, and the workers' counts.
+    """Weights and running statistics of the agents, by behaviour, and the counts of n workers.
 
-    The system's resource tracker removes the memory if the process that created it is killed.
+    The tensors are in shared memory, also those of a copy that came through a pipe. The system frees it with
+    the last process that has it open.
 
-    sizes: behaviour -> numbers of each of its weights, in single precision
-    widths: behaviour -> numbers of its running statistics, in double precision
-    n:     workers
-    base:  steps of the run before its workers started
-    name:  of existing memory to open; without it, memory is created, which :meth:`close` removes
-
-    Attributes: steps [n], which each worker counts; weights and statistics by behaviour, as views.
+    steps:   [n] steps of each worker, which counts its own
+    updates: [n] updates of each worker, by behaviour, likewise
+    base:    steps of the run before its workers started
     """
 
-    def __init__(
-        self,
-        sizes: Mapping[str, Sequence[int]],
-        widths: Mapping[str, int],
-        n: int,
-        *,
-        base: int = 0,
-        name: str | None = None,
-    ) -> None:
-        counts = (len(sizes) + 1) * n + 1
-        doubles, floats = sum(widths.values()), sum(map(sum, sizes.values()))
-        self._owns = name is None
-        size = 8 * (counts + doubles) + 4 * floats
-        self._memory = SharedMemory(name, create=self._owns, size=size if self._owns else 0)
-        whole = np.ndarray((counts,), np.int64, self._memory.buf)
-        self._base, self.steps = whole[:1], whole[1 : n + 1]  # [n]: each worker writes its own number
-        self._updates: Int = whole[n + 1 :].reshape(len(sizes), n)
-        self._rows = {name: row for row, name in enumerate(sizes)}
-        known = torch.from_numpy(np.ndarray((doubles,), np.float64, self._memory.buf, 8 * counts))
-        self.statistics = dict(zip(widths, known.split([*widths.values()]), strict=True))
-        begin = 8 * (counts + doubles)
-        rest = torch.from_numpy(np.ndarray((floats,), np.float32, self._memory.buf, begin))
-        views = iter(rest.split([size for layers in sizes.values() for size in layers]))
-        self.weights = {name: [next(views) for _ in layers] for name, layers in sizes.items()}
-        if self._owns:
-            whole[:] = 0
-            self._base[0] = base
+    weights: Mapping[str, Sequence[Tensor]]
+    statistics: Mapping[str, Tensor]
+    steps: Tensor
+    updates: Mapping[str, Tensor]
+    base: int
 
-    @property
-    def name(self) -> str:
-        """Name by which another process opens the memory."""
-        return self._memory.name
+    @classmethod
+    def of(cls, agents: Mapping[str, Contributor], n: int, base: int) -> SharedWeights:
+        """Return copies of the agents' weights and statistics, for n workers."""
+        return cls(
+            {name: [_shared(weight) for weight in agent.weights()] for name, agent in agents.items()},
+            {name: _shared(agent.statistics()) for name, agent in agents.items()},
+            _shared(torch.zeros(n, dtype=torch.int64)),
+            {name: _shared(torch.zeros(n, dtype=torch.int64)) for name in agents},
+            base,
+        )
 
     @property
     def run_step(self) -> int:
         """Steps that all workers have taken, and those before they started."""
-        return int(self._base[0] + self.steps.sum())
-
-    def updates(self, behaviour: str) -> Int:
-        """Return a view [n] of the number of updates of each worker, which counts its own there."""
-        row: Int = self._updates[self._rows[behaviour]]
-        return row
+        return self.base + int(self.steps.sum())
 
     def progress(self, worker: int) -> int:
         """Return the worker's steps and updates, a number that grows with its progress."""
-        return int(self.steps[worker] + self._updates[:, worker].sum())
-
-    def write(self, behaviour: str, weights: Sequence[Tensor]) -> None:
-        """Copy weights into the shared memory of a behaviour."""
-        for shared, weight in zip(self.weights[behaviour], weights, strict=True):
-            shared.copy_(weight)
+        return int(self.steps[worker] + sum(updates[worker] for updates in self.updates.values()))
 
     def read(self, behaviour: str, weights: Sequence[Tensor]) -> None:
         """Copy the shared weights of a behaviour into ``weights``."""
         for shared, weight in zip(self.weights[behaviour], weights, strict=True):
             weight.copy_(shared)
 
-    def close(self) -> None:
-        """Release the memory; its creator removes it. The weights are gone afterwards."""
-        del self.weights, self.statistics, self.steps, self._base, self._updates
-        self._memory.close()
-        if self._owns:
-            self._memory.unlink()
+
+def _shared(tensor: Tensor) -> Tensor:
+    """Return a copy in shared memory."""
+    shared: Tensor = tensor.detach().clone().share_memory_()
+    return shared

@@ -22,7 +22,7 @@ from algorithm.core.timing import Stopwatch
 from algorithm.env.objects import EnvObject
 from algorithm.env.pool.process_exit import exit_process
 from algorithm.env.pool.worker import WorkerRefusal
-from algorithm.extras.a3c.messages import GRANT, Job, Report, Shares
+from algorithm.extras.a3c.messages import GRANT, Job, Report
 from algorithm.extras.a3c.shared import SharedWeights
 from algorithm.nn.process import own_modes, set_up_process
 from algorithm.run.context import RunContext
@@ -33,7 +33,7 @@ from algorithm.run.state import seed_globally
 
 @own_modes()
 def work(connection: Connection) -> None:
-    """Receive a Job, send an EnvInfo, receive Shares; then act and learn: send a Report for each GRANT.
+    """Receive a Job, send an EnvInfo, receive SharedWeights; then learn: send a Report for each GRANT.
 
     A UserError is sent as the last answer. The process ends after that, or when the connection is closed.
     """
@@ -84,9 +84,9 @@ class Worker:
         non_finite = context.on_non_finite(job.task)
         self._collector = local_collector(env, self._base, non_finite, self._agents, Stopwatch())
 
-    def begin(self, shares: Shares) -> None:
-        """Open the shared memory, and let the agents train the weights in it."""
-        self._shared = SharedWeights(shares.sizes, shares.widths, self._job.n, name=shares.name)
+    def begin(self, shared: SharedWeights) -> None:
+        """Let the agents train the shared weights."""
+        self._shared = shared
         for behaviour, agent in self._contributors.items():
             agent.join(self._shared.weights[behaviour])
         self._read_at = dict.fromkeys(self._agents, 0)
@@ -127,12 +127,12 @@ class Worker:
         made = agent.updates - updates
         if not made:
             return []
-        self._shared.updates(name)[self._job.index] += made
+        self._shared.updates[name][self._job.index] += made
         return [self._updates_of_others(name) - self._read_at[name]] * made
 
     def _updates_of_others(self, name: str) -> int:
         """Return the number of updates that the other workers have made."""
-        updates = self._shared.updates(name)
+        updates = self._shared.updates[name]
         return int(updates.sum() - updates[self._job.index])
 
     def _report(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import time
-from collections.abc import Callable, Generator
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -14,8 +13,6 @@ from algorithm.app.cli.train_flags import task_command
 from algorithm.app.console.output import open_console
 from algorithm.config.by_spaces import for_spaces
 from algorithm.config.loader import LoadedConfig
-from algorithm.config.schema import Config
-from algorithm.core.errors import ModelError
 from algorithm.core.program import flag_or_argument
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.core.wording import Rows, counted
@@ -30,7 +27,6 @@ from algorithm.extras.check.finding import CheckResult, Finding, Level
 from algorithm.extras.check.printer import CheckPrinter
 from algorithm.extras.check.vec_env import check_vec_env
 from algorithm.run.experience.requests import env_request
-from algorithm.run.user_code import own_classes
 
 
 def check_task(options: TrainOptions, loaded: LoadedConfig) -> int:
@@ -56,17 +52,15 @@ def check_object(loaded: LoadedConfig, source: EnvSource, *, quiet: bool) -> int
     return _show(checks, loaded, [], quiet=quiet)
 
 
-def _show(
-    checks: Generator[CheckResult, None, None], loaded: LoadedConfig, commands: Rows, *, quiet: bool
-) -> int:
+def _show(checks: Iterator[CheckResult], loaded: LoadedConfig, commands: Rows, *, quiet: bool) -> int:
     """Show the findings; return the exit code. commands: printed at the end if no finding is an error."""
     began, findings = time.monotonic(), list[Finding]()
     source = loaded.source if loaded.file is None else f"{loaded.env_label}/{loaded.source}"
-    with CheckPrinter(quiet=quiet) as printer, closing(checks) as results:
-        printer.begin(f"{loaded.config.base_config.env_name}, {source}")
-        for checked in results:
-            printer.show(checked)
-            findings += checked.findings
+    printer = CheckPrinter(quiet=quiet)
+    printer.begin(f"{loaded.config.base_config.env_name}, {source}")
+    for checked in checks:
+        printer.show(checked)
+        findings += checked.findings
     counts = [
         (sum(finding.level is level for finding in findings), level.word) for level in list(Level)[:0:-1]
     ]
@@ -81,7 +75,7 @@ def _show(
     return codes[0] if codes else 0
 
 
-def check_single(loaded: LoadedConfig, limits: CheckLimits) -> Generator[CheckResult, None, None]:
+def check_single(loaded: LoadedConfig, limits: CheckLimits) -> Iterator[CheckResult]:
     """Yield the findings about an environment with one agent, made as for a training.
 
     A call that hangs ends the process after ``base_config.env_timeout`` seconds, and prints its stack.
@@ -120,14 +114,7 @@ def _context(
 
 
 def _learning_keys(loaded: LoadedConfig, spec: AgentSpec) -> LearningKeys:
-    """Return the learner's keys that a training of these spaces would have; a broken ``nn.py`` is ignored."""
-
-    def network_classes(config: Config) -> set[str]:
-        """Return the names of classes in the task's ``nn.py``; none if it is broken."""
-        with suppress(ModelError):  # no fault of the environment; a training reports it
-            return own_classes(config, loaded.env_dir)
-        return set()
-
-    fitted = for_spaces(loaded, {DEFAULT_BEHAVIOUR: spec}, network_classes)
+    """Return the learner's keys that a training of these spaces would have, with the default networks."""
+    fitted = for_spaces(loaded, {DEFAULT_BEHAVIOUR: spec}, lambda config: set())
     run = fitted.for_behaviour(DEFAULT_BEHAVIOUR).run
     return LearningKeys(use_normalization=run.use_normalization, reward_scaling=run.reward_scaling)

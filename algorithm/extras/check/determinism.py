@@ -12,7 +12,6 @@ from algorithm.extras.check.context import CheckContext, CheckStep, play
 from algorithm.extras.check.episode_stats import collect_stats
 from algorithm.extras.check.finding import Finding, error, note, ok, warning
 
-_STARTS = 5
 _OTHER = 7  # number of the episode that is played in between, or in another instance
 
 Digests = list[bytes]
@@ -99,20 +98,6 @@ def check_copies(context: CheckContext) -> Iterator[Finding]:
             "until then set base_config.workers to n_envs: one process each",
         )
     yield ok(f"two instances do not affect each other, over {len(beside)} steps and resets")
-
-
-def check_seeds_differ(context: CheckContext) -> Iterator[Finding]:
-    """Check that different seeds give different first observations."""
-    seeds = [context.config.seed_of(episode) for episode in range(_STARTS)]
-    with context.instance() as instance:
-        starts = {_digest(instance.reset(seed)) for seed in seeds}
-    if len(starts) == 1:
-        yield note(
-            f"{_STARTS} seeds give the same first observation",
-            why="correct for a task that always starts the same way; otherwise reset ignores its seed",
-            fix="super().reset(seed=seed), then draw from self.np_random",
-        )
-    yield ok(f"{len(starts)} different starts from {_STARTS} seeds")
 
 
 def _step_name(at: int) -> str:

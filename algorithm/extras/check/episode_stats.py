@@ -13,7 +13,6 @@ from algorithm.core.spec import ObsSpec
 from algorithm.env.outputs import Remark, bad_number, fits_float32
 from algorithm.env.spaces import Leaf, leaves
 from algorithm.extras.check.context import CheckContext, CheckStep, EnvInstance, play
-from algorithm.extras.check.finding import Finding, FindingError
 
 ROUNDING = 1e-6
 """Relative tolerance; float32 has about 1.2e-7, and computed values some times that."""
@@ -105,7 +104,6 @@ class EpisodeStats:
     instance: the one that was stepped; closed by now
     wrappers: remarks on wrappers that keep statistics
     not_finite: the first reward that is not finite, and where
-    flaw:     the finding that ended the episodes early
     """
 
     instance: EnvInstance
@@ -117,7 +115,6 @@ class EpisodeStats:
     not_finite: str = ""
     episodes: list[EpisodeEnd] = field(default_factory=list)
     steps: int = 0
-    flaw: Finding | None = None
 
     def add(self, now: CheckStep, limit: int) -> None:
         """Add the result of a reset or a step. limit: steps after which an episode is cut off."""
@@ -139,7 +136,7 @@ class EpisodeStats:
 
 
 def collect_stats(context: CheckContext) -> EpisodeStats:
-    """Play random episodes until a limit is reached or the environment fails. Raises FindingError."""
+    """Play random episodes until a limit is reached. Raises FindingError if the environment fails."""
     with context.instance() as instance:
         env = instance.bare
         # The names of the spec leave out an action mask among the observations.
@@ -149,11 +146,8 @@ def collect_stats(context: CheckContext) -> EpisodeStats:
         actions = leaves(env.action_space, "action", instance.env.name)
         stats = EpisodeStats(instance, actions, records, instance.env.remarks)
         over, limit = context.deadline(1.0), context.config.length_limit
-        try:
-            for now in play(instance, context.config, limit=limit):
-                stats.add(now, limit)
-                if stats.steps >= context.limits.steps or over():
-                    break
-        except FindingError as flaw:
-            stats.flaw = flaw.finding
+        for now in play(instance, context.config, limit=limit):
+            stats.add(now, limit)
+            if stats.steps >= context.limits.steps or over():
+                break
     return stats

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from statistics import mean
 
-from algorithm.core.wording import counted
 from algorithm.extras.check.context import CheckContext
 from algorithm.extras.check.episode_stats import EpisodeStats, collect_stats
 from algorithm.extras.check.finding import Finding, error, note, ok, warning
@@ -16,9 +14,6 @@ LARGE, SMALL = 1e3, 1e-4
 """Rewards of a step above and below which the default temperatures and step sizes do not suit."""
 
 _ENOUGH = 50  # rewards before "always the same" is reported
-
-SHORT = 5
-"""Mean length below which an episode has hardly any past to learn from."""
 
 _SAME = 3  # episodes needed before "all of the same length" is reported
 _LONG = 200  # steps needed before "never ends" is reported
@@ -145,27 +140,6 @@ def check_time_limits(context: CheckContext) -> Iterator[Finding]:
             "ignore this",
         )
     yield ok("terminated and truncated differ" if over else "nothing was terminated")
-
-
-def check_length(context: CheckContext) -> Iterator[Finding]:
-    """Report the lengths of episodes; note very short ones."""
-    episodes = context.cached(collect_stats).episodes
-    if not episodes:
-        yield ok("none has ended")
-        return
-    lengths = [episode.length for episode in episodes]
-    average = mean(lengths)
-    if average < SHORT and len(episodes) >= _SAME:
-        yield note(
-            f"an episode lasts {average:.3g} step{'s' * (average != 1)} on average",
-            why="correct for a task of single decisions; a longer n_step or window adds nothing",
-        )
-    same = min(lengths) == max(lengths)
-    yield ok(
-        counted(lengths[0], "step")
-        if same
-        else f"{min(lengths):,} to {max(lengths):,} steps, mean {average:,.0f}"
-    )
 
 
 def _without_end(context: CheckContext, stats: EpisodeStats) -> Iterator[Finding]:

@@ -54,11 +54,11 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """All findings of one check; none where it has only begun."""
+    """All findings of one check."""
 
     group: str
     title: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...]
 
     @property
     def level(self) -> Level:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from textwrap import wrap
-from types import TracebackType
 from typing import TextIO
 
 from rich.console import Console as Terminal
@@ -18,7 +17,7 @@ _STYLES = {Level.OK: "green", Level.NOTE: "blue", Level.WARNING: "bold yellow", 
 
 
 class CheckPrinter:
-    """Printer of findings as they come, with a progress line in a terminal.
+    """Printer of findings as they come.
 
     quiet:  print warnings and errors only
     output: standard output by default
@@ -30,21 +29,7 @@ class CheckPrinter:
     ) -> None:
         self._terminal = Terminal(file=output, width=width, highlight=False, force_jupyter=False)
         self._least = Level.WARNING if quiet else Level.OK
-        self._live = self._terminal.is_terminal and not self._terminal.is_dumb_terminal
-        self._status = self._terminal.status("starting", spinner="line")
         self._group = ""
-
-    def __enter__(self) -> CheckPrinter:
-        if self._live:
-            self._status.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove the progress line."""
-        if self._live:
-            self._status.stop()
 
     def begin(self, task: str) -> None:
         """Print the name of the task that is checked, unless quiet."""
@@ -52,8 +37,7 @@ class CheckPrinter:
             self._print(Text("check of "), task)
 
     def show(self, checked: CheckResult) -> None:
-        """Show the check in the progress line, and print its findings with where, why and what to do."""
-        self._status.update(Text(f"{checked.group}: {checked.title}", style="dim"))
+        """Print the findings of a check with where, why and what to do."""
         title = checked.title
         for finding in checked.findings:
             if finding.level >= self._least:
@@ -79,7 +63,7 @@ class CheckPrinter:
     def _print(self, head: Text, text: str, style: str = "") -> None:
         """Print the text after its head, with further lines indented to the first one."""
         lines = visible(text).splitlines()
-        if self._live:
+        if self._terminal.is_terminal:
             room = min(self._terminal.width, _MAX_WIDTH) - len(head)
             lines = [row for line in lines for row in wrap(line, max(room, 10))]
         body = ("\n" + " " * len(head)).join(lines)

@@ -7,10 +7,7 @@ from collections.abc import Iterator
 import gymnasium as gym
 import numpy as np
 
-from algorithm.core.data import Bool, Float
-from algorithm.core.spec import ActionSpec
-from algorithm.extras.check.context import CheckContext, play
-from algorithm.extras.check.determinism import digests, first_difference, measure_repeatability
+from algorithm.extras.check.context import CheckContext
 from algorithm.extras.check.episode_stats import ObsStats, collect_stats
 from algorithm.extras.check.finding import Finding, error, format_values, note, ok, warning
 
@@ -20,7 +17,7 @@ LARGE = 100.0
 HUGE = 1e4
 """Bound of an action beyond which a float32 resolves it coarsely."""
 
-_ENOUGH = 20  # observations, or steps, that a conclusion needs
+_ENOUGH = 20  # observations that a conclusion needs
 
 
 def check_shapes(context: CheckContext) -> Iterator[Finding]:
@@ -101,21 +98,6 @@ def check_obs_scale(context: CheckContext) -> Iterator[Finding]:
     yield ok("normalised by sac_config.use_normalization" if normalised else "around 1")
 
 
-def check_images(context: CheckContext) -> Iterator[Finding]:
-    """Check for float images, which take four times the memory."""
-    for record in context.cached(collect_stats).records.values():
-        box = record.space
-        if not (record.is_image and isinstance(box, gym.spaces.Box)):
-            continue
-        if record.dtype == "float32":
-            yield warning(
-                f"the image {record.name} is {box.dtype}",
-                where=f"{box}",
-                why="the replay holds it as float32, four times as large as bytes",
-                fix="return uint8 from 0 to 255; the networks scale it to [0, 1] themselves",
-            )
-
-
 def _range(record: ObsStats) -> str:
     """Return name and range of an observation as text."""
     low, high = float(record.moments.low.min()), float(record.moments.high.max())
@@ -137,45 +119,3 @@ def check_action_bounds(context: CheckContext) -> Iterator[Finding]:
                 fix="narrow the bounds to the useful range: wrappers: [{RescaleAction: {min_action: …, "
                 "max_action: …}}] or your own wrapper",
             )
-        elif (low >= high).any():
-            yield warning(
-                f"{name} has elements whose bounds leave no choice: "
-                f"{format_values(low, 3)} to {format_values(high, 3)}",
-                why="the policy learns an action without effect",
-                fix="remove them with a wrapper (base_config.wrappers)",
-            )
-        elif (low != -high).any():
-            yield note(
-                f"{name} is not symmetric: {format_values(low, 3)} to {format_values(high, 3)}",
-                why="the policy's [-1, 1] is mapped to it",
-            )
-
-
-def check_effect(context: CheckContext) -> Iterator[Finding]:
-    """Check that random actions lead to other steps than idle ones, from the same seed."""
-    played = context.cached(measure_repeatability)
-    if played.places:
-        yield ok("not checked: episodes do not repeat, whatever the actions")
-        return
-    with context.instance() as instance:
-        still = digests(context.limited(play(instance, context.config, idle_policy)))
-    at = first_difference(played.first, still)
-    steps = min(len(played.first), len(still)) - 1
-    if at is not None:
-        yield ok(f"random actions make a difference, from step {at} on")
-    elif steps < _ENOUGH:
-        yield ok(f"none seen, in only {steps} steps")
-    else:
-        yield warning(
-            f"random actions led to the same {steps:,} steps as doing nothing",
-            why="observations, rewards and ends do not depend on actions: there is nothing to learn",
-            fix="check whether step uses its action; ignore this if it matters only later or in rare states",
-        )
-
-
-def idle_policy(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
-    """Take the middle of every continuous action, and the first allowed choice of each branch."""
-    action = np.zeros(spec.size, np.float32)
-    for where in spec.branch_slices:
-        action[where.start + int(mask[0, where].argmax())] = 1.0
-    return action

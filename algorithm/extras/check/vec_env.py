@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -23,19 +23,18 @@ from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.check.finding import CheckResult, Finding, error, note, ok, refusal, warning
 from algorithm.run.experience.requests import env_request
 
-_FEW = 20  # rewards, or ends, below which nothing is concluded
+_FEW = 20  # rewards below which nothing is concluded
 _NON_FINITE = "training would stop there, or drop the episode (base_config.on_non_finite)"
 
 
 def check_vec_env(
     loaded: LoadedConfig, limits: CheckLimits, source: EnvSource | None = None
-) -> Generator[CheckResult, None, None]:
+) -> Iterator[CheckResult]:
     """Yield findings about an environment whose agents act at random for ``limits.seconds``.
 
     source: of an environment that was passed as an object
     A failure of the environment is a finding, too.
     """
-    yield _result("environment", "start")
     base, faults, began = loaded.config.base_config, list[Fault](), time.monotonic()
     request = replace(
         env_request(loaded, "train", source=source),
@@ -51,15 +50,12 @@ def check_vec_env(
             yield _result("environment", "start", ok(f"{env.arrangement}, ready in {seconds:.1f} s"))
             if lines := opponents(env.specs):
                 yield _result("environment", "teams", *map(note, lines))
-            yield _result("environment", "random steps")
             records, speed = _play(env, loaded.seed, limits.seconds)
             yield _result("environment", "speed", ok(speed))
             remarks = [note(fault.what, where=fault.where, why=fault.why, fix=fault.fix) for fault in faults]
             yield _result("environment", "remarks", *(remarks or [ok("none")]))
             for record in records:
                 yield from record.results()
-            statistics = [ok(f"{name} {value:.4g}") for name, value in env.metrics().items()]
-            yield _result("environment", "statistics", *(statistics or [ok("none are recorded")]))
     except UserError as refused:
         yield _result("environment", "failure", refusal(refused))
 
@@ -90,13 +86,9 @@ class BehaviourRecord:
         self._name = name
         self._spec = spec
         self._asked: set[int] = set()  # agents that have been given an action
-        self._most = 0  # agents at once
         self.steps = 0
         self._terminated = self._truncated = 0  # ends
-        self._alike: set[int] = set()  # agents that have ended, with one observation as the last and the next
-        self._repeated = 0  # ends whose last observation is the first one of the next episode
         self._rewards: list[Float | Double] = []
-        self._masked: list[float] = []  # share of the choices, of each call
         self._range = dict.fromkeys(spec.obs.names, (np.inf, -np.inf))
 
     def begin(self, first: ResetResult) -> Bool:
@@ -108,40 +100,28 @@ class BehaviourRecord:
         took = np.array([agent in self._asked for agent in result.ids.tolist()], np.bool_)
         if result.skipped is not None:
             took &= ~result.skipped
-            self._alike.difference_update(result.ids[result.skipped].tolist())  # they are reset only now
-        self._repeated += len(self._alike)
-        self._alike.clear()
         self.steps += int(took.sum())
         self._rewards.append(result.reward[took])
         self._terminated += int((result.terminated & took).sum())
         self._truncated += int((result.truncated & ~result.terminated & took).sum())
         here = np.ones(len(result.ids), np.bool_) if result.left is None else ~result.left
-        if result.final is not None:
-            ended = (result.terminated | result.truncated) & took & here
-            self._alike.update(result.ids[ended & _equal(result.final, result)].tolist())
         self._asked.difference_update(result.ids.tolist())
         return self._record(result, here)
 
     def _record(self, seen: Observation, here: Bool) -> Bool:
-        """Record observations and masks of the agents ``here``; return the masks."""
+        """Record observations of the agents ``here``; return their masks."""
         self._asked.update(seen.ids[here].tolist())
-        self._most = max(self._most, len(self._asked))
-        mask = seen.action_mask[here]
-        if mask.size:
-            self._masked.append(1 - float(mask.mean()))
         for name, every in seen.obs.items():
             value, (low, high) = every[here], self._range[name]
             if value.size:
                 self._range[name] = float(np.minimum(low, value.min())), float(np.maximum(high, value.max()))
-        return mask
+        return seen.action_mask[here]
 
     def results(self) -> Iterator[CheckResult]:
         """Yield the findings about the behaviour."""
         group = f"behaviour {self._name}"
-        share = float(np.mean(self._masked or 0.0))
-        masked = f", {share:.0%} of the choices masked" if share else ""
         yield _result(group, "observations", *self._observations())
-        yield _result(group, "actions", ok(f"{self._spec.action.description}{masked}"))
+        yield _result(group, "actions", ok(self._spec.action.description))
         yield _result(group, "steps", self._steps())
         yield _result(group, "rewards", self._reward())
         yield _result(group, "episodes", self._episodes())
@@ -177,7 +157,7 @@ class BehaviourRecord:
                 why="none asked for a second decision, or ended",
                 fix="in Unity, add a Decision Requester to the agents, or call RequestDecision",
             )
-        return ok(f"{counted(self.steps, 'step')} of {counted(self._most, 'agent')} at once")
+        return ok(counted(self.steps, "step"))
 
     def _reward(self) -> Finding:
         rewards = np.concatenate(self._rewards)
@@ -198,28 +178,10 @@ class BehaviourRecord:
                 f"none has ended in {counted(self.steps, 'step')}",
                 why="evaluations cut them off (eval_config.max_step); max_step_each_iter is a limit",
             )
-        varies = any(low < high for low, high in self._range.values())
-        if ends >= _FEW and self._repeated > 0.9 * ends and varies:
-            return error(
-                "the last observation of an episode is the first one of the next",
-                where=f"{self._repeated:,} of {ends:,} ends",
-                why="the value of a truncated episode would be taken from another one",
-                fix="keep the observation from before the lanes are reset, and return it as the last one",
-            )
         return ok(
             f"{ends:,} ended, {self._terminated:,} terminated and {self._truncated:,} truncated, "
             f"one in {self.steps / ends:.1f} steps"
         )
-
-
-def _equal(first: Observation, second: Observation) -> Bool:
-    """Return [N] whether an agent has the same observation in both."""
-    rows = [
-        (value == second.obs[name]).reshape(len(first.ids), -1).all(axis=1)
-        for name, value in first.obs.items()
-    ]
-    equal: Bool = np.logical_and.reduce(rows)
-    return equal
 
 
 def _result(group: str, title: str, *findings: Finding) -> CheckResult:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,10 +27,6 @@ from algorithm.env.kinds import dm_task
 _PREFIX = "dm."
 _GL = "MUJOCO_GL"  # read by mujoco and dm_control when they are imported
 _NONE = "disabled"
-_PACKAGES = {"egl": "libegl1", "osmesa": "libosmesa6"}
-"""Renderers that need no screen, the faster one first -> Debian's package with the library."""
-_PROBE = "import mujoco; context = mujoco.GLContext(8, 8); context.make_current(); context.free()"
-_PROBE_S = 60
 _UNLIMITED = 1e10  # mujoco's bound of an actuator without limits
 _WITH_RENDERER = frozenset({("quadruped", "escape")})  # its terrain is uploaded to a renderer
 
@@ -144,7 +139,7 @@ class DmControlRecipe(GymRecipe):
         chosen = f"; {_GL} is {os.environ[_GL]}" if _GL in os.environ else ""
         return (
             "check base_config.env_args: keys other than render_mode, height, width and camera_id go to "
-            f"the task{chosen}"
+            f"the task{chosen}. Images need libegl1, or libosmesa6 with {_GL}=osmesa"
         )
 
 
@@ -152,11 +147,11 @@ def load_suite(*, renderer: bool) -> ModuleType:
     """Import ``dm_control.suite`` and return it, with a renderer of images if ``renderer`` is true.
 
     ``MUJOCO_GL`` names the renderer if it is set. Else, on Linux: without images there is none, so that no
-    driver is needed; with images it is EGL, or OSMesa if EGL does not work. Raises EnvError if neither does.
+    driver is needed; with images it is EGL.
     """
     free = sys.platform == "linux" and _GL not in os.environ
     if free and renderer:
-        os.environ[_GL] = _working_renderer()  # also for workers
+        os.environ[_GL] = "egl"  # also for workers
     elif free:
         os.environ[_GL] = _NONE
     try:
@@ -180,42 +175,10 @@ def _add_renderer(render: ModuleType) -> None:
             "the environment cannot render images",
             where=f"the environment variable {_GL}",
             why=f"{_GL}={chosen} excludes them",
-            fix=f"unset it, or set it to {' or '.join(_PACKAGES)}",
+            fix="unset it, or set it to egl or osmesa",
         )
     import_module(f"mujoco.{chosen}")  # loads the OpenGL library, as MuJoCo's import would have done
     vars(render).update(Renderer=makers[chosen](), BACKEND=chosen)
-
-
-def _working_renderer() -> str:
-    """Return the name of the first renderer that works. Raises EnvError if none does.
-
-    Each is tried in a process of its own: a failed import of one excludes the other, and drivers may crash.
-    """
-    why = []
-    for name in _PACKAGES:
-        try:
-            tried = subprocess.run(
-                [sys.executable, "-c", _PROBE],
-                env={**os.environ, _GL: name},
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_PROBE_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            why.append(f"{name}: no answer for {_PROBE_S} s")
-            continue
-        if tried.returncode == 0:
-            return name
-        last = tried.stderr.strip().splitlines()[-1:] or [f"exit code {tried.returncode}"]
-        why.append(f"{name}: {last[0]}")
-    raise EnvError(
-        "the environment cannot render images",
-        where=f"MuJoCo's renderers; {_GL} is not set",
-        why="; ".join(why),
-        fix=f"install one of the libraries, on Debian and Ubuntu: apt-get install {_PACKAGES['osmesa']}",
-    )
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -17,7 +17,6 @@ import numpy as np
 from algorithm.core.data import Array, Float
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.reading import open_plain
-from algorithm.core.system.memory import free_memory
 from algorithm.demos.episode import FaultyRecordingError, Notify, RecordedEpisode, Wanted
 from algorithm.extras.mlagents.demo_file import MOST_STEPS, DemoRecords
 from algorithm.extras.unity.package import DemoMessages, demo_messages, recorded_behaviour
@@ -25,7 +24,6 @@ from algorithm.extras.unity.spaces import AgentStates
 
 _LARGEST = 2**40  # bytes of a file; its episodes are read one after the other
 _STEP = 64 * 2**20  # bytes of the numbers of a step
-_OBJECTS = 1024  # bytes of the objects of a step
 _SENSORS = 2**10
 _AXES = 8
 _ACTIONS = 2**16
@@ -54,7 +52,7 @@ def read_demo(path: Path, wanted: Wanted | None, notify: Notify) -> Iterator[Rec
         if wanted is not None:
             wanted.names_in([brain.brain_name], notify)
         pairs = _limited_pairs(records, messages, meta.number_steps, notify)
-        yield from _Episodes(brain, free_memory() // 2).of(pairs, notify)
+        yield from _Episodes(brain).of(pairs, notify)
 
 
 def _limited_pairs(
@@ -83,26 +81,18 @@ class _Step(NamedTuple):
     state: AgentStates
     action: Any  # a protobuf message
 
-    @property
-    def size(self) -> int:
-        """Bytes in memory."""
-        return sum(value.nbytes for value in self.state.obs.values()) + _OBJECTS
-
 
 class _Episodes:
     """Assembler of a behaviour's episodes from messages about its agents, whose episodes may interleave.
 
     brain: parameters of the behaviour
-    limit: bytes that episodes without an end yet may take
     """
 
-    def __init__(self, brain: Any, limit: int) -> None:  # noqa: ANN401 - a protobuf message
+    def __init__(self, brain: Any) -> None:  # noqa: ANN401 - a protobuf message
         self._brain = brain
-        self._limit = limit
         self._open: dict[int, list[_Step]] = {}  # by the agent's id
         self._number = 0
         self._short = self._forbidden = 0
-        self._open_bytes = 0
 
     def of(self, pairs: Iterator[Any], notify: Notify) -> Iterator[RecordedEpisode]:
         """Yield each episode when it ends, then those without an end. Raises FaultyRecordingError."""
@@ -136,17 +126,10 @@ class _Episodes:
         except ValueError as error:
             raise FaultyRecordingError(str(error), self._where(len(steps))) from error
         steps.append(step)
-        self._open_bytes += step.size
-        if self._open_bytes > self._limit:
-            raise FaultyRecordingError(
-                f"it needs {self._open_bytes:,} bytes, more than half of the free memory",
-                f"episode {self._number}",
-            )
 
     def _finished(self, agent: int, decoder: StepDecoder, *, terminated: bool) -> Iterator[RecordedEpisode]:
         """Yield the finished episode of an agent, unless it has no step."""
         steps = self._open.pop(agent)
-        self._open_bytes -= sum(step.size for step in steps)
         if len(steps) < 2:
             self._short += 1
             return

@@ -32,8 +32,7 @@ class TrainerKey:
     theirs:  dotted below a behaviour, or from the top of the file; empty for a habit of the trainers
     ours:    dotted keys that it sets; without any, the key has no counterpart and becomes a comment
     default: of ML-Agents, used where the file does not have the key; None: nothing is written then
-    to:      (value, all settings) -> our value; text of a number becomes one. Raises ValueError, whose text
-             completes "it must be".
+    to:      (value, all settings) -> our value; text of a number becomes one. Raises ValueError.
     run:     for our keys of the whole run: the value from those of all behaviours; None: a key of a behaviour
     remark:  why the value differs, or for a key without counterpart what to do instead
     means:   what the same value means here
@@ -65,14 +64,6 @@ def always(ours: str, value: object, remark: str = "as in ML-Agents") -> Trainer
     return TrainerKey(theirs="", ours=(ours,), default=value, remark=remark)
 
 
-class KeyValueError(ValueError):
-    """Error of a wrong value of the key ``theirs``, which another key's translation may need."""
-
-    def __init__(self, theirs: str, must: str) -> None:
-        super().__init__(must)
-        self.theirs = theirs
-
-
 class TrainerSettings:
     """Settings of one behaviour in ML-Agents' file, with its defaults for keys that are not in the file."""
 
@@ -91,18 +82,15 @@ class TrainerSettings:
         return self._defaults.get(dotted) if node is None else to_value(node)
 
     def number(self, dotted: str) -> float:
-        """Return the value of a key as a number above 0. Raises KeyValueError."""
-        try:
-            return positive(self[dotted])
-        except ValueError as error:
-            raise KeyValueError(dotted, str(error)) from error
+        """Return the value of a key as a number above 0. Raises ValueError."""
+        return positive(self[dotted], dotted)
 
 
-def positive(value: object) -> float:
-    """Return a value, also text, as a number above 0. Raises ValueError."""
+def positive(value: object, what: str = "it") -> float:
+    """Return a value, also text, as a number above 0. Raises ValueError, whose text begins with ``what``."""
     number = to_number(value)
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
-        raise ValueError("a number above 0")
+        raise ValueError(f"{what} must be a number above 0")
     return number
 
 
@@ -121,7 +109,7 @@ def one_of(table: Mapping[str, Any]) -> Callable[[Any, TrainerSettings], Any]:
 
     def to(value: object, settings: TrainerSettings) -> object:
         if str(value) not in table:
-            raise ValueError(f"one of {', '.join(table)}")
+            raise ValueError(f"it must be one of {', '.join(table)}")
         return table[str(value)]
 
     return to

@@ -21,32 +21,26 @@ class TrainerFile:
     behaviours: by name, each on top of ``default_settings``; these alone, without a name, if there is none
     run:        settings of the run
     parameters: ``environment_parameters``
-    unknown:    unknown keys at the top, and behaviours that are not blocks of keys
     """
 
     behaviours: Mapping[str, Node]
     run: Node
     parameters: Node
-    unknown: Mapping[str, Node]
 
 
 def read_layout(root: Node) -> TrainerFile:
     """Return the content of a file."""
     base = root.find(("default_settings",)) or Node({})
     behaviours: dict[str, Node] = {}
-    unknown = dict(root.without(*KNOWN).children)
     for name, node in (root.find(("behaviors",)) or Node({})).children.items():
         if node.is_mapping or node.value is None:
             behaviours[name] = merge(base, Node(node.children, node.where))
-        else:
-            unknown[f"behaviors.{name}"] = node
     if not behaviours and base.children:
         behaviours[""] = base
     return TrainerFile(
         behaviours=behaviours,
         run=root.only(*TOP),
         parameters=root.find(("environment_parameters",)) or Node({}),
-        unknown=unknown,
     )
 
 

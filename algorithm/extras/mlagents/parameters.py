@@ -13,35 +13,30 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def cleaned(name: str, parameter: Node) -> tuple[Any, list[tuple[str, str]]]:
-    """Return a parameter as our files have it, and (what, why) of each part that has been left out.
+def cleaned(parameter: Node) -> Any:  # noqa: ANN401 - whatever was written
+    """Return a parameter as our files have it, with the defaults of ML-Agents.
 
-    Defaults of ML-Agents are written out. Its files may have seeds in samplers, constants as samplers, null
-    in place of criteria, and criteria in the last lesson.
+    Its files may have seeds in samplers, constants as samplers, null in place of criteria, and criteria in
+    the last lesson; these are left out.
     """
-    left_out: list[tuple[str, str]] = []
-    return _cleaned(name, to_value(parameter), left_out), left_out
+    return _cleaned(to_value(parameter))
 
 
-def _cleaned(name: str, value: Any, left_out: list[tuple[str, str]]) -> Any:  # noqa: ANN401 - whatever was written
-    """Return a parameter as our files have it; append to ``left_out`` as :func:`cleaned` returns it."""
+def _cleaned(value: Any) -> Any:  # noqa: ANN401 - whatever was written
+    """Return a value, or a lesson's, as our files have it."""
     if not isinstance(value, dict):
         return value
     if isinstance(value.get("curriculum"), list):
-        lessons = [
-            _clean_lesson(name, lesson, left_out) if isinstance(lesson, dict) else lesson
-            for lesson in value["curriculum"]
-        ]
+        lessons = [_clean_lesson(each) if isinstance(each, dict) else each for each in value["curriculum"]]
         last = lessons[-1] if lessons else None
-        if isinstance(last, dict) and last.pop("completion_criteria", None) is not None:
-            left_out.append((f"{name}: completion_criteria of the last lesson", "no lesson follows it"))
+        if isinstance(last, dict):
+            last.pop("completion_criteria", None)
         if len(lessons) == 1 and isinstance(last, dict) and "value" in last:
             return last["value"]
         return {**value, "curriculum": lessons}
     arguments = value.get("sampler_parameters")
     if isinstance(arguments, dict):
-        if arguments.pop("seed", None) is not None:
-            left_out.append((f"{name}: seed of a sampler", "derived from the run's seed"))
+        arguments.pop("seed", None)
         kind = value.get("sampler_type")
         if kind == "constant":
             return arguments.get("value", 0.0)
@@ -49,11 +44,11 @@ def _cleaned(name: str, value: Any, left_out: list[tuple[str, str]]) -> Any:  # 
     return value
 
 
-def _clean_lesson(name: str, lesson: dict[str, Any], left_out: list[tuple[str, str]]) -> dict[str, Any]:
+def _clean_lesson(lesson: dict[str, Any]) -> dict[str, Any]:
     """Return a lesson with its value cleaned, and the defaults of ML-Agents in its criteria."""
     kept = {key: value for key, value in lesson.items() if value is not None}
     if "value" in kept:
-        kept["value"] = _cleaned(name, kept["value"], left_out)
+        kept["value"] = _cleaned(kept["value"])
     criteria = kept.get("completion_criteria")
     if isinstance(criteria, dict):
         length = criteria.get("min_lesson_length") or 1  # one episode is enough with 0

@@ -39,7 +39,7 @@ def arguments_of(value: Any, settings: TrainerSettings) -> dict[str, Any]:  # no
         elif arguments:
             values.append(parse_value(word))
         else:
-            raise ValueError("a list that starts with a name such as --level")
+            raise ValueError("it must be a list that starts with a name such as --level")
     return {
         name: True if not words else words[0] if len(words) == 1 else words
         for name, words in arguments.items()
@@ -87,15 +87,3 @@ RUN: tuple[TrainerKey, ...] = (
     absent("debug", f"{_FLAG}: --debug"),
 )
 """Keys of a whole run. Most have no default here, since our defaults are the same."""
-
-PLACES = {
-    "hyperparameters": "",
-    "network_settings": "nn_config",
-    "reward_signals": "reward_signals",
-    "behavioral_cloning": "behavioral_cloning",
-    "torch_settings": "base_config",
-}
-"""First name of a key without counterpart -> the block with its comment; base_config for all others.
-
-Empty: the block of the algorithm.
-"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from algorithm.extras.mlagents.keys import TrainerKey
-from algorithm.extras.mlagents.settings import PLACES, RUN
+from algorithm.extras.mlagents.settings import RUN
 from algorithm.extras.mlagents.signals import SIGNALS
 from algorithm.extras.mlagents.trainers import COMMON, POCA, PPO, SAC
 
@@ -18,22 +18,10 @@ TRAINERS: Mapping[str, Sequence[TrainerKey]] = {
 }
 """Trainer of ML-Agents -> the rows that hold for it."""
 
-KNOWN: tuple[str, ...] = tuple(
-    dict.fromkeys(key.theirs for keys in TRAINERS.values() for key in keys if key.theirs)
-)
-"""Every key of ML-Agents that is known."""
-
-_FAMILY_BLOCKS = {"sac": "sac_config"}
-
 TRAINED_ALONE = (
     "PPO, each agent separately: there is no team critic. Group rewards are added to each agent's own"
 )
 """Comment on a trainer for teams."""
-
-
-def place_of(theirs: str, trainer: str) -> str:
-    """Return the block of our file that gets the comment on a key without counterpart."""
-    return PLACES.get(theirs.partition(".")[0], "base_config") or _FAMILY_BLOCKS.get(trainer, "ppo_config")
 
 
 def trainer_rows() -> Mapping[str, Sequence[TrainerKey]]:

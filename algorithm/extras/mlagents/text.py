@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from textwrap import indent
 from typing import Any
 
 from algorithm.config.schema import MERGE_KEYS, Config
 from algorithm.config.sections import DEFAULT_SECTION
-from algorithm.config.tree import KeyPath, Node, from_value_at, merge
+from algorithm.config.tree import KeyPath
 from algorithm.config.yaml_io import inline, write_yaml
 
 _ORDER = [*Config.model_fields, *MERGE_KEYS]
@@ -18,14 +17,9 @@ _ORDER = [*Config.model_fields, *MERGE_KEYS]
 
 @dataclass(frozen=True)
 class OurValue:
-    """A value of our file.
-
-    where:  its place in ML-Agents' file
-    remark: comment behind it
-    """
+    """A value of our file, and the comment behind it."""
 
     value: Any
-    where: str
     remark: str = ""
 
 
@@ -34,39 +28,28 @@ class OurSection:
     """The section to write, ``default``.
 
     lines:    values by path
-    comments: at the head of a block, by its path: reason -> texts
+    comments: at the head of the file: reason -> texts, each once
     """
 
     lines: dict[KeyPath, OurValue] = field(default_factory=dict)
-    comments: dict[KeyPath, dict[str, list[str]]] = field(default_factory=dict)
+    comments: dict[str, dict[str, None]] = field(default_factory=dict)
 
-    def comment(self, block: KeyPath, text: str, why: str) -> None:
-        """Add a comment to the head of a block; texts with the same reason share a line."""
-        texts = self.comments.setdefault(block, {}).setdefault(why, [])
-        if text not in texts:
-            texts.append(text)
-
-    def tree(self) -> Node:
-        """Return the values as a tree, with their places in ML-Agents' file."""
-        nodes = (from_value_at(path, line.value, line.where) for path, line in self.lines.items())
-        return reduce(merge, nodes, Node({}))
+    def comment(self, text: str, why: str) -> None:
+        """Add a comment; texts with the same reason share a line."""
+        self.comments.setdefault(why, {})[text] = None
 
 
 def yaml_of(section: OurSection, head: str) -> str:
-    """Return the text of a file: ``head`` as a comment, then the section."""
-    lines = [f"# {head}", "", f"{DEFAULT_SECTION}:", *_block(section, (), 1)]
+    """Return the text of a file: ``head`` and all comments, then the section."""
+    comments = [f"# ml-agents: {', '.join(texts)} — {why}" for why, texts in section.comments.items()]
+    lines = [f"# {head}", *comments, "", f"{DEFAULT_SECTION}:", *_block(section, (), 1)]
     return "\n".join(lines) + "\n"
 
 
 def _block(section: OurSection, path: KeyPath, depth: int) -> Iterator[str]:
-    """Yield the lines of a block: comments, values, inner blocks."""
+    """Yield the lines of a block: values and inner blocks."""
     pad = "  " * depth
-    for why, texts in section.comments.get(path, {}).items():
-        yield f"{pad}# ml-agents: {', '.join(texts)} — {why}"
-    inside = (
-        key[len(path)] for key in (*section.lines, *section.comments) if key[: len(path)] == path != key
-    )
-    names = list(dict.fromkeys(inside))
+    names = list(dict.fromkeys(key[len(path)] for key in section.lines if key[: len(path)] == path != key))
     for name in names if path else sorted(names, key=_ORDER.index):
         at = (*path, name)
         line = section.lines.get(at)

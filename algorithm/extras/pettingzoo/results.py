@@ -1,14 +1,13 @@
-"""Results of several agents as arrays: rows of one behaviour, and their comparison with saved ones."""
+"""Results of several agents as arrays, the rows of one behaviour."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from algorithm.core.spec import AgentSpec
-from algorithm.core.steps import Array
 from algorithm.env.base import Observation, StepResult
 from algorithm.extras.pettingzoo.games import Ending
 from algorithm.extras.pettingzoo.grouping import Sight
@@ -54,37 +53,6 @@ def step_result(spec: AgentSpec, rows: Sequence[AgentRow], vanished: Sequence[in
         final=observation(spec, _known(ids, last)) if any(ends) else None,
         left=left if left.any() else None,
         vanished=np.array(vanished, np.int64) if vanished else None,
-    )
-
-
-def difference(saved: Observation, now: Observation) -> str:
-    """Return how agents observe something else than saved ones, as a phrase; "" if every bit is equal."""
-    if saved.ids.tolist() != now.ids.tolist():
-        return "repeated, it reached other agents"
-    if any(value.tobytes() != now.obs[name].tobytes() for name, value in saved.obs.items()):
-        return "repeated, it reached another observation"
-    return "repeated, it reached another action mask" * bool((saved.action_mask != now.action_mask).any())
-
-
-def saved_arrays(key: str, seen: Observation) -> dict[str, Array]:
-    """Return the arrays of an observation, to be saved under ``key``."""
-    obs = {f"{key}/obs/{name}": value for name, value in seen.obs.items()}
-    return {f"{key}/ids": seen.ids, f"{key}/mask": seen.action_mask, **obs}
-
-
-def saved_observation(key: str, arrays: Mapping[str, Array], agents: Collection[int]) -> Observation:
-    """Return the part of a saved observation that belongs to ``agents``, by their ids."""
-    ids = arrays[f"{key}/ids"].astype(np.int64)
-    rows = [row for row in np.argsort(ids).tolist() if ids[row] in agents]
-    prefix = f"{key}/obs/"
-    return Observation(
-        ids=ids[rows],
-        obs={
-            name.removeprefix(prefix): value[rows]
-            for name, value in arrays.items()
-            if name.startswith(prefix)
-        },
-        action_mask=arrays[f"{key}/mask"][rows].astype(np.bool_),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import Mapping
 from contextlib import suppress
@@ -104,6 +105,16 @@ class GameSlot:
         if self.episode != episode:
             return "repeated, it ended early"
         return "" if self.total == total else "repeated, it got other rewards"
+
+    def digest(self) -> str:
+        """Return a digest of what the agents observe that need an action, masks included."""
+        digest = hashlib.blake2b()
+        for k, sight in sorted(self.seen.items()):
+            mask = b"" if sight.mask is None else sight.mask.tobytes()
+            digest.update(
+                b"".join([str(k).encode(), *(value.tobytes() for value in sight.obs.values()), mask])
+            )
+        return digest.hexdigest()
 
     def _mend(self) -> None:
         """Make the environment again after a failure. Raises SpaceMismatchError if it has other agents."""

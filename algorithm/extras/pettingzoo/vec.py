@@ -20,14 +20,7 @@ from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.pool.repetition import spec_as_json
 from algorithm.env.pool.watchdog import Watchdog
 from algorithm.env.request import EnvRequest
-from algorithm.extras.pettingzoo.results import (
-    AgentRow,
-    difference,
-    observation,
-    saved_arrays,
-    saved_observation,
-    step_result,
-)
+from algorithm.extras.pettingzoo.results import AgentRow, observation, step_result
 from algorithm.extras.pettingzoo.slot import GameSlot
 
 
@@ -137,9 +130,10 @@ class PettingZooVecEnv(VecEnv):
             "total": np.array([slot.total for slot in slots], np.float64),
             "open": np.array([agent for i in envs for agent in self._ids(i, slots[i].open)], np.int64),
         }
-        for k, (name, seen) in enumerate(self._seen(envs).items()):
-            arrays |= {f"rows/{k}": np.array(self._rows[name], np.int64), **saved_arrays(f"{k}", seen)}
-        return State(arrays, {"specs": self._specs_as_json(), "cut": self._interrupted})
+        for k, rows in enumerate(self._rows.values()):
+            arrays[f"rows/{k}"] = np.array(rows, np.int64)
+        seen = [slot.digest() for slot in slots]
+        return State(arrays, {"specs": self._specs_as_json(), "cut": self._interrupted, "seen": seen})
 
     @override
     def resume(self, state: State) -> dict[int, str]:
@@ -156,7 +150,7 @@ class PettingZooVecEnv(VecEnv):
         began, lost = {agent for ids in self._anew.values() for agent in ids}, {}
         for i in range(n):
             cut = "its last step was interrupted" * bool(state.meta["cut"])
-            if why := cut or self._repeat(i, done[i], saved):
+            if why := cut or self._repeat(i, done[i], state):
                 agents = self._ids(i, range(self._a))
                 self._lost[i] = [agent for agent in saved["open"].tolist() if agent in agents]
                 # An agent that has not begun, so that a reset of these is no reset of all that have.
@@ -207,17 +201,14 @@ class PettingZooVecEnv(VecEnv):
             for slot in self._slots:
                 stack.callback(slot.game.close)
 
-    def _repeat(self, i: int, done: Float, saved: Mapping[str, Array]) -> str:
+    def _repeat(self, i: int, done: Float, state: State) -> str:
         """Repeat the saved episode of environment i from its actions; return a difference, or ""."""
         slot, agents = self._slots[i], self._ids(i, range(self._a))
-        if why := slot.repeat(slot.episode, done, saved["total"].item(i)):
+        if why := slot.repeat(slot.episode, done, state.arrays["total"].item(i)):
             return why
-        if self._ids(i, slot.open) != [agent for agent in saved["open"].tolist() if agent in agents]:
+        if self._ids(i, slot.open) != [agent for agent in state.arrays["open"].tolist() if agent in agents]:
             return "repeated, other agents were alive"
-        pairs = enumerate(self._seen([i]).values())
-        return next(
-            filter(None, (difference(saved_observation(f"{k}", saved, agents), now) for k, now in pairs)), ""
-        )
+        return "" if slot.digest() == state.meta["seen"][i] else "repeated, it reached another observation"
 
     def _seen(self, envs: Iterable[int]) -> dict[str, Observation]:
         """Return the observations of the agents that need an action, by behaviour."""

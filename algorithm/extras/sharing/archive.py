@@ -1,4 +1,4 @@
-"""The zip file of an export: files of a run, and ``manifest.json`` with their SHA-256. Loads no torch."""
+"""The zip file of an export: files of a run, and ``manifest.json``. Loads no torch."""
 
 from __future__ import annotations
 
@@ -14,35 +14,32 @@ from typing import Any
 from algorithm.core.errors import StorageError, described
 from algorithm.core.program import VERSION
 from algorithm.core.reading import check_zip, open_plain, parse_json
-from algorithm.store.checkpoints.manifest import Entry, is_step
+from algorithm.store.checkpoints.manifest import is_step
 from algorithm.store.files import json_text
 from algorithm.store.names import is_name
 
-FORMAT = 1
+FORMAT = 2
 """Version of the format; a reader refuses any other."""
 
 MANIFEST, CONFIG, RESULT = "manifest.json", "config.yaml", "result.json"
-EVALUATION, WEIGHTS, PLOTS, CODE = "evaluation.json", "model.safetensors", "plots", ".py"
+WEIGHTS, CODE = "model.safetensors", ".py"
 
-_ALONE = (MANIFEST, CONFIG, RESULT, EVALUATION)
-_SEVERAL = re.compile(rf"([^/]+/)?{re.escape(WEIGHTS)}|{PLOTS}/[^/]+\.png|.+{re.escape(CODE)}", re.S)
-"""Names of members: those that occur once, and a pattern for networks, plots and code."""
+_KNOWN = re.compile(
+    rf"{re.escape(MANIFEST)}|{re.escape(CONFIG)}|{re.escape(RESULT)}"
+    rf"|([^/]+/)?{re.escape(WEIGHTS)}|.+{re.escape(CODE)}",
+    re.S,
+)
+"""Names of members."""
 
-LARGEST = 2**31 - 2**24
-"""Maximum size in bytes of an export, and of a file of networks in it."""
+_LARGEST = 2**31
+"""Maximum size in bytes of an export that is read."""
 
-MOST = 1000
-"""Maximum number of its members."""
-
-_DIRECTORY = MOST * 2**9
-_PARSED = 2**18
-_OTHERS = 2**24
-"""Maximum sizes in bytes: of the directory, whose entries take ten times as much in memory; of manifest and
-configuration, which are slow to parse; and of all but networks."""
+_DIRECTORY = 2**20
+"""Maximum size in bytes of the directory, whose entries take ten times as much in memory."""
 
 _TIME = (1980, 1, 1, 0, 0, 0)
 _DAMAGE = (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, struct.error)
-"""Errors of ``zipfile`` for a damaged or forged file."""
+"""Errors of ``zipfile`` for a damaged or forged file; it compares the members' checksums."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,21 +51,18 @@ class ExportManifest:
     name:    of the run
     step:    of the checkpoint
     spaces:  behaviour -> observation and action spaces as JSON; empty if unknown
-    files:   name -> size and checksum of each other member
     """
 
     env: str
     name: str
     step: int
     spaces: Mapping[str, Any]
-    files: Mapping[str, Entry]
     version: str = VERSION
 
     @property
     def text(self) -> str:
         """The manifest as JSON."""
-        files = {name: entry.listed for name, entry in sorted(self.files.items())}
-        return json_text({"format": FORMAT, **vars(self), "files": files})
+        return json_text({"format": FORMAT, **vars(self)})
 
     @classmethod
     def read(cls, data: bytes, source: str) -> ExportManifest:
@@ -76,28 +70,20 @@ class ExportManifest:
         try:
             content = parse_json(data)
             format_, version = content.pop("format"), content["version"]
-            files = {name: Entry.read(entry) for name, entry in content.pop("files").items()}
-            manifest = cls(**content, files=files)
+            if format_ != FORMAT:
+                raise refused(source, f"it is format {format_!r:.80} of version {version:.80}")
+            manifest = cls(**content)
             names = [*manifest.env.split("/"), *manifest.name.split("/", 1), version]
             if not all(map(is_name, names)) or not is_step(manifest.step):
                 raise ValueError(f"{names}, {manifest.step!r:.80} are not valid names and step")
             dict(manifest.spaces)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise refused(source, f"its {MANIFEST} is invalid ({described(error)})") from error
-        if format_ != FORMAT:
-            raise refused(
-                source, f"it is format {format_!r:.80} of version {version}; {VERSION} reads {FORMAT}"
-            )
         return manifest
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """Return the zip of files, by name; equal files give equal bytes. Raises StorageError above a limit."""
-    sizes = {name: len(data) for name, data in files.items()}
-    for name, size in {WEIGHTS: sum(sizes.values()), **sizes}.items():
-        if size > _limit(name):
-            why = f"{name} has {size:,} bytes, {_limit(name):,} is the limit"
-            raise StorageError("the export is too large", why=why)
+    """Return the zip of files, by name; equal files give equal bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(files):
@@ -106,34 +92,29 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(file: Path, source: str) -> tuple[ExportManifest, dict[str, bytes]]:
-    """Return manifest and members (name -> bytes) of an export, all verified by checksums.
+    """Return manifest and members (name -> bytes) of an export. Raises StorageError.
 
-    source: name of the export for errors. Raises StorageError.
+    source: name of the export for errors
     """
     try:
-        with open_plain(file, LARGEST, follow=True) as opened:
+        with open_plain(file, _LARGEST, follow=True) as opened:
             check_zip(opened, _DIRECTORY)
             with zipfile.ZipFile(opened) as archive:
                 infos = archive.infolist()
                 _check_members(infos, file.stat().st_size)
                 members = {info.filename: archive.read(info) for info in infos}
-        manifest = ExportManifest.read(members.pop(MANIFEST), source)
-        for name in members.keys() & {RESULT, EVALUATION}:
-            if not isinstance(parse_json(members[name]), dict):
-                raise ValueError(f"{name} is not an object")
     except OSError as error:
         raise StorageError.of(error, what="the export cannot be read", where=source) from error
-    except KeyError as error:
-        raise refused(source, f"it is not a zip of --export: it lacks {error}") from error
     except _DAMAGE as error:
         raise refused(source, f"its content cannot be read: {error}") from error
-    entries = {name: Entry.of(data) for name, data in members.items()}
-    for name in sorted(entries.keys() | manifest.files.keys()):
-        if entries.get(name) != manifest.files.get(name):
-            raise refused(source, f"{name} is missing, or not what was written")
-    if CONFIG not in entries or not any(PurePosixPath(name).name == WEIGHTS for name in entries):
-        raise refused(source, f"it lacks {CONFIG} or networks ({WEIGHTS})")
-    return manifest, members
+    if not {MANIFEST, CONFIG} <= members.keys() or not any(map(is_network, members)):
+        raise refused(source, f"it is not a zip of --export: it lacks {MANIFEST}, {CONFIG} or {WEIGHTS}")
+    return ExportManifest.read(members.pop(MANIFEST), source), members
+
+
+def is_network(name: str) -> bool:
+    """Return whether a file of networks has this name."""
+    return PurePosixPath(name).name == WEIGHTS
 
 
 def refused(source: str, why: str) -> StorageError:
@@ -143,31 +124,16 @@ def refused(source: str, why: str) -> StorageError:
     )
 
 
-def _limit(name: str) -> int:
-    """Return the maximum size of a member, in bytes."""
-    if name in (MANIFEST, CONFIG):
-        return _PARSED
-    return LARGEST if PurePosixPath(name).name == WEIGHTS else _OTHERS
-
-
 def _check_members(infos: Sequence[zipfile.ZipInfo], size: int) -> None:
     """Raise ValueError for members that ``pack`` never writes, by the zip's directory alone."""
     names = [info.orig_filename for info in infos]
-    if len(names) > MOST or len({*names}) < len(names):
-        raise ValueError(f"a name is in it twice, or it has {len(names):,} members; {MOST:,} is the limit")
+    if len({*names}) < len(names):
+        raise ValueError("a name is in it twice")
     for info in infos:
-        if not _is_known(info.orig_filename):
-            raise ValueError(f"{info.orig_filename!r} is not a file of an export")
+        name = info.orig_filename
+        if not (all(map(is_name, name.split("/"))) and _KNOWN.fullmatch(name)):  # nor one that leads out
+            raise ValueError(f"{name!r} is not a file of an export")
         if info.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"{info.filename} is compressed, which members of an export never are")
-        if info.file_size > _limit(info.filename):
-            raise ValueError(f"{info.filename} has {info.file_size:,} bytes, far too many")
+            raise ValueError(f"{name} is compressed, which members of an export never are")
     if sum(info.file_size for info in infos) >= size:  # several names for the same bytes
         raise ValueError("its members claim more bytes than it has")
-
-
-def _is_known(name: str) -> bool:
-    """Return whether a member's name is a relative path without ``..`` and of a known kind."""
-    if not all(map(is_name, name.split("/"))):
-        return False
-    return name in _ALONE or bool(_SEVERAL.fullmatch(name))

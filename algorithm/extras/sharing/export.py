@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from algorithm.app.cli.flag_types import ARCHIVE, GRAPH
 from algorithm.app.cli.train import TrainOptions
@@ -21,12 +21,10 @@ from algorithm.core.wording import format_bytes
 from algorithm.extras.sharing.archive import (
     CODE,
     CONFIG,
-    EVALUATION,
     MANIFEST,
-    PLOTS,
     RESULT,
-    WEIGHTS,
     ExportManifest,
+    is_network,
     pack,
 )
 from algorithm.extras.sharing.trust import LEFT_OUT, unlisted
@@ -34,7 +32,7 @@ from algorithm.keys.checkpoints import WandbConfig
 from algorithm.run.state import masked_in
 from algorithm.run.user_code import nn_file, use_modules
 from algorithm.store.checkpoints.manager import find_checkpoint
-from algorithm.store.checkpoints.manifest import Entry, read_listed, read_manifest
+from algorithm.store.checkpoints.manifest import read_listed, read_manifest
 from algorithm.store.files import json_text, refuse_taken, write_bytes
 from algorithm.store.names import Ckpt
 from algorithm.store.rundir import RunDir
@@ -107,8 +105,7 @@ def build(run: RunDir, which: Ckpt, *, warn: Callable[[str], None]) -> ExportDat
     files = {
         **_networks(saved.path),
         **code,
-        **{f"{PLOTS}/{file.name}": read_bytes(file) for file in sorted(run.plots.glob("*.png"))},
-        **_results(run, saved.step),
+        RESULT: json_text(_result(run)).encode(),
         CONFIG: dump_config(loaded).encode(),
     }
     stored_spaces = read_json(run.manifest).get("spaces") if run.manifest.exists() else None
@@ -118,19 +115,15 @@ def build(run: RunDir, which: Ckpt, *, warn: Callable[[str], None]) -> ExportDat
         name=run.name,
         step=saved.step,
         spaces={name: {**space, "masked": masked_in(saved, name)} for name, space in spaces},
-        files={name: Entry.of(data) for name, data in files.items()},
     )
     files[MANIFEST] = manifest.text.encode()
     return ExportData(pack(files), saved.step, trusts=bool(code or unlisted(loaded)))
 
 
-def _results(run: RunDir, step: int) -> dict[str, bytes]:
-    """Return the result, without paths of this machine, and the last evaluation of a step, as files."""
+def _result(run: RunDir) -> dict[str, object]:
+    """Return the result of a run without paths of this machine; empty without one."""
     result = run.read_result() if run.result.exists() else {}
-    for key in ("paths", "init_from"):
-        result.pop(key, None)
-    contents = {RESULT: result, EVALUATION: _evaluation(run, step)}
-    return {name: json_text(content).encode() for name, content in contents.items() if content}
+    return {key: value for key, value in result.items() if key not in ("paths", "init_from")}
 
 
 def _without_machine_data(loaded: LoadedConfig) -> LoadedConfig:
@@ -155,9 +148,7 @@ def _networks(checkpoint: Path) -> dict[str, bytes]:
     """Return the files of networks in a checkpoint, by name. Raises StorageError if it has none."""
     listed = read_manifest(checkpoint).files
     networks = {
-        name: read_listed(checkpoint, name, entry)
-        for name, entry in listed.items()
-        if PurePosixPath(name).name == WEIGHTS
+        name: read_listed(checkpoint, name, entry) for name, entry in listed.items() if is_network(name)
     }
     if not networks:
         raise StorageError("there are no networks to share", where=checkpoint, why="the agent has none")
@@ -176,10 +167,3 @@ def _code(loaded: LoadedConfig, run: RunDir) -> dict[str, bytes]:
             except (OSError, ValueError) as error:
                 raise StorageError("the run's networks cannot be read", where=file, why=str(error)) from error
     return code
-
-
-def _evaluation(run: RunDir, step: int) -> dict[str, object]:
-    """Return the result of the last ``--eval`` if it was deterministic and of this checkpoint, else empty."""
-    file = run.path / EVALUATION
-    content = read_json(file) if file.exists() else {}
-    return content if content.get("step") == step and content.get("acting") == "deterministic" else {}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -18,11 +17,11 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.app.playable import PlayableRun
 from algorithm.config.errors import ConfigError
 from algorithm.config.loader import LoadedConfig, load_config_file
-from algorithm.config.locate import EnvFolder, find_env
+from algorithm.config.locate import EnvFolder
 from algorithm.core.errors import StorageError, UsageError
-from algorithm.core.program import VERSION, flag_or_argument, program
+from algorithm.core.program import VERSION, flag_or_argument
 from algorithm.core.spec import AgentSpec
-from algorithm.extras.sharing.archive import CONFIG, WEIGHTS, ExportManifest, refused, unpack
+from algorithm.extras.sharing.archive import CONFIG, ExportManifest, is_network, refused, unpack
 from algorithm.extras.sharing.trust import refuse_code
 from algorithm.store.checkpoints.checkpoint import Checkpoint
 from algorithm.store.checkpoints.folders import checkpoint_of
@@ -176,13 +175,6 @@ def named_export(options: TrainOptions, folder: EnvFolder) -> Iterator[PlayableE
     export = open_export(options.name, trust=options.trust)
     try:
         label = export.manifest.env
-        if label.rpartition("/")[2] != folder.label.rpartition("/")[2]:
-            raise UsageError(
-                f"the export is for {label}",
-                where=options.name,
-                why=f"the command names {folder.label}",
-                fix=shlex.join([*program(), _task_of(export.loaded), "-n", options.name, "--eval=10"]),
-            )
         place = env_folder(label, options.directory) / Path(options.name).name
         yield PlayableExport(export.run, RunDir(label, options.name, place, options.env), export)
     finally:
@@ -206,7 +198,7 @@ def _configuration(source: str, manifest: ExportManifest, folder: Path) -> Loade
 
 def _write(folder: Path, step: int, files: Mapping[str, bytes]) -> None:
     """Write the members into ``folder`` as a run with one checkpoint, of the networks. Raises OSError."""
-    networks = {name: data for name, data in files.items() if PurePosixPath(name).name == WEIGHTS}
+    networks = {name: data for name, data in files.items() if is_network(name)}
     saved = {**networks, STATE: b"{}"}
     listed = {name: Entry.of(data) for name, data in saved.items()}
     saved[MANIFEST] = Manifest(step=step, files=listed, replay=None, segments={}).text.encode()
@@ -218,12 +210,3 @@ def _write(folder: Path, step: int, files: Mapping[str, bytes]) -> None:
     for path, data in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-
-
-def _task_of(loaded: LoadedConfig) -> str:
-    """Return the task's name for the command line: its label if there is one, else the environment."""
-    try:
-        find_env(loaded.env_label)
-    except ConfigError:
-        return loaded.config.base_config.env_name
-    return loaded.env_label

@@ -12,7 +12,7 @@ from algorithm.app.report.facts import Facts, Score
 from algorithm.app.report.page import Page, Section, code, heading, link_to_page
 from algorithm.app.report.settings import differences
 from algorithm.core.wording import counted, listed, plus_minus
-from algorithm.extras.standings.experiments import Experiment, behaviours_of, grouped, mean_over
+from algorithm.extras.standings.experiments import Experiment, behaviours_of, grouped
 from algorithm.run.evaluation.statistics import mean_interval
 from algorithm.store.files import write_text
 from algorithm.store.rundir import RunDir
@@ -21,7 +21,7 @@ _LONGEST_NAME = 80
 _CURVES = "Thick: the mean over seeds, with Student's 95 % interval. Thin: the runs. Evaluations only."
 _OUTCOMES = (
     "Means over runs with the same interval. The best evaluation of a run is chosen after the fact and is "
-    "biased upward. The mean return is the area under the curve where all runs were evaluated."
+    "biased upward."
 )
 _ALIKE = "All runs have the same configuration except for their seeds."
 
@@ -79,8 +79,9 @@ def _behaviour(experiments: Sequence[Experiment], behaviour: str) -> Iterator[Se
         return
     curves = Chart("Return over environment steps", group_lines(groups), large=True)
     yield Section(title=heading("Learning curves", behaviour), chart=curves, notes=[_CURVES])
-    names, cells = _outcomes(experiments, groups, behaviour)
-    yield Section(title=heading("Outcomes", behaviour), head=names, rows=cells, notes=[_OUTCOMES])
+    head = ["experiment", "seeds", "last evaluation", "best evaluation"]
+    rows = [_outcome(experiment, behaviour) for experiment in experiments]
+    yield Section(title=heading("Outcomes", behaviour), head=head, rows=rows, notes=[_OUTCOMES])
 
 
 def group_lines(groups: Mapping[str, Sequence[Series]]) -> list[Line]:
@@ -92,28 +93,15 @@ def group_lines(groups: Mapping[str, Sequence[Series]]) -> list[Line]:
     ]
 
 
-def _outcomes(
-    experiments: Sequence[Experiment], groups: Mapping[str, Sequence[Series]], behaviour: str
-) -> tuple[list[str], list[list[str]]]:
-    """Return head and rows of the table of outcomes, with a row for each experiment."""
-    every = [run for series in groups.values() for run in series]
-    low = max(float(run.eval_step[0]) for run in every)
-    high = min(float(run.eval_step[-1]) for run in every)
-    rows = []
-    for experiment in experiments:
-        runs, series = experiment.runs, groups[experiment.name]
-        areas = [mean_over(each.eval_step, each.eval_return, low, high) for each in series if low <= high]
-        rows.append(
-            [
-                experiment.name,
-                listed([facts.seed for facts in runs]),
-                _over(_means([facts.last_evaluation(behaviour) for facts in runs])),
-                _over(_means([facts.best_evaluation(behaviour) for facts in runs])),
-                _over(areas),
-            ]
-        )
-    area = f"mean return, steps {low:,.0f} to {high:,.0f}" if low <= high else "mean return"
-    return ["experiment", "seeds", "last evaluation", "best evaluation", area], rows
+def _outcome(experiment: Experiment, behaviour: str) -> list[str]:
+    """Return the row of an experiment in the table of outcomes."""
+    runs = experiment.runs
+    return [
+        experiment.name,
+        listed([facts.seed for facts in runs]),
+        _over(_means([facts.last_evaluation(behaviour) for facts in runs])),
+        _over(_means([facts.best_evaluation(behaviour) for facts in runs])),
+    ]
 
 
 def _means(scores: Sequence[Score | None]) -> list[float]:

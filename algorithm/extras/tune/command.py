@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from algorithm.app.cli.train import TrainOptions
@@ -19,10 +18,9 @@ from algorithm.config.locate import find_env
 from algorithm.config.resolve import lay, layers, read_edits
 from algorithm.config.sections import DEFAULT_SECTION
 from algorithm.config.tree import KeyPath, Node, from_value, to_value
-from algorithm.config.yaml_io import inline, write_yaml
-from algorithm.core.errors import StorageError, UsageError, visible
+from algorithm.config.yaml_io import write_yaml
+from algorithm.core.errors import UsageError, visible
 from algorithm.core.reading import read_json
-from algorithm.core.system.processes import usable_cores
 from algorithm.core.wording import clock_time, counted, format_bytes, short
 from algorithm.extras.tune.optimiser import Optimiser, require_optimiser
 from algorithm.extras.tune.records import (
@@ -37,7 +35,7 @@ from algorithm.extras.tune.records import (
     shown,
     verdict,
 )
-from algorithm.extras.tune.space import SearchSpace, grid, limits, read_space
+from algorithm.extras.tune.space import SearchSpace, limits, read_space
 from algorithm.extras.tune.study import Study
 from algorithm.extras.tune.trial import RunPlan, fitting
 from algorithm.keys.evaluation import EARLY
@@ -48,8 +46,8 @@ from algorithm.store.names import STUDY, directory_flags, env_folder, expand_nam
 from algorithm.store.provenance import describe_start
 from algorithm.store.rundir import RunDir
 
-_FREE = ("trials", "jobs", "final_seeds")
-"""Keys of ``tune_config`` that may change when a study is resumed."""
+_FREE = ("tune_config.trials", "tune_config.jobs", "tune_config.final_seeds")
+"""Keys that may change when a study is resumed."""
 
 
 def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
@@ -62,11 +60,11 @@ def tune(options: TrainOptions, load: Callable[[], LoadedConfig]) -> int:
     if options.resume:
         return _resume(options)
     loaded = load()
-    space = checked_space(loaded)
+    checked_space(loaded)
     if options.dry_run:
         from algorithm.app.preview.dry_run import dry_run
 
-        return dry_run(options, loaded, repeated=partial(_cost, _size(loaded, space)))
+        return dry_run(options, loaded, repeated=partial(_cost, _size(loaded.config.tune_config)))
     parent = env_folder(loaded.env_label, options.directory)
     name = expand_name(options.tune or loaded.config.base_config.name, parent)
     if (parent / name).is_dir() and {file.name for file in (parent / name).iterdir()} <= {SNAPSHOT}:
@@ -103,41 +101,28 @@ def _study(options: TrainOptions) -> RunDir:
 
 
 def _resume(options: TrainOptions) -> int:
-    """Continue a study; return the exit code. Raises UsageError if its settings have changed."""
+    """Continue a study; return the exit code. Raises UsageError for settings that may not change."""
     folder = _study(options)
-    facts = read_json(folder.path / STUDY)
-    section = f"{folder.path / SNAPSHOT}:{RUN_SECTION}"
-    stored = {f"tune_config.{key}": value for key, value in facts["tune"].items()}
-    before = load_config(options.env, section, seed=facts["seed"], defaults=stored)
-    loaded = load_config(
-        options.env,
-        section,
-        options.overrides,
-        config_flags(options),
-        seed=facts["seed"] if options.seed is None else options.seed,
-        defaults=stored,
-        require_runnable=True,
-    )
-    was, new = _settings(before), _settings(loaded)
-    free = {"base_config.name", *(f"tune_config.{key}" for key in _FREE)}
-    other = [key for key in {**was, **new} if was.get(key) != new.get(key) and key not in free]
-    if other:
-        rows = [f"{key}: {inline(was.get(key))} → {inline(new.get(key))}" for key in other]
+    keys = [text.partition("=")[0] for text in options.overrides] + list(config_flags(options))
+    keys += ["--seed"] * (options.seed is not None)
+    if other := [key for key in keys if key not in _FREE]:
         raise UsageError(
             "a study continues with its original settings",
             where=folder.shown(folder.path),
-            why="\n".join(["its trials could not be compared:", *rows]),
-            fix=f"leave them out, or start another study; {', '.join(_FREE)} may change",
+            why=f"trials with another {', '.join(other)} could not be compared",
+            fix=f"leave it out, or start another study; {', '.join(_FREE)} may change",
         )
+    facts = read_json(folder.path / STUDY)
+    loaded = load_config(
+        options.env,
+        f"{folder.path / SNAPSHOT}:{RUN_SECTION}",
+        options.overrides,
+        seed=facts["seed"],
+        defaults={f"tune_config.{key}": value for key, value in facts["tune"].items()},
+        require_runnable=True,
+    )
     device = facts["device"] if options.device == "auto" else options.device
     return _run(folder, loaded, device)
-
-
-def _settings(loaded: LoadedConfig) -> dict[str, object]:
-    """Return dotted path -> value of the settings that a resume compares."""
-    tune = loaded.config.tune_config.model_dump(mode="json")
-    of_study = {f"tune_config.{key}": value for key, value in tune.items()}
-    return {**of_study, **loaded.differences(), "--seed": loaded.seed}
 
 
 def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
@@ -148,10 +133,10 @@ def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
         begun = read_json(folder.path / STUDY) | {"tune": tune.model_dump(mode="json")}
         write_json(folder.path / STUDY, begun)
         first = plan.length // 3 if tune.prune_after is None else tune.prune_after
-        optimiser = Optimiser(_database(folder), space, tune, seed, first)
+        optimiser = Optimiser(folder.path / DATABASE, space, tune, seed, first)
         refused = partial(_refused, folder, plan.algorithm, seed)
         study = Study(plan, optimiser, seed, refused=refused, inform=_print)
-        _print(f"study {folder.name}: {_size(loaded, space).text}")
+        _print(f"study {folder.name}: {_size(tune).text}")
         try:
             study.search(stop, lambda: _write_trials(folder, optimiser))
         finally:
@@ -177,23 +162,9 @@ def _conclusion(folder: RunDir, best: TrialRecord, direction: str) -> str:
     return verdict(compared["final"], direction) if compared.get("trial") == best.number else ""
 
 
-def _database(folder: RunDir) -> Path:
-    """Return the path of the search's database. Raises StorageError if only the database is missing."""
-    database = folder.path / DATABASE
-    if (folder.path / TRIALS).exists() and not database.exists():
-        raise StorageError(
-            "the database of a study is missing",
-            where=database,
-            why=f"{TRIALS} lists trials, but the search has forgotten them",
-            fix="restore a copy of it, or start another study; the runs of its trials are intact",
-        )
-    return database
-
-
 def _plan(folder: RunDir, loaded: LoadedConfig, device: str) -> RunPlan:
     """Return the common settings of the study's runs."""
     config, tune = loaded.config, loaded.config.tune_config
-    _warn_of_threads(tune.jobs, config.run.threads)
     return RunPlan(
         study=folder,
         tune=tune,
@@ -257,17 +228,9 @@ def _without(tree: Node, paths: Collection[KeyPath]) -> Node:
     return Node({key: _without(child, below[key]) if below[key] else child for key, child in kept.items()})
 
 
-def _warn_of_threads(jobs: int, threads: int) -> None:
-    """Print a warning if the jobs have more threads than there are cores."""
-    if jobs * threads > usable_cores():
-        _print(f"warning: {jobs} jobs of {threads} threads, but only {usable_cores()} cores")
-
-
-def _size(loaded: LoadedConfig, space: SearchSpace) -> StudySize:
+def _size(tune: TuneConfig) -> StudySize:
     """Return the numbers of runs of a study."""
-    tune = loaded.config.tune_config
-    trials = min(tune.trials, sum(1 for _ in grid(space))) if tune.sampler == "grid" else tune.trials
-    return StudySize(trials=trials, seeds=tune.seeds, final=2 * tune.final_seeds, jobs=tune.jobs)
+    return StudySize(trials=tune.trials, seeds=tune.seeds, final=2 * tune.final_seeds, jobs=tune.jobs)
 
 
 def _cost(size: StudySize, seconds: float, bytes_: int) -> tuple[str, str]:
@@ -286,8 +249,7 @@ def section_text(best: TrialRecord, begun: Mapping[str, Any], tune: TuneConfig, 
     values.pop("base_config.name", None)
     tree = lay(*layers(fitting(values, begun["algorithm"]), ""))
     head = [
-        f"# Trial {best.number}, {counted(tune.seeds, 'seed')} each: {tune.metric} ({tune.value}) "
-        f"{short(best.score)}.",
+        f"# Trial {best.number}, {counted(tune.seeds, 'seed')} each: {tune.metric} {short(best.score)}.",
         f"# {conclusion or 'It was not compared with the unchanged section.'}",
     ]
     inherited = {} if begun["section"] in ("", DEFAULT_SECTION) else {"inherited": begun["section"]}

@@ -16,16 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithm.config.extras_config import TuneConfig
-from algorithm.config.yaml_io import inline
 from algorithm.core.errors import StorageError, described
 from algorithm.core.extras import needs
 from algorithm.core.seeding import stream_seed
 from algorithm.extras.tune.records import TrialRecord, TrialState
-from algorithm.extras.tune.space import Parameter, SearchSpace, grid
+from algorithm.extras.tune.space import SearchSpace
 
 if TYPE_CHECKING:  # it takes a second to import
     from optuna import Study
-    from optuna.distributions import BaseDistribution
     from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
     from optuna.trial import FrozenTrial
@@ -65,14 +63,9 @@ class Optimiser:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
         self._states = optuna.trial.TrialState
-        self._space = space
         self._tune = tune
         self._seed = seed
-        self._distributions = {path: self._distribution(parameter) for path, parameter in space.items()}
-        self._labels = {
-            path: {inline(choice): choice for choice in parameter.choices}
-            for path, parameter in space.items()
-        }
+        self._space = space
         self._database = database
         with self._stored(LookupError, TypeError, ValueError):  # errors due to damaged rows
             # A creator: not every path can be part of a URL.
@@ -86,7 +79,7 @@ class Optimiser:
                 pruner=self._pruner(first),
             )
             for trial in self._study.get_trials(deepcopy=False, states=[self._states.RUNNING]):
-                if len(trial.params) < len(space):
+                if len(trial.params) < len(space.distributions):
                     self._storage.set_trial_user_attr(self._id(trial.number), _WHY, _TORN)
                     self._study.tell(trial.number, state=self._states.FAIL)
 
@@ -95,20 +88,11 @@ class Optimiser:
         """All trials, by number."""
         return [self._record(number, trial) for number, trial in enumerate(self._complete_draws(), 1)]
 
-    def ask(self) -> TrialRecord | None:
-        """Draw and return the next trial; None at the end of a grid."""
-        number = len(self._complete_draws()) + 1
-        if self._tune.sampler == "grid":
-            rows = list(grid(self._space))
-            if number > len(rows):
-                return None
-            row = rows[number - 1].items()
-            with self._stored():
-                if not self._study.get_trials(deepcopy=False, states=[self._states.WAITING]):
-                    self._study.enqueue_trial({k: inline(v) if self._space[k].choices else v for k, v in row})
-        self._study.sampler = self._sampler(number)
+    def ask(self) -> TrialRecord:
+        """Draw and return the next trial."""
+        self._study.sampler = self._sampler(len(self._complete_draws()) + 1)
         with self._stored():
-            self._study.ask(self._distributions)
+            self._study.ask(dict(self._space.distributions))
         return self.trials[-1]
 
     def report(self, number: int, step: int, value: float) -> None:
@@ -167,23 +151,12 @@ class Optimiser:
         """Return a trial of optuna as a record with our number."""
         return TrialRecord(
             number=number,
-            values={path: self._labels[path].get(value, value) for path, value in trial.params.items()},
+            values={path: self._space.labels[path].get(value, value) for path, value in trial.params.items()},
             state=_STATES[trial.state.name],
             score=trial.values[0] if trial.values else math.nan,
             reports=dict(trial.intermediate_values),
             why=str(trial.user_attrs.get(_WHY, "")),
         )
-
-    def _distribution(self, parameter: Parameter) -> BaseDistribution:
-        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-        if parameter.choices:
-            return CategoricalDistribution([inline(choice) for choice in parameter.choices])
-        low, high = parameter.bounds
-        log, step = parameter.log, parameter.step
-        if parameter.whole:
-            return IntDistribution(int(low), int(high), log=log, step=int(step or 1))
-        return FloatDistribution(low, high, log=log, step=step)
 
     def _sampler(self, number: int) -> BaseSampler:
         from optuna import samplers

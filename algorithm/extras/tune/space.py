@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, Strict, ValidationError
 
@@ -20,6 +19,9 @@ from algorithm.config.validation import expected, schema_of
 from algorithm.config.yaml_io import inline
 from algorithm.core.fields import Block, Finite, Positive
 from algorithm.store.logs.registry import METRICS, RECORDED
+
+if TYPE_CHECKING:  # it takes a second to import
+    from optuna.distributions import BaseDistribution
 
 _FORMS = "{in: [...]} or {truncated: [lo, hi]}, the latter with log: true or step: s"
 _EXAMPLE = "sac_config.learning_rate: {truncated: [1.0e-4, 1.0e-2], log: true}"
@@ -37,58 +39,31 @@ class _Entry(Block):
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """A parameter of the space: choices, or numbers between bounds.
+class SearchSpace:
+    """Search space of a study.
 
-    log:   uniform on a logarithmic scale
-    step:  distance between possible values, from the lower bound on
-    whole: only whole numbers
+    distributions: dotted path -> optuna's distribution; choices are in it as texts
+    labels:        dotted path -> text -> choice
     """
 
-    choices: Sequence[object] = ()
-    bounds: tuple[float, float] = (0.0, 0.0)
-    log: bool = False
-    step: float | None = None
-    whole: bool = False
-
-    @property
-    def values(self) -> Sequence[object] | None:
-        """All values in order; None for an interval of real numbers."""
-        if self.choices:
-            return self.choices
-        low, high = self.bounds
-        step = self.step or (1 if self.whole and not self.log else None)
-        if step is None:
-            return None
-        count = math.floor((high - low) / step + 1e-9) + 1
-        return [self.number(low + step * index) for index in range(count)]
-
-    def number(self, value: float) -> int | float:
-        """Return a number as this parameter has it: whole, or with 12 significant digits."""
-        return round(value) if self.whole else float(f"{value:.12g}")
+    distributions: Mapping[str, BaseDistribution]
+    labels: Mapping[str, Mapping[str, object]]
 
 
-SearchSpace = Mapping[str, Parameter]
-"""Dotted path -> parameter."""
-
-
-def read_space(params: Mapping[str, object]) -> SearchSpace:
+def read_space(params: Mapping[str, Any]) -> SearchSpace:
     """Return the space that ``tune_config.params`` describes. Raises ConfigError with every fault."""
     read = {path: _parameter(path, entry) for path, entry in params.items()}
     problems = [each for each in read.values() if isinstance(each, Problem)]
     if problems:
         raise ConfigError(problems)
-    return {path: each for path, each in read.items() if isinstance(each, Parameter)}
+    return SearchSpace(
+        {path: each for path, each in read.items() if not isinstance(each, Problem)},
+        {path: {inline(choice): choice for choice in params[path].get("in", ())} for path in params},
+    )
 
 
-def grid(space: SearchSpace) -> Iterator[dict[str, object]]:
-    """Yield every combination of values, path -> value, of a space without intervals of real numbers."""
-    rows = itertools.product(*(parameter.values or () for parameter in space.values()))
-    return (dict(zip(space, row, strict=True)) for row in rows)
-
-
-def _parameter(path: str, entry: Any) -> Parameter | Problem:  # noqa: ANN401 - as it was written
-    """Return a parameter, or the problem of its entry."""
+def _parameter(path: str, entry: Any) -> BaseDistribution | Problem:  # noqa: ANN401 - as it was written
+    """Return the distribution of a parameter, or the problem of its entry."""
     where, key = f"tune_config.params.{path}", tuple(path.split("."))
     if any(path == fixed or path.startswith(f"{fixed}.") for fixed in _FIXED):
         return Problem(
@@ -115,7 +90,9 @@ def _parameter(path: str, entry: Any) -> Parameter | Problem:  # noqa: ANN401 - 
         what = f"`{path}` cannot be {inline(wrong[0])}"
         return Problem(what, where, f"it must be {expected(key)}", "search other values")
     if read.choices:
-        return Parameter(choices=read.choices)
+        from optuna.distributions import CategoricalDistribution
+
+        return CategoricalDistribution([inline(choice) for choice in read.choices])
     whole = all(isinstance(end, int) for end in entry["truncated"]) and (read.step or 1) % 1 == 0
     return _numbers(path, read, _kinds(key) if field_at(key) else {"integer" if whole else "number"})
 
@@ -129,29 +106,25 @@ def _is_valid(key: KeyPath, value: object) -> bool:
     return True
 
 
-def _numbers(path: str, read: _Entry, kinds: set[object]) -> Parameter | Problem:
-    """Return a parameter of numbers, or its problem; kinds: types of a JSON schema."""
+def _numbers(path: str, read: _Entry, kinds: set[object]) -> BaseDistribution | Problem:
+    """Return the distribution of numbers, or its problem; kinds: types of a JSON schema."""
+    from optuna.distributions import FloatDistribution, IntDistribution
+
     assert read.truncated is not None
     where = f"tune_config.params.{path}"
     if not kinds & {"number", "integer"}:
         return Problem(f"`{path}` is not numeric", where, "it has no interval", "write {in: [...]}")
-    low, high = read.truncated
-    whole = "number" not in kinds
-    if whole:
-        low, high = math.ceil(low), math.floor(high)
-    wrong = {
-        "the interval is empty": low >= high,
-        "a logarithm needs numbers above 0": read.log and low <= 0,
-        "log and step exclude each other": read.log and read.step is not None,
-        "the step must be a whole number, as the key is": whole and (read.step or 1) % 1 != 0,
-        "the step is longer than the interval": read.step is not None and read.step > high - low,
-    }
-    if any(wrong.values()):
-        why = next(text for text, holds in wrong.items() if holds)
-        return Problem(f"`{path}` has no values to search", where, why, f"write {_FORMS}")
-    if read.step is not None:  # the last of the steps is the end
-        high = float(f"{low + read.step * math.floor((high - low) / read.step + 1e-9):.12g}")
-    return Parameter(bounds=(low, high), log=read.log, step=read.step, whole=whole)
+    (low, high), step = read.truncated, read.step
+    if step is not None:  # the last of the steps is the end
+        high = float(f"{low + step * math.floor((high - low) / step + 1e-9):.12g}")
+    try:
+        if "number" in kinds:
+            return FloatDistribution(low, high, log=read.log, step=step)
+        if (step or 1) % 1:
+            raise ValueError("the step must be a whole number, as the key is")
+        return IntDistribution(math.ceil(low), math.floor(high), log=read.log, step=int(step or 1))
+    except ValueError as error:
+        return Problem(f"`{path}` has no values to search", where, str(error), f"write {_FORMS}")
 
 
 def _is_mapping(path: KeyPath) -> bool:
@@ -167,7 +140,7 @@ def _kinds(path: KeyPath) -> set[object]:
 
 def limits(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
     """Yield the problems of a study with this space and configuration."""
-    rules = (*_of_space(loaded, space), *_of_pruning(loaded))
+    rules = (*_of_end(loaded), *_of_pruning(loaded))
     yield from (Problem(*text) for holds, *text in rules if holds)
     yield from _idle(loaded, space)
 
@@ -176,10 +149,9 @@ StudyRule = tuple[bool, str, str, str, str]
 """A problem of a study: whether it exists, and its texts."""
 
 
-def _of_space(loaded: LoadedConfig, space: SearchSpace) -> tuple[StudyRule, ...]:
+def _of_end(loaded: LoadedConfig) -> tuple[StudyRule, ...]:
     """Return the rules on space, metric and end of a study."""
     tune, base = loaded.config.tune_config, loaded.config.base_config
-    endless = [path for path, parameter in space.items() if parameter.values is None]
     close = did_you_mean(tune.metric, METRICS) or "eval/return_mean"
     return (
         (
@@ -188,13 +160,6 @@ def _of_space(loaded: LoadedConfig, space: SearchSpace) -> tuple[StudyRule, ...]
             "tune_config.params",
             "it is empty",
             f"write\ntune_config:\n  params:\n    {_EXAMPLE}",
-        ),
-        (
-            tune.sampler == "grid" and len(endless) > 0,
-            "there is no grid",
-            "tune_config.sampler",
-            f"{', '.join(endless)} can be any number in an interval",
-            "add step: s, write {in: [...]}, or use another sampler",
         ),
         (
             base.max_step <= 0 and base.max_iter <= 0,
@@ -236,9 +201,8 @@ def _of_pruning(loaded: LoadedConfig) -> tuple[StudyRule, ...]:
 
 def _idle(loaded: LoadedConfig, space: SearchSpace) -> Iterator[Problem]:
     """Yield a problem for each parameter without an effect."""
-    searched = space.get("algorithm")
-    algorithms = list(map(str, searched.choices)) if searched else [loaded.config.algorithm]
-    for path in space:
+    algorithms = [*space.labels.get("algorithm", ())] or [loaded.config.algorithm]
+    for path in space.distributions:
         reasons = [without_effect(path, algorithm) for algorithm in algorithms]
         why = "" if None in reasons else f"with {', '.join(algorithms)}: {reasons[0]}"
         if path in loaded.drawn:

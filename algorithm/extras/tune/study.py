@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from statistics import fmean
+from threading import Lock
 
-from algorithm.core.errors import UsageError
 from algorithm.core.wording import short
 from algorithm.extras.tune.optimiser import Optimiser
 from algorithm.extras.tune.records import SIDES, TrialRecord, best_of, shown
-from algorithm.extras.tune.trial import OUTPUT, RunPlan, StudyRun, Trial, run_name, score
+from algorithm.extras.tune.trial import RunPlan, StudyRun, nominal, run_name
 from algorithm.run.signals import StopRequest
-
-_TICK_S = 0.2
-_ALIKE = 3  # equal failures in a row that end a study
-_OF_VALUES = ("refused", "exit code 5")
-"""Beginnings of the reasons of failures that are due to a trial's values, such as divergence."""
 
 _FRESH = 10_000  # added to the seed of the study for the first of the fresh seeds
 
 
-def _stop(running: Collection[Trial | StudyRun]) -> None:
-    """Stop all at the same time, and wait until they have saved."""
-    for each in running:
-        each.request_stop()
-    for each in running:
-        each.stop()
-
-
 class Study:
-    """The loop of a study.
+    """The loop of a study, in a thread for each of its jobs.
 
     seed:    of the study; a trial's runs have this seed and the following ones
     refused: (values) -> why their configuration is invalid; empty if it is valid
@@ -51,90 +39,115 @@ class Study:
         self._seed = seed
         self._refused = refused
         self._inform = inform
-        self._active: list[Trial] = []
+        self._lock = Lock()  # of the optimiser and the console
+        self._failed = False  # a thread has raised
 
     def search(self, stop: StopRequest, ended: Callable[[], None]) -> None:
-        """Run trials until there are enough, or ``stop`` is set.
-
-        ended: called after each trial
-        Raises UsageError if trials fail one after the other.
-        """
+        """Run trials until there are enough, or ``stop`` is set. ended: called after each trial."""
         waiting = [trial for trial in self._optimiser.trials if trial.state == "running"]
-        try:
-            while not stop and (self._fill(waiting) or self._active):
-                over = [trial for trial in self._active if trial.advance()]
-                for trial in over:
-                    self._active.remove(trial)
-                    self._inform(self._line(self._optimiser.trials[trial.number - 1]))
-                    ended()
-                    self._check()
-                if not over:
-                    time.sleep(_TICK_S)
-        finally:
-            _stop(self._active)
+
+        def work(_: int) -> None:
+            while not self._must_stop(stop) and (record := self._next(waiting)):
+                if self._try(record, stop):
+                    with self._lock:
+                        self._inform(self._line(self._optimiser.trials[record.number - 1]))
+                        ended()
+
+        self._side_by_side(work, range(self._plan.tune.jobs))
 
     def compare(self, stop: StopRequest, best: TrialRecord) -> dict[str, list[float | None]]:
         """Train the best trial's values and the unchanged section on fresh seeds.
 
         Returns the values of each side by seed, None for a run that has failed.
         """
-        sides = {"tuned": (f"tuned_{best.number:03d}", best.values), "default": ("default", {})}
-        first = (self._seed + _FRESH) % 2**31
-        seeds, ended = range(self._plan.tune.final_seeds), dict[tuple[int, str], float | None]()
-        runs = {
-            (index, side): StudyRun(self._plan, run_name(name, index), values, first + index)
-            for index in seeds
-            for side, (name, values) in sides.items()
-        }
-        try:
-            while not stop and len(ended) < len(runs):
-                due = [key for key in runs if key not in ended][: self._plan.tune.jobs]
-                over = [key for key in due if runs[key].advance() != "running"]
-                ended |= {key: self._final(*key, runs[key]) for key in over}
-                if not over:
-                    time.sleep(_TICK_S)
-        finally:
-            _stop(runs.values())
-        return {side: [ended.get((index, side)) for index in seeds] for side in SIDES}
+        names = {"tuned": (f"tuned_{best.number:03d}", best.values), "default": ("default", {})}
+        final: dict[str, list[float | None]] = {side: [None] * self._plan.tune.final_seeds for side in SIDES}
 
-    def _final(self, index: int, side: str, run: StudyRun) -> float | None:
-        """Return the score of a finished run on a fresh seed, and print it; None for a failed run."""
-        points = run.points()
-        value = None if run.why or not points else score(points, self._plan.tune)
-        text = run.why or "it has no value" if value is None else short(value)
-        self._inform(f"{side}, fresh seed {index + 1}: {text}")
-        return value
+        def work(number: int) -> None:
+            index, side = number // 2, SIDES[number % 2]
+            name, values = names[side]
+            seed = (self._seed + _FRESH) % 2**31 + index
+            run = StudyRun(self._plan, run_name(name, index), values, seed)
+            if self._must_stop(stop) or run.play(lambda: self._must_stop(stop), _never) == "stopped":
+                return
+            points = run.points()
+            final[side][index] = None if run.why or not points else points[-1][1]
+            value = run.why or (short(points[-1][1]) if points else "it has no value")
+            with self._lock:
+                self._inform(f"{side}, fresh seed {index + 1}: {value}")
 
-    def _fill(self, waiting: list[TrialRecord]) -> bool:
-        """Start trials up to the number of jobs, ``waiting`` ones first; return whether any was started."""
-        tune, begun = self._plan.tune, False
-        while len(self._active) < tune.jobs and (waiting or len(self._optimiser.trials) < tune.trials):
+        self._side_by_side(work, range(2 * self._plan.tune.final_seeds))
+        return final
+
+    def _side_by_side(self, work: Callable[[int], None], numbers: range) -> None:
+        """Call a function with each number, in as many threads as there are jobs; raise the first error."""
+
+        def guarded(number: int) -> None:
+            try:
+                work(number)
+            except BaseException:
+                self._failed = True  # the others save and end
+                raise
+
+        with ThreadPoolExecutor(self._plan.tune.jobs) as threads:
+            list(threads.map(guarded, numbers))
+
+    def _must_stop(self, stop: StopRequest) -> bool:
+        return bool(stop) or self._failed
+
+    def _next(self, waiting: list[TrialRecord]) -> TrialRecord | None:
+        """Return the next trial, ``waiting`` ones first; None if there are enough."""
+        with self._lock:
             if waiting:
                 self._inform(f"trial {waiting[0].number} continues")
-            record = waiting.pop(0) if waiting else self._optimiser.ask()
-            if record is None:
-                break
-            begun = True
-            why = self._refused(record.values)
-            if not why:
-                self._active.append(Trial(record, self._plan, self._optimiser, self._seed))
-                continue
-            self._optimiser.end(record.number, "failed", why=why)
-            self._inform(self._line(self._optimiser.trials[record.number - 1]))
-            self._check()
-        return begun
+                return waiting.pop(0)
+            return self._optimiser.ask() if len(self._optimiser.trials) < self._plan.tune.trials else None
 
-    def _check(self) -> None:
-        """Raise UsageError if the last trials have failed for the same reason, not due to their values."""
-        ended = [trial for trial in self._optimiser.trials if trial.state != "running"]
-        last = [trial.why for trial in ended[-_ALIKE:]]
-        if len(last) == _ALIKE and len(set(last)) == 1 and last[0] and not last[0].startswith(_OF_VALUES):
-            raise UsageError(
-                f"{_ALIKE} trials in a row have failed in the same way",
-                where=self._plan.study.shown(self._plan.study.path / OUTPUT),
-                why=last[0],
-                fix="fix that and resume the study, or start another one",
-            )
+    def _try(self, record: TrialRecord, stop: StopRequest) -> bool:
+        """Run a trial's seeds one after the other, and store its end; return False after a stop."""
+        why, scores = self._refused(record.values), list[float]()
+        hopeless = self._judge(record.number) if self._plan.tune.prunes else _never
+        for index in range(0 if why else self._plan.tune.seeds):
+            name = run_name(f"trial_{record.number:03d}", index)
+            run = StudyRun(self._plan, name, record.values, self._seed + index)
+            end, points = run.play(lambda: self._must_stop(stop), hopeless), run.points()
+            if end == "stopped":
+                return False
+            if end == "pruned":
+                with self._lock:
+                    self._optimiser.end(record.number, "pruned")
+                return True
+            why = run.why or ("" if points else f"no row of its metrics has {self._plan.tune.metric}")
+            if why:
+                break
+            scores.append(points[-1][1])
+        with self._lock:
+            if why:
+                self._optimiser.end(record.number, "failed", why=why)
+            else:
+                self._optimiser.end(record.number, "complete", score=fmean(scores))
+        return True
+
+    def _judge(self, number: int) -> Callable[[Sequence[tuple[int, float]]], bool]:
+        """Return a function that reports new points of a trial, and returns whether the pruner would end it.
+
+        Each point is judged by itself, however late it is read, so that a resumed study decides the same.
+        """
+        judged = 0
+
+        def hopeless(points: Sequence[tuple[int, float]]) -> bool:
+            nonlocal judged
+            for step, value in points[judged:]:
+                if step >= self._plan.length > 0:
+                    return False
+                judged += 1
+                with self._lock:
+                    self._optimiser.report(number, nominal(step, self._plan.every), value)
+                    if self._optimiser.is_hopeless(number):
+                        return True
+            return False
+
+        return hopeless
 
     def _line(self, record: TrialRecord) -> str:
         """Return the line about a trial that has ended."""
@@ -145,3 +158,8 @@ class Study:
         drawn = ", ".join(f"{path.rpartition('.')[2]} {shown(v)}" for path, v in record.values.items())
         so_far = f" (best {short(best.score)}, trial {best.number})" if best else ""
         return f"trial {record.number} of {tune.trials}: {how[record.state]}{value}{so_far} · {drawn}"
+
+
+def _never(points: Sequence[tuple[int, float]]) -> bool:
+    """Return False: a run goes on to its end."""
+    return False

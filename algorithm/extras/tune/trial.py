@@ -1,4 +1,4 @@
-"""Runs of a study, as processes of ``main.py``, and the trials that consist of them."""
+"""Runs of a study, as processes of ``main.py``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import fmean
 from typing import Any, Literal
 
 from algorithm.config.extras_config import TuneConfig
@@ -18,10 +17,7 @@ from algorithm.config.yaml_io import inline
 from algorithm.core.program import python_arguments
 from algorithm.core.system.launch import launcher
 from algorithm.core.system.processes import KILL, NEW_GROUP, ending, send_signal
-from algorithm.extras.tune.optimiser import Optimiser
-from algorithm.extras.tune.records import TrialRecord
 from algorithm.extras.tune.space import without_effect
-from algorithm.store.lock import holder_of
 from algorithm.store.logs.rows import read_points
 from algorithm.store.rundir import RunDir
 
@@ -31,8 +27,9 @@ OUTPUT = "output"
 _KILLS = 2  # after which a run is not started again
 _TERMINATED = 128 + signal.SIGTERM
 _SAVE_S = 120.0  # for a run to save
+_TICK_S = 0.2
 
-RunState = Literal["running", "done", "failed"]
+RunEnd = Literal["done", "failed", "pruned", "stopped"]
 
 
 @dataclass(frozen=True)
@@ -73,53 +70,34 @@ class StudyRun:
         self._words = [word for path, value in fit.items() for word in ("-o", f"{path}={inline(value)}")]
         self._words += ["--seed", str(seed)]
         self._output = study.path / OUTPUT / f"{name}.txt"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._kills = 0
         self._printed_before = 0  # bytes of the output of earlier starts
-        self._stop_requested = False  # a second signal would end the run while it saves
         self._size = -1  # of the file of metrics at the last reading
         self._points: list[tuple[int, float]] = []
 
-    def advance(self) -> RunState:
-        """Start or resume the run if it has no process, and return its state, without waiting.
+    def play(
+        self, stop: Callable[[], bool], hopeless: Callable[[Sequence[tuple[int, float]]], bool]
+    ) -> RunEnd:
+        """Start or resume the run, and wait for its end; one that was killed is resumed, at most twice.
 
-        A run that was killed is resumed, at most twice.
+        stop:     ends it once it returns true, so that it can be resumed
+        hopeless: (points so far) -> whether it ends early
         """
-        if self._process is None:
-            if self._is_over():
-                return "done"
-            if self._is_locked():
-                return "running"
-            self._process = self._start()
-        code = self._process.poll()
-        if code is None:
-            return "running"
-        self._process = None
-        if code == 0:
-            return "done"
-        if (code < 0 or code == _TERMINATED) and self._kills < _KILLS:
-            self._kills += 1
-            return "running"
-        self.why = f"{ending(code)}: {self._last_error()}"
-        return "failed"
-
-    def request_stop(self) -> None:
-        """Signal the run to save and end, without waiting for it."""
-        if self._process is not None and self._process.poll() is None and not self._stop_requested:
-            self._stop_requested = True
-            send_signal(self._process.pid, signal.SIGTERM)
-
-    def stop(self) -> None:
-        """Signal the run to save and end, and wait for it; kill it after two minutes."""
-        self.request_stop()
-        if self._process is None:
-            return
-        try:
-            self._process.wait(_SAVE_S)
-        except subprocess.TimeoutExpired:
-            send_signal(self._process.pid, KILL)
-            self._process.wait()
-        self._process = None
+        kills = 0
+        while not self._is_over():
+            process = self._start()
+            while process.poll() is None:
+                if stop() or hopeless(self.points()):
+                    _end(process)
+                    return "stopped" if stop() else "pruned"
+                time.sleep(_TICK_S)
+            code = process.returncode
+            if code == 0:
+                break
+            if kills == _KILLS or not (code < 0 or code == _TERMINATED):
+                self.why = f"{ending(code)}: {self._last_error()}"
+                return "failed"
+            kills += 1
+        return "pruned" if hopeless(self.points()) else "done"
 
     def points(self) -> list[tuple[int, float]]:
         """Return (step, value) of the metric so far; the file is read again if it has grown."""
@@ -140,11 +118,6 @@ class StudyRun:
         evaluated = (result.get("last_eval") or {}).get("step", 0)
         at_end = 0 < self._plan.length <= evaluated == result["steps"]
         return bool(at_end or result["ended"]["by"] != "signal")
-
-    def _is_locked(self) -> bool:
-        """Return whether a process of this machine holds the run's lock: it outlived a killed study."""
-        holder = holder_of(self.run.lock)
-        return holder is not None and not holder.is_elsewhere
 
     def _start(self) -> subprocess.Popen[bytes]:
         """Start the run's process, as a resume if there is a checkpoint."""
@@ -173,67 +146,14 @@ class StudyRun:
         return (errors or lines or ["it printed nothing"])[-1]
 
 
-class Trial:
-    """A trial: runs with one seed each, one after the other, whose values go to the optimiser."""
-
-    def __init__(self, record: TrialRecord, plan: RunPlan, optimiser: Optimiser, seed: int) -> None:
-        self.number = record.number
-        self.values = record.values
-        self._plan = plan
-        self._optimiser = optimiser
-        self._runs = [
-            StudyRun(plan, run_name(f"trial_{record.number:03d}", index), record.values, seed + index)
-            for index in range(plan.tune.seeds)
-        ]
-        self._scores: list[float] = []
-        self._judged = 0  # points that were reported
-
-    def advance(self) -> bool:
-        """Advance without waiting; return whether the trial has ended, which is stored then."""
-        run = self._runs[len(self._scores)]
-        state, points = run.advance(), run.points()
-        if state == "failed":
-            self._optimiser.end(self.number, "failed", why=run.why)
-            return True
-        if self._plan.tune.prunes and self._is_hopeless(points):
-            self._optimiser.end(self.number, "pruned")  # before the run ends
-            self.stop()
-            return True
-        if state == "running":
-            return False
-        if not points:
-            why = f"no row of its metrics has {self._plan.tune.metric}"
-            self._optimiser.end(self.number, "failed", why=why)
-            return True
-        self._scores.append(score(points, self._plan.tune))
-        if len(self._scores) == len(self._runs):
-            self._optimiser.end(self.number, "complete", score=fmean(self._scores))
-            return True
-        return False
-
-    def request_stop(self) -> None:
-        """Signal the trial's run to save and end, without waiting for it."""
-        for run in self._runs:
-            run.request_stop()
-
-    def stop(self) -> None:
-        """Signal the trial's run to save and end, and wait; a resumed study continues the trial."""
-        for run in self._runs:
-            run.stop()
-
-    def _is_hopeless(self, points: Sequence[tuple[int, float]]) -> bool:
-        """Report new points; return whether the pruner would end the trial at one of them.
-
-        Each point is judged by itself, however late it is read, so that a resumed study decides the same.
-        """
-        for step, value in points[self._judged :]:
-            if step >= self._plan.length > 0:
-                return False
-            self._judged += 1
-            self._optimiser.report(self.number, nominal(step, self._plan.every), value)
-            if self._optimiser.is_hopeless(self.number):
-                return True
-        return False
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Signal a process to save and end, and wait for it; kill it after two minutes."""
+    send_signal(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_SAVE_S)
+    except subprocess.TimeoutExpired:
+        send_signal(process.pid, KILL)
+        process.wait()
 
 
 def fitting(values: Mapping[str, object], algorithm: str) -> dict[str, object]:
@@ -253,15 +173,3 @@ def nominal(step: int, every: int) -> int:
     Runs with other n_envs are evaluated at slightly different steps; by the multiple they can be compared.
     """
     return step if every <= 0 else max(1, round(step / every)) * every
-
-
-def score(points: Sequence[tuple[int, float]], tune: TuneConfig) -> float:
-    """Return a run's score by ``tune.value``: last value, best value, or mean over steps (trapezoidal)."""
-    values = [value for _, value in points]
-    if tune.value == "last":
-        return values[-1]
-    if tune.value == "best":
-        return max(values) if tune.direction == "maximize" else min(values)
-    steps = points[-1][0] - points[0][0]
-    area = sum((b - a) * (x + y) / 2 for (a, x), (b, y) in pairwise(points))
-    return area / steps if steps else values[-1]

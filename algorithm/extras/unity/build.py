@@ -171,20 +171,12 @@ def _variants(path: Path) -> Iterator[Path]:
 
 def _executable(file: Path, where: str) -> Path:
     """Return a file. Raises EnvError if it is a folder or not executable."""
-    if file.is_dir():
-        inside = [child for child in sorted(file.iterdir()) if child.is_file() and os.access(child, os.X_OK)]
+    if file.is_dir() or not os.access(file, os.X_OK):
         raise EnvError(
-            f"{file} is a folder",
+            f"{file} is not an executable file",
             where=where,
-            why="the player itself is needed, a file",
-            fix=f"set it to {inside[0]}" if inside else "set it to the executable in that folder",
-        )
-    if not os.access(file, os.X_OK):
-        raise EnvError(
-            f"{file} is not executable",
-            where=where,
-            why="copying or unpacking has lost its permission",
-            fix=f"chmod +x {shlex.quote(str(file))}",
+            why="it is a folder" if file.is_dir() else "copying or unpacking has lost its permission",
+            fix=f"set it to the player itself, or chmod +x {shlex.quote(str(file))}",
         )
     return file
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import struct
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from algorithm.core.errors import EnvError, UsageError, UserError, described
+from algorithm.core.errors import UsageError, described
 from algorithm.core.seeding import stream_seed
 from algorithm.env.config import UnityArgs
 from algorithm.env.env_id import advice, import_source, resolve_env_id
@@ -83,7 +81,7 @@ class PlayerChannels:
             capture_frame_rate=0 if watched else args.capture_frame_rate,  # fixed, it is not real time
         )
         ours = [engine, self._parameters, _statistics_class()(statistics)]
-        self.all: list[Any] = [*ours, *map(_make_channel, classes)]
+        self.all: list[Any] = [*ours, *(kind() for kind in classes)]
 
     def send(self, parameters: Mapping[str, ParameterSampler]) -> None:
         """Queue a message for each parameter whose value has changed since it was sent.
@@ -120,64 +118,18 @@ def load_channels(names: Sequence[str], folder: Path | None) -> list[type[Any]]:
     for name in names:
         source, _, wanted = resolve_env_id(name, folder, key=_KEY).rpartition(":")
         try:
-            channel = getattr(import_source(source), wanted, None) if source else None
+            channel = getattr(import_source(source), wanted)
+            if not isinstance(channel(), SideChannel):
+                raise TypeError(f"{wanted} is not a subclass of mlagents_envs.side_channel.SideChannel")
         except Exception as error:
             raise UsageError(
-                f"the side channel {name!r} cannot be imported",
+                f"the side channel {name!r} cannot be used",
                 where=_KEY,
                 why=described(error),
-                fix=advice(error, "its module must be in the task's folder or on Python's module path"),
+                fix=advice(error, "write module:Class, a SideChannel that can be made without arguments"),
             ) from error
-        if not isinstance(channel, type) or not issubclass(channel, SideChannel):
-            raise UsageError(
-                f"{name!r} is not a side channel",
-                where=_KEY,
-                why=f"{wanted} is not a subclass of mlagents_envs.side_channel.SideChannel there",
-                fix="write module:Class, a subclass that can be made without arguments",
-            )
         classes.append(channel)
     return classes
-
-
-def _make_channel(kind: type[Any]) -> Any:  # noqa: ANN401 - of the package
-    """Return an instance of a user's class. Raises UsageError."""
-    try:
-        return _guarded(kind())
-    except Exception as error:
-        raise UsageError(
-            f"the side channel {kind.__name__} cannot be made",
-            where=_KEY,
-            why=described(error),
-            fix="its constructor takes no arguments, and passes its id to SideChannel.__init__",
-        ) from error
-
-
-def _guarded(channel: Any) -> Any:  # noqa: ANN401 - of the package
-    """Turn errors of a user's channel on messages into EnvError; return the same channel, now changed.
-
-    UserError, and what ``mlagents_envs`` and ``struct`` raise for invalid messages, stay as they are.
-    """
-    from mlagents_envs.exception import UnityException
-
-    receive: Callable[[Any], None] = channel.on_message_received
-    name = type(channel).__name__
-
-    def guarded(message: Any) -> None:  # noqa: ANN401 - of the package
-        try:
-            receive(message)
-        except (UserError, UnityException, struct.error):
-            raise
-        except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            raise EnvError(
-                f"the side channel {name} has failed on a message of the Unity player",
-                where=f"{frame.filename}:{frame.lineno} in {frame.name}",
-                why=described(error),
-                fix=f"correct {name}.on_message_received; another player would fail in the same way",
-            ) from error
-
-    channel.on_message_received = guarded
-    return channel
 
 
 def _statistics_class() -> type[Any]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import queue
-import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, Literal, TypeVar
 
@@ -55,7 +54,7 @@ class PlayerLink:
     """Server for one player, with the interface of the package's ``Communicator``.
 
     port:    first port to try; with ``fixed`` the only one, unless another player of this process has it
-    listen:  ``loopback`` for this machine only, ``all`` for every interface
+    listen:  ``loopback`` for this machine only, ``all`` for every interface; IPv4
     timeout: seconds to wait for a message, -1 for ever; time in which this process is stopped does not count
     loss:    returns an error if the player cannot answer any more, such as after the end of its process
     remark:  line on an unusual version of the player's protocol
@@ -203,17 +202,17 @@ class PlayerLink:
 
     def _bind(self, port: int, fixed: bool, listen: Listen) -> tuple[Any, int]:
         """Return a server and its port, the first free one. Raises UsageError."""
-        hosts = _hosts(listen)
+        host = "127.0.0.1" if listen == "loopback" else "0.0.0.0"
         for candidate in range(port, min(port + _PORTS, 65536)):
             with _port_lock:
                 if candidate in _used_ports:
                     continue
-                server = self._bind_server(hosts, candidate)
+                server = self._bind_server(host, candidate)
                 if server is not None:
                     _used_ports.add(candidate)
                     return server, candidate
             if fixed:
-                raise port_error(hosts, candidate)
+                raise port_error([host], candidate)
         raise UsageError(
             "no port is free for the Unity player",
             where="base_config.unity_args.port",
@@ -221,9 +220,9 @@ class PlayerLink:
             fix="set another first port, such as 20000",
         )
 
-    def _bind_server(self, hosts: Iterable[str], port: int) -> Any | None:  # noqa: ANN401 - gRPC brings no types
-        """Return a server bound to the port on all hosts; None if the port is taken."""
-        if any(refusal(host, port) for host in hosts):  # gRPC would print its own lines
+    def _bind_server(self, host: str, port: int) -> Any | None:  # noqa: ANN401 - gRPC brings no types
+        """Return a server bound to the port; None if the port is taken."""
+        if refusal(host, port):  # gRPC would print its own lines
             return None
         import grpc
 
@@ -242,8 +241,7 @@ class PlayerLink:
             ],
         )
         try:
-            for host in hosts:
-                server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            server.add_insecure_port(f"{host}:{port}")
         except RuntimeError:  # another process was faster
             server.stop(None)
             return None
@@ -280,14 +278,3 @@ class _DaemonThreads(Executor):
     def _run(self) -> None:
         while (call := self._work.get()) is not None:
             call()
-
-
-def _hosts(listen: Listen) -> tuple[str, ...]:
-    """Return the addresses to listen on, without those of IPv6 if the system lacks it."""
-    first, second = ("127.0.0.1", "::1") if listen == "loopback" else ("0.0.0.0", "::")
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return (first,)
-    return (first, second) if listen == "loopback" else (second,)  # gRPC's :: takes IPv4 as well

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from algorithm.env.request import EnvRequest
 from algorithm.extras.unity.player import PlayerError
 from algorithm.extras.unity.slot import PlayerMessage, PlayerSlot
 from algorithm.extras.unity.spaces import UnityBehaviour, changed_spaces
-
-_KEY = "base_config.unity_args.no_graphics"
 
 _T = TypeVar("_T")
 
@@ -54,16 +52,15 @@ class Players:
             raise
 
     def _start(self, request: EnvRequest) -> None:
-        """Start all players; start them again with graphics if images are black without."""
-        behaviours = self._wait_for_behaviours(request.behaviours)
-        args, blind = request.unity, [slot for slot in self.slots if slot.no_graphics]
-        if not args.editor and (black := _black_images(blind)):
-            self._remark(_use_graphics(blind, black, args.no_graphics), where=", ".join(black))
-            if args.no_graphics is not True:
-                behaviours = self._wait_for_behaviours(request.behaviours)
+        """Start all players; report images that are black, and unusual versions of the protocol."""
+        self.behaviours = self._wait_for_behaviours(request.behaviours)
+        if request.unity.no_graphics and (black := _black_images(self.slots)):
+            self._remark(
+                "images are black: Unity players have no graphics (base_config.unity_args.no_graphics)",
+                where=", ".join(black),
+            )
         for slot in self.slots:
             self._remark(slot.player.remark, where=slot.place)
-        self.behaviours = behaviours
 
     def close(self) -> None:
         """End all players, within five seconds."""
@@ -224,24 +221,3 @@ def _black_images(slots: Sequence[PlayerSlot]) -> list[str]:
                     what = f"{sensor.name} of {name}"
                     lit[what] = lit.get(what, False) or bool(asking.obs[sensor.name].any())
     return [what for what, seen in lit.items() if not seen]
-
-
-def _use_graphics(
-    slots: Sequence[PlayerSlot], black: Sequence[str], no_graphics: bool | Literal["auto"]
-) -> str:
-    """Switch graphics on for later starts unless ``no_graphics`` is True; return a remark on it.
-
-    Raises UsageError where there is no display.
-    """
-    if no_graphics is True:
-        return f"images are black: the player has no graphics ({_KEY}: true)"
-    if not has_display():
-        raise UsageError(
-            "images of the Unity player are black",
-            where=", ".join(black),
-            why="it has no graphics, and this machine has no display for a player with them",
-            fix=f"put xvfb-run -a in front of the command; or, if they are to be black, set {_KEY}: true",
-        )
-    for slot in slots:
-        slot.no_graphics = False
-    return f"images were black: the player is restarted with graphics ({_KEY}: false does so at once)"

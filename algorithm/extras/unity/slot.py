@@ -31,7 +31,6 @@ class PlayerSlot:
     agents:   number of each agent that waits for an action, by its key
     awaiting: behaviour -> Unity's ids of the agents that await an action, in the order of the last message
     compared: number of the player's behaviours whose spaces have been compared
-    no_graphics: the next player is started without a window
     """
 
     def __init__(self, index: int, request: EnvRequest) -> None:
@@ -42,7 +41,6 @@ class PlayerSlot:
         self._parameters: dict[str, ParameterSampler] = {**numbers, **request.parameters.samplers}
         self._channel_classes = load_channels(args.side_channels, request.folder)
         self._watched = request.render and index == 0
-        self.no_graphics = args.no_graphics is not False and not self._watched
         self.statistics = Statistics()
         self.agents: dict[AgentKey, int] = {}
         self.awaiting: dict[str, list[int]] = {}
@@ -89,7 +87,7 @@ class PlayerSlot:
         self._player = Player(
             self._request,
             index=self.index,
-            no_graphics=self.no_graphics,
+            no_graphics=self._request.unity.no_graphics and not self._watched,
             seed=self.seed,
             side_channels=self._channels.all,
         )

@@ -234,9 +234,7 @@ def test_a_member_that_is_killed_behind_its_last_checkpoint_is_complete(
 ) -> None:
     """What goes on from there refuses, since nothing is left to do."""
     learner = SimpleNamespace(state="given up", code=2, leave=lambda: None)
-    group = SimpleNamespace(
-        learner=learner, start=lambda: None, scale=lambda _: None, over=lambda: learner, explain_end=str
-    )
+    group = SimpleNamespace(learner=learner, start=lambda: None, over=lambda: learner, explain_end=str)
     monkeypatch.setattr(members, "LearnerGroup", lambda *_, **__: group)
     part = members.GenerationPart(
         overrides=(), networks=None, start=MemberStart(step=-1, evaluations=0), evaluations=2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import struct
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from algorithm.core.errors import ModelError, NumericalError, StorageError
+from algorithm.core.errors import NumericalError, StorageError
 from algorithm.core.seeding import stream
 from algorithm.store.checkpoints.checkpoint import Snapshot, load_checkpoint, save_checkpoint
 from ds.evolver.networks import FLOOR, LARGEST_STD, draw_networks
@@ -135,24 +134,7 @@ def test_a_damaged_file_is_named_and_nothing_is_written(tmp_path, said):
     assert out.read_bytes() == b"before" and {*tmp_path.iterdir()} <= {good, bad, out}
 
 
-@pytest.mark.parametrize(
-    ("other", "trained"),
-    [({"w": torch.ones(3)}, ["w"]), ({"w": torch.ones(2).double()}, ["w"]), ({"w": torch.ones(2)}, [])],
-)
-def test_elites_with_other_networks_are_refused(tmp_path, other, trained):
-    paths = [
-        write(tmp_path / "one.safetensors", {"w": torch.ones(2)}),
-        write(tmp_path / "two.safetensors", other, trained),
-    ]
-    with pytest.raises(StorageError, match=re.escape("its w is")):
-        draw_networks(paths, tmp_path / "out.safetensors", noise)
-
-
-def test_numbers_that_cannot_be_averaged_are_refused(tmp_path):
-    import ml_dtypes  # noqa: F401 - onnx imports it, and numpy then has the type
-
-    with pytest.raises(ModelError, match="bfloat16"):
-        drawn(tmp_path, {"w": torch.ones(2, dtype=torch.bfloat16)})
+def test_a_mean_that_is_not_finite_is_refused(tmp_path):
     with pytest.raises(NumericalError) as caught:
         drawn(tmp_path, {"w": torch.tensor([1.0, float("nan")])})
     assert "w of" in caught.value.where

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 import signal
 import subprocess
 import sys
@@ -35,7 +33,7 @@ from algorithm.extras.a3c.worker import Relay, Worker
 from algorithm.run.experience.faults import Faults
 from algorithm.run.runtime import num_processes
 from tests.lib.on_policy import make, train, weights
-from tests.lib.processes import Program, comes_true
+from tests.lib.processes import Program
 from tests.lib.sessions import result
 
 SAC = {"use_normalization": True, "reward_scaling": True}
@@ -183,31 +181,29 @@ def crew(loaded: LoadedConfig) -> Iterator[tuple[AsyncCollector, list[Inside], A
 def test_what_workers_do_adds_up_and_a_lost_one_is_replaced(crew: Any) -> None:
     collector, workers, agent, console = crew
     collector.behaviour_steps[DEFAULT_BEHAVIOUR] = 50  # of a checkpoint
-    memory = ExitStack()
-    collector.begin(memory)
+    collector.begin()
     shared = collector._shared
     try:
         episodes = [one for _ in range(40) for one in collector.step()]
         assert collector.steps == 450 == shared.run_step
-        assert agent.updates == int(shared.updates(DEFAULT_BEHAVIOUR).sum()) > 70
+        assert agent.updates == int(shared.updates[DEFAULT_BEHAVIOUR].sum()) > 70
         assert torch.equal(agent.weights()[0], shared.weights[DEFAULT_BEHAVIOUR][0])
         assert collector.agents == {(DEFAULT_BEHAVIOUR, 0), (DEFAULT_BEHAVIOUR, 1)}
         assert {one.agent for one in episodes} == {0, 1} and sum(one.length for one in episodes) > 350
         assert agent.statistics()[0] == shared.statistics[DEFAULT_BEHAVIOUR][0] == 400
         first = workers[0].worker._read_at[DEFAULT_BEHAVIOUR]
-        assert first == shared.updates(DEFAULT_BEHAVIOUR)[1] - 1, "of the other one"
+        assert first == shared.updates[DEFAULT_BEHAVIOUR][1] - 1, "of the other one"
         workers[1].lost = True
         collector.step()
         assert workers[1].starts == 2 and "restarted" in console.lines[0]
         collector.step()
-        assert collector.steps == 465 and agent.updates == int(shared.updates(DEFAULT_BEHAVIOUR).sum())
+        assert collector.steps == 465 and agent.updates == int(shared.updates[DEFAULT_BEHAVIOUR].sum())
         workers[0].lost = True
         with pytest.raises(EnvError, match="worker_0 died"):
             collector.step()
     finally:
         for worker in workers:
             del worker.worker
-        memory.close()
 
 
 def test_one_that_is_lost_as_it_begins_is_replaced_as_any_other(
@@ -226,11 +222,10 @@ def test_one_that_is_lost_as_it_begins_is_replaced_as_any_other(
         raise EnvError("worker_1 died while making its environments") from losses.pop()
 
     monkeypatch.setattr(collector, "_ready", not_made)
-    memory = ExitStack()
     try:
         with monkeypatch.context() as first:
             first.setattr(workers[1], "send", lost)
-            collector.begin(memory)
+            collector.begin()
         collector.step()
         assert workers[1].starts == 3 and len(console.lines) == 2
         assert collector.steps == 5, "of the other one"
@@ -239,7 +234,6 @@ def test_one_that_is_lost_as_it_begins_is_replaced_as_any_other(
     finally:
         for worker in workers:
             del worker.worker
-        memory.close()
 
 
 def test_counts_go_on_from_any_number_of_processes(crew: Any) -> None:
@@ -298,19 +292,10 @@ def test_behaviours_have_the_same_number_of_processes(loaded: LoadedConfig) -> N
 # ---- real processes
 
 
-def memory_of(pid: int) -> set[Path]:
-    """Blocks of shared memory that a process has open."""
-    with contextlib.suppress(OSError):
-        maps = Path(f"/proc/{pid}/maps").read_text()
-        return {Path(found) for found in re.findall(r"/dev/shm/psm_\w+", maps)}
-    return set()
-
-
-def gone(processes: list[psutil.Process], memory: set[Path]) -> bool:
-    """Return whether processes and blocks of shared memory are gone after five seconds each."""
+def gone(processes: list[psutil.Process]) -> bool:
+    """Return whether processes are gone after five seconds."""
     _, alive = psutil.wait_procs(processes, timeout=5.0)
-    left = [one for one in alive if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
-    return comes_true(lambda: not any(one.exists() for one in memory)) and not left
+    return not [one for one in alive if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.fault("F13")
@@ -318,8 +303,7 @@ def test_a_run_survives_a_killed_worker_and_leaves_nothing(loaded: LoadedConfig)
     program = Program(Path.cwd(), "-n", "a", "--seed=1", "-o", "sac_config.use_normalization=false")
     try:
         program.until(lambda: "checkpoint of step" in program.said)
-        everybody, memory = program.children(), memory_of(program.pid)
-        assert len(memory) == 1
+        everybody = program.children()
         next(one for one in everybody if any("spawn_main" in word for word in one.cmdline())).kill()
         program.until(lambda: "killed by SIGKILL · restarted" in program.said)
         everybody += program.children()
@@ -329,7 +313,7 @@ def test_a_run_survives_a_killed_worker_and_leaves_nothing(loaded: LoadedConfig)
         assert program.end() == 130, program.said
     finally:
         program.kill()
-    assert gone(everybody, memory)
+    assert gone(everybody)
     done = result(Path("models/task/a"))
     assert done["steps"] == 5 * done["updates"] and done["faults"]["env_restarts"] == 1
 
@@ -347,16 +331,14 @@ def test_a_hundred_starts_and_ends_leave_nothing(loaded: LoadedConfig) -> None:
     for number in range(STARTS):
         killed = number % 2
         words = ["./task", "--device=cpu", "-n", f"a{number}", "--seed=1"]
-        with Path("said.txt").open("w") as said:  # not a Program: its tracker of shared memory is ours
+        with Path("said.txt").open("w") as said:
             program = subprocess.Popen([sys.executable, str(MAIN), *words], stdout=said, stderr=said)
         everybody: dict[int, psutil.Process] = {}
-        memory: set[Path] = set()
         until = time.monotonic() + rng.uniform(0.0, 8.0)
         while time.monotonic() < until if killed else "checkpoint of" not in Path("said.txt").read_text():
             assert program.poll() is None, Path("said.txt").read_text()
             everybody |= {one.pid: one for one in psutil.Process(program.pid).children(recursive=True)}
-            memory |= memory_of(program.pid)
             time.sleep(0.02)
         program.send_signal(signal.SIGKILL if killed else signal.SIGTERM)
         assert program.wait(60) == (-signal.SIGKILL if killed else 143), Path("said.txt").read_text()
-        assert gone([*everybody.values()], memory), number
+        assert gone([*everybody.values()]), number

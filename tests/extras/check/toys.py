@@ -126,12 +126,6 @@ class Uninformed(Sound):
         return *super().step(action)[:4], []
 
 
-class Numbered(Sound):
-    def _ends(self, over: bool) -> tuple[Any, Any]:
-        terminated, truncated = super()._ends(over)
-        return int(terminated), truncated
-
-
 class Raising(Sound):
     def step(self, action: Any) -> Any:
         if self._steps == 9:
@@ -187,11 +181,6 @@ class Overchosen(Sound):
         return 3 if self._steps == 9 else int(self._state[0] * 10) % 3
 
 
-class Doubled(Sound):
-    def _seen(self) -> Any:
-        return super()._seen().astype(np.float64)
-
-
 class Undefined(Sound):
     def _seen(self) -> Any:
         seen = super()._seen()
@@ -227,13 +216,6 @@ class Vast(Sound):
         return super()._seen() * np.float32([1, 1, 1000])
 
 
-class RealPicture(Picture):
-    observation_space = gym.spaces.Box(0.0, 1.0, (12, 12, 1), np.float32)
-
-    def _seen(self) -> Any:
-        return (super()._seen() / 255).astype(np.float32)
-
-
 # --- actions
 
 
@@ -242,22 +224,6 @@ class Mighty(Sound):
 
     def _pushed(self, action: Any) -> float:
         return float(action[0]) / 1e6
-
-
-class Lopsided(Sound):
-    action_space = gym.spaces.Box(-1.0, 3.0, (1,), np.float32)
-
-    def _pushed(self, action: Any) -> float:
-        return float(action[0]) / 2 - 0.5
-
-
-class Choiceless(Sound):
-    action_space = gym.spaces.Box(np.float32([-1, 2]), np.float32([1, 2]))
-
-
-class Deaf(Sound):
-    def _pushed(self, action: Any) -> float:
-        return 0.0
 
 
 # --- rewards
@@ -326,11 +292,6 @@ class Punctual(Sound):
         return self._steps >= LIMIT, False
 
 
-class Brief(Sound):
-    def _ends(self, over: bool) -> tuple[Any, Any]:
-        return self._steps >= 2, False
-
-
 # --- seeds
 
 
@@ -377,13 +338,6 @@ class Imprinted(Sound):
         if self._mark is None:
             self._mark = self._state[2] / 10
         return self._mark
-
-
-class Alike(Sound):
-    def reset(self, **kwargs: Any) -> Any:
-        _, info = super().reset(**kwargs)
-        self._state = np.zeros(3, np.float32)
-        return self._seen(), info
 
 
 class Borrowing(Sound):

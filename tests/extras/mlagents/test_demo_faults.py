@@ -113,14 +113,6 @@ def test_a_file_that_cannot_be_used_says_where_and_why(tmp_path, fault):
     assert error.value.where == where and why in error.value.why, (error.value.where, error.value.why)
 
 
-def test_memory_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("algorithm.extras.mlagents.demo_reading.free_memory", lambda: 100)
-    (tmp_path / "a.demo").write_bytes(HAND)
-    with pytest.raises(FaultyRecordingError, match="more than half of the free memory") as error:
-        read(tmp_path / "a.demo")
-    assert error.value.where == "episode 0"
-
-
 def test_without_the_package_the_command_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("algorithm.extras.unity.package.importlib.util.find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "mlagents_envs.environment", raising=False)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from algorithm.extras.sharing.archive import MANIFEST, pack
-from algorithm.store.checkpoints.manifest import Entry
 
 
 def members_of(file: Path) -> dict[str, bytes]:
@@ -19,12 +18,11 @@ def members_of(file: Path) -> dict[str, bytes]:
 
 
 def forge(file: Path, target: Path, change: Callable[[dict[str, bytes]], object], **manifest: object) -> Path:
-    """A changed export whose hashes are all right. manifest: entries that replace those of the old one."""
+    """A changed export. manifest: entries that replace those of the old one."""
     files = members_of(file)
     content = json.loads(files.pop(MANIFEST))
     change(files)
-    content |= {"files": {name: Entry.of(files[name]).listed for name in sorted(files)}, **manifest}
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(content | manifest, indent=2, ensure_ascii=False) + "\n"
     target.write_bytes(pack({**files, MANIFEST: text.encode()}))
     return target
 

@@ -19,7 +19,7 @@ from tests.run.test_behaviours import CONFIG, TwoKinds
 
 def test_it_holds_what_acting_needs_and_nothing_of_this_machine(run, exported):
     files = members_of(exported)
-    named = {"config.yaml", "manifest.json", "model.safetensors", "plots/return.png"}
+    named = {"config.yaml", "manifest.json", "model.safetensors"}
     assert files.keys() == named | {"result.json"}
     networks = run.folder / "checkpoints" / "step_000000120" / "model.safetensors"
     assert files["model.safetensors"] == networks.read_bytes()
@@ -40,21 +40,6 @@ def test_networks_that_are_none_name_the_export(exported, tmp_path):
     with pytest.raises(StorageError) as caught:
         asac.load(broken)
     assert caught.value.where == str(broken) and "its networks cannot be read" in caught.value.why
-
-
-@pytest.mark.parametrize(
-    ("step", "acting", "counts"),
-    [(120, "deterministic", True), (60, "deterministic", False), (120, "sampled", False)],
-)
-def test_a_later_evaluation_of_that_checkpoint_counts(run, tmp_path, step, acting, counts):
-    note = run.folder / "evaluation.json"
-    scores = {"default": {"returns": [1.0, 3.0, 5.0]}}
-    note.write_text(json.dumps({"step": 120, "acting": acting, "behaviours": scores}))
-    try:
-        files = members_of(run.export(tmp_path / "later.zip", step))
-    finally:
-        note.unlink()
-    assert ("evaluation.json" in files) == counts
 
 
 def test_it_acts_and_evaluates_as_the_run_does(run, exported):
@@ -127,12 +112,6 @@ def test_what_an_export_does_not_have_is_told(exported):
         with pytest.raises(UsageError, match="an export has no") as caught:
             wanted()
         assert "first" in caught.value.fix
-
-
-def test_another_task_is_told(exported, capfd):
-    assert main(["Acrobot-v1", "-n", "first.zip", "--eval=1"]) == 2
-    said = capfd.readouterr().err
-    assert "is for CartPole-v1" in said and "CartPole-v1 -n first.zip --eval=10" in said
 
 
 def test_an_environment_with_other_spaces_is_told(exported, tmp_path):

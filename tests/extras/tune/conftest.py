@@ -11,7 +11,6 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from algorithm.config.extras_config import TuneConfig
-from algorithm.extras.tune import study as loop
 from algorithm.extras.tune import trial
 from algorithm.extras.tune.optimiser import Optimiser
 from algorithm.extras.tune.records import DATABASE
@@ -80,5 +79,5 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]:
     monkeypatch.setattr(trial, "python_arguments", lambda: (str(STUB),))
-    monkeypatch.setattr(loop, "_TICK_S", 0.02)
+    monkeypatch.setattr(trial, "_TICK_S", 0.02)
     return lambda name="a", **settings: Made(tmp_path / name, **settings)

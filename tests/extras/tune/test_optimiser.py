@@ -25,10 +25,8 @@ SEVERAL = {
 }
 
 
-def _trial(optimiser: Optimiser) -> dict[str, object] | None:
+def _trial(optimiser: Optimiser) -> dict[str, object]:
     record = optimiser.ask()
-    if record is None:
-        return None
     _tell(optimiser, record)
     return dict(record.values)
 
@@ -46,29 +44,18 @@ def test_a_study_opened_before_each_draw_draws_the_same(made: Make, sampler: str
     drawn = [_trial(optimiser) for _ in range(10)]
     assert [_trial(again.optimiser()) for _ in range(10)] == drawn
     assert len({json.dumps(one) for one in drawn}) == 10
-    depths = {one["nn_config.policy.dense_depth"] for one in drawn if one}
+    depths = {one["nn_config.policy.dense_depth"] for one in drawn}
     assert depths <= {1, 2, 3} and all(isinstance(depth, int) for depth in depths)
-
-
-def test_a_grid_has_every_combination_once(made: Make) -> None:
-    params = {
-        "sac_config.n_step": {"in": [1, 3]},
-        "sac_config.batch_size": {"truncated": [16, 64], "step": 16},
-    }
-    study = made(params=params, sampler="grid")
-    drawn = [_trial(study.optimiser()) for _ in range(9)]
-    assert drawn[-1] is None
-    assert [tuple(one.values()) for one in drawn if one] == [(n, b) for n in (1, 3) for b in (16, 32, 48, 64)]
 
 
 def test_choices_of_any_kind_come_back_as_they_were(made: Make) -> None:
     choices = [None, "auto", 1, 1.5, True, [64, 64]]
-    study = made(params={"nn_config.policy.what": {"in": choices}}, sampler="grid")
-    drawn = [_trial(study.optimiser()) for _ in choices]
-    assert [one["nn_config.policy.what"] for one in drawn if one] == choices
+    study = made(params={"nn_config.policy.what": {"in": choices}}, sampler="random")
+    drawn = [_trial(study.optimiser())["nn_config.policy.what"] for _ in range(30)]
+    assert all(one in choices for one in drawn) and {type(one) for one in drawn} >= {str, list, float}
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "grid"])
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_a_kill_between_any_two_transactions_changes_no_draw(made: Make, sampler: str) -> None:
     params = {"sac_config.n_step": {"in": [1, 3, 5]}, "sac_config.batch_size": {"in": [16, 64, 256]}}
     settings = {"params": params, "sampler": sampler, "startup": 1}
@@ -115,22 +102,9 @@ def test_a_process_killed_while_it_writes_leaves_a_database_that_goes_on(made: M
     assert [one.state for one in study.optimiser().trials] == ["complete"]
 
 
-def test_steps_end_within_their_interval(made: Make) -> None:
-    study = made(params={"nn_config.policy.dropout": {"truncated": [0, 0.35], "step": 0.1}}, sampler="grid")
-    drawn = [_trial(study.optimiser()) for _ in range(4)]
-    assert [one["nn_config.policy.dropout"] for one in drawn if one] == [0.0, 0.1, 0.2, 0.3]
-    mixed = made("d", params={"nn_config.policy.dropout": {"truncated": [0, 1], "step": 0.5}}).space
-    assert mixed["nn_config.policy.dropout"].values == [0.0, 0.5, 1.0]
-    whole = made("b", params={"nn_config.policy.depth": {"truncated": [1, 3]}}).space
-    assert whole["nn_config.policy.depth"].values == [1, 2, 3]
-    real = made("c", params={"nn_config.policy.dropout": {"truncated": [0.0, 1.0]}}).space
-    assert real["nn_config.policy.dropout"].values is None
-
-
 def test_a_report_counts_once(made: Make) -> None:
     optimiser = made().optimiser()
-    record = optimiser.ask()
-    assert record is not None
+    optimiser.ask()
     for value in (1.0, 2.0, float("nan")):
         optimiser.report(1, 100, value)
     assert optimiser.trials[0].reports == {100: 1.0}
@@ -151,8 +125,7 @@ def test_a_damaged_database_is_named(made: Make) -> None:
 
 def test_a_full_disk_is_named(made: Make) -> None:
     optimiser = made().optimiser()
-    record = optimiser.ask()
-    assert record is not None
+    optimiser.ask()
     with optimiser._storage.engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count = 1")  # no page more than there are
     with pytest.raises(StorageError, match="the database of a study cannot be used") as caught:

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.config.extras_config import TuneConfig
-from algorithm.core.errors import UsageError
 from algorithm.extras.tune import trial
 from algorithm.extras.tune.records import best_of
-from algorithm.extras.tune.trial import fitting, nominal, score
+from algorithm.extras.tune.trial import fitting, nominal
 from algorithm.run.signals import StopRequest
 from tests.extras.tune.conftest import Made
 
@@ -28,25 +26,6 @@ class When(StopRequest):
 
     def __bool__(self) -> bool:
         return self._condition()
-
-
-POINTS = [(100, 1.0), (200, 4.0), (300, 2.0)]
-
-
-@pytest.mark.parametrize(
-    ("value", "direction", "expected"),
-    [
-        ("last", "maximize", 2.0),
-        ("best", "maximize", 4.0),
-        ("best", "minimize", 1.0),
-        ("auc", "maximize", 2.75),
-    ],
-)
-def test_a_value_is_the_last_the_best_or_the_mean_over_steps(
-    value: str, direction: str, expected: float
-) -> None:
-    assert score(POINTS, TuneConfig(value=value, direction=direction)) == expected
-    assert score(POINTS[:1], TuneConfig(value=value, direction=direction)) == 1.0
 
 
 def test_evaluations_of_several_environments_count_for_their_nominal_steps() -> None:
@@ -128,19 +107,6 @@ def test_failures_are_told_with_exit_code_and_reason(made: Make) -> None:
     assert any("trial 2 of 3: failed, exit code 5" in line for line in study.said)
 
 
-@pytest.mark.parametrize(("code", "ends"), [(4, True), (5, False)])
-def test_three_failures_alike_end_a_study_unless_numbers_diverged(made: Make, code: int, ends: bool) -> None:
-    study = made(trials=5)
-    for number in range(1, 6):
-        (study.run.path / f"fail_trial_{number:03d}").write_text(f"{code} no such environment")
-    if ends:
-        with pytest.raises(UsageError, match="3 trials in a row have failed in the same way"):
-            study.search()
-    else:
-        study.search()
-    assert len(study.optimiser().trials) == (3 if ends else 5)
-
-
 def test_draws_that_a_configuration_refuses_are_infeasible(made: Make) -> None:
     study = made(trials=8)
     study.refused = lambda values: "refused: too much" if values["sac_config.learning_rate"] > 0.8 else ""
@@ -205,9 +171,9 @@ def test_rows_without_a_number_are_no_values(made: Make) -> None:
 
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(made: Make) -> None:
     study = made(trials=1)
-    record = study.optimiser().ask()
+    study.optimiser().ask()
     folder: Path = study.run.path / "trial_001"
     folder.mkdir()
     (folder / "train.log").touch()
-    assert record is not None and study.search()[0].state == "complete"
+    assert study.search()[0].state == "complete"
     assert study.begun == ["trial_001 new"] and not (folder / "train.log").exists()

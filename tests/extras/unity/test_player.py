@@ -273,8 +273,8 @@ def test_the_build_is_found_in_the_task_s_folder_and_where_one_is(tmp_path, monk
         ("path_linux", "linux", "no Unity build for this system"),
         ("x", "freebsd14", "no Unity build for this system"),
         ("nowhere", "linux", "there is no Unity build at nowhere"),
-        (".", "linux", "is a folder"),
-        ("Player.x86_64", "linux", "is not executable"),
+        (".", "linux", "is not an executable file"),
+        ("Player.x86_64", "linux", "is not an executable file"),
     ],
 )
 def test_a_build_that_cannot_be_started_is_refused(path, platform, said, tmp_path, monkeypatch):

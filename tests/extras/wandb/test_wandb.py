@@ -1,23 +1,23 @@
 """W&B gets the rows of a run: each once, and nothing else."""
 
 import csv
-import importlib.machinery
-import importlib.util
 import json
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pytest
 from PIL import Image
 
-from algorithm.core.errors import UsageError
-from algorithm.extras.wandb.sink import WandbSink, require_wandb
+from algorithm.extras.wandb.sink import WandbSink
 from algorithm.keys.checkpoints import WandbConfig
+from algorithm.run.evaluation.video import video_path
 from algorithm.store.logs.metrics import MetricsLogger
 from algorithm.store.logs.upload import require_upload
+from algorithm.store.rundir import RunDir
 from tests.lib.sessions import run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,7 +39,9 @@ def test_the_real_package_gets_rows_films_and_plots_and_nothing_of_the_machine(l
     for name in HOMES:
         monkeypatch.setenv(name, str(tmp_path / "home"))
     monkeypatch.setenv("SECRET_OF_THE_SHELL", "xyzzy-plugh")
-    (tmp_path / "25.mp4").write_bytes(b"film")
+    film = video_path(tmp_path / "videos", 25)
+    film.parent.mkdir()
+    film.write_bytes(b"film")
     (tmp_path / "plots").mkdir()
     Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / "plots" / "return.png")
     state = None
@@ -65,17 +67,13 @@ class Package:
 
     def __init__(self, *, fails="", key=True, has=-1):
         self.fails, self.key, self.starting_step = fails, key, has + 1
-        self.rows, self.given, self.logger, self.ended = {}, {}, None, 0
+        self.rows, self.given, self.ended = {}, {}, 0
         self.url, self.summary = "https://wandb.test/run", {}
 
-    __spec__ = importlib.machinery.ModuleSpec("wandb", None, origin="here")
     Settings = staticmethod(dict)
 
     def setup(self, settings):
         self.settings = settings
-
-    def termsetup(self, settings, logger):
-        self.logger = logger
 
     def login(self, *, prompt, verify):
         assert not prompt and not verify
@@ -107,16 +105,9 @@ def log(tmp_path):
 
     def make(state=None, **config):
         warned, said = [], []
-        sink = WandbSink(
-            WandbConfig(**{"project": "toys", **config}),
-            folder=tmp_path / "wandb",
-            name="a",
-            settings={"seed": 1},
-            film=lambda step: tmp_path / f"{step}.mp4",
-            plots=tmp_path / "plots",
-            inform=said.append,
-            warn=warned.append,
-        )
+        console = SimpleNamespace(message=said.append, warn=warned.append)
+        wandb = WandbConfig(**{"project": "toys", **config})
+        sink = WandbSink(wandb, RunDir("task", "a", tmp_path, "task"), {"seed": 1}, console)
         files = (tmp_path / "log", tmp_path / "metrics.csv", tmp_path / "metrics.jsonl")
         return MetricsLogger(*files, warn=warned.append, state=state, upload=sink), warned, said
 
@@ -140,23 +131,11 @@ def write(metrics, *steps):
         metrics.flush()
 
 
-@pytest.mark.parametrize(
-    ("variable", "mode"),
-    [("", "online"), ("offline", "offline"), ("DRYRUN", "offline"), ("online", "online"), ("disabled", None)],
-)
-def test_the_variable_of_wandb_says_how(log, monkeypatch, variable, mode):
-    monkeypatch.setenv("WANDB_MODE", variable)
-    config = WandbConfig(project="toys", mode="offline" if variable == "online" else "online")
-    if mode is None:
-        monkeypatch.setitem(sys.modules, "wandb", None)
-        require_wandb(config)  # it is not needed
-        return
+def test_the_variable_of_wandb_goes_before_the_configuration(log, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
     monkeypatch.setitem(sys.modules, "wandb", package := Package())
-    log(mode=config.mode)[0].close()
-    assert package.given["mode"] == mode
-    monkeypatch.setenv("WANDB_MODE", "sometimes")
-    with pytest.raises(UsageError):
-        require_wandb(config)
+    log(mode="offline")[0].close()
+    assert package.given["mode"] == "disabled"
 
 
 @pytest.mark.parametrize(
@@ -175,18 +154,6 @@ def test_a_failure_is_warned_of_once_and_the_run_goes_on(opened, tmp_path, packa
     metrics.close()
     assert [line[: len(says)] for line in warned] == [says] and "\n" not in warned[0]
     assert list(table(tmp_path)) == [1, 2, 3] and package.ended == 1
-
-
-def test_what_the_package_would_print_is_one_warning(opened):
-    package = Package()
-    metrics, warned, said = opened(package)
-    package.logger.info("wandb: 500 encountered, retrying request")
-    for _ in range(2):
-        package.logger.warning("wandb: WARNING Fatal error while uploading data.\nwandb: Use `wandb sync`.")
-        write(metrics, len(package.rows))
-    assert said == ["W&B: https://wandb.test/run"]
-    (warning,) = warned
-    assert warning.startswith("W&B: Fatal error while uploading data. Use `wandb sync`. · ")
 
 
 @pytest.mark.parametrize(
@@ -225,14 +192,7 @@ def test_a_run_hands_over_its_rows_and_no_addresses(task, monkeypatch):
 
 
 def test_without_the_package_nothing_begins(task, monkeypatch, capsys):
-    there = importlib.util.find_spec
-    for found in (None, importlib.machinery.ModuleSpec("wandb", None)):  # nothing, or a folder of that name
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_, found=found: found)
-        with pytest.raises(UsageError, match="W&B is not installed"):
-            require_wandb(WandbConfig(project="toys"))
-        require_upload(WandbConfig())
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *_: None if name == "wandb" else there(name)
-    )
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    require_upload(WandbConfig())
     assert run("-n", "b", *OFFLINE) == 2
     assert '".[wandb]"' in capsys.readouterr().err and not task.exists()
