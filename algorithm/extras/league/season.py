@@ -51,8 +51,9 @@ def expected_score(rating: float, opponent: float) -> float:
 
 @dataclass(frozen=True)
 class PastPolicy:
-    """A policy as it was once, with its rating then."""
+    """A policy as it was after ``step`` learning steps of its behaviour, with its rating then."""
 
+    step: int
     rating: float
     weights: Weights
 
@@ -209,7 +210,7 @@ class Season(Opponents):
     def _now(self, behaviour: str) -> PastPolicy:
         """Return the policy that learns as it is now."""
         parts = self._agents[behaviour].acting_parts()
-        return PastPolicy(self.ratings[behaviour], weights_of(parts))
+        return PastPolicy(self._steps[behaviour], self.ratings[behaviour], weights_of(parts))
 
     def _swap(self) -> None:
         """Draw the opponents: the newest policy, or any past one."""
@@ -269,9 +270,9 @@ def _passes(before: int, taken: int, every: int) -> bool:
 
 def _policy_state(policy: PastPolicy) -> State:
     arrays = {name: value.numpy() for name, value in policy.weights.items()}
-    return State(arrays, {"rating": policy.rating})
+    return State(arrays, {"step": policy.step, "rating": policy.rating})
 
 
 def _policy_from(state: State) -> PastPolicy:
     weights = {name: torch.from_numpy(np.array(value)) for name, value in state.arrays.items()}
-    return PastPolicy(state.meta["rating"], weights)
+    return PastPolicy(state.meta["step"], state.meta["rating"], weights)

@@ -10,8 +10,10 @@ from algorithm.agents.roles import Acting, ActingInputs
 from algorithm.core.errors import UsageError
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
+from algorithm.core.system.memory import free_memory
+from algorithm.core.wording import format_bytes
 from algorithm.extras.league.anchors import RandomOpponents
-from algorithm.extras.league.season import Season
+from algorithm.extras.league.season import Season, weights_of
 from algorithm.extras.league.teams import SelfPlayEnv
 from algorithm.run.evaluation.evaluate import Evaluator
 from algorithm.run.runtime import LocalRuntime, Runtime
@@ -24,7 +26,7 @@ def begin_self_play(
 ) -> None:
     """Let past policies act for the other teams in training, and random actions in evaluations.
 
-    Raises UsageError for several processes, and for families without actors.
+    Raises UsageError for several processes, families without actors, and too many past policies.
     """
     if not isinstance(source, LocalRuntime):
         raise UsageError(
@@ -34,6 +36,7 @@ def begin_self_play(
             fix="train without actors, offline training and num_processes, or set self_play.window: 0",
         )
     config, specs, seed = context.loaded.config.self_play, source.env.specs, context.loaded.seed
+    _refuse_large(agents, config.window)
     season = Season(config, agents, _acting(context, agents, specs), stream(seed, "self-play"))
     source.vec_env = SelfPlayEnv(source.vec_env, season)
     if evaluator is not None:
@@ -68,3 +71,17 @@ def _acting(
         acting[name] = make_acting(inputs)
         acting[name].policy.warming_up = False
     return acting
+
+
+def _refuse_large(agents: Mapping[str, Agent], window: int) -> None:
+    """Raise UsageError if ``window`` past policies of each behaviour exceed half of the free memory."""
+    copies = [weights_of(agent.acting_parts()) for agent in agents.values()]
+    needed = sum(value.nbytes for weights in copies for value in weights.values())
+    most = free_memory() // 2 // needed
+    if window > most:
+        raise UsageError(
+            f"{window:,} past policies need {format_bytes(window * needed)}",
+            where="self_play.window",
+            why=f"half of the free memory holds {most:,}",
+            fix=f"set self_play.window to {most:,} or less, or use smaller networks",
+        )
