@@ -1,4 +1,4 @@
-"""Opponents of self-play: past policies and their ratings."""
+"""Opponents of self-play: past policies and their ratings in training, fixed ones in evaluations."""
 
 from __future__ import annotations
 

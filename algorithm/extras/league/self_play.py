@@ -12,7 +12,7 @@ from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.core.system.memory import free_memory
 from algorithm.core.wording import format_bytes
-from algorithm.extras.league.anchors import RandomOpponents
+from algorithm.extras.league.anchors import Anchors
 from algorithm.extras.league.season import Season, weights_of
 from algorithm.extras.league.teams import SelfPlayEnv
 from algorithm.run.evaluation.evaluate import Evaluator
@@ -24,7 +24,7 @@ from algorithm.run.user_code import nn_file
 def begin_self_play(
     context: TrainingContext, agents: Mapping[str, Agent], source: Runtime, evaluator: Evaluator | None
 ) -> None:
-    """Let past policies act for the other teams in training, and random actions in evaluations.
+    """Let past policies act for the other teams in training, and fixed ones in evaluations.
 
     Raises UsageError for several processes, families without actors, and too many past policies.
     """
@@ -37,17 +37,18 @@ def begin_self_play(
         )
     config, specs, seed = context.loaded.config.self_play, source.env.specs, context.loaded.seed
     _refuse_large(agents, config.window)
-    season = Season(config, agents, _acting(context, agents, specs), stream(seed, "self-play"))
+    season = Season(config, agents, _acting(context, agents, specs, "opponents"), stream(seed, "self-play"))
     source.vec_env = SelfPlayEnv(source.vec_env, season)
     if evaluator is not None:
-        opponents = RandomOpponents(season, specs, stream_seed(seed, "anchors", "random"))
-        evaluator.env = SelfPlayEnv(evaluator.env, opponents)
+        acting = _acting(context, agents, specs, "anchors")
+        anchors = Anchors(season, acting, specs, stream_seed(seed, "anchors", "random"))
+        evaluator.env = SelfPlayEnv(evaluator.env, anchors)
 
 
 def _acting(
-    context: TrainingContext, agents: Mapping[str, Agent], specs: Mapping[str, AgentSpec]
+    context: TrainingContext, agents: Mapping[str, Agent], specs: Mapping[str, AgentSpec], purpose: str
 ) -> dict[str, Acting]:
-    """Return a policy for the opponents of each behaviour."""
+    """Return a policy for the opponents of each behaviour. purpose: name for its random numbers."""
     acting = {}
     for name, agent in agents.items():
         config = context.loaded.for_behaviour(name)
@@ -65,7 +66,7 @@ def _acting(
             nn_file=nn_file(config, context.networks),
             behaviour=name,
             seed=context.loaded.seed,
-            own_seed=stream_seed(context.loaded.seed, "opponents") >> 32,
+            own_seed=stream_seed(context.loaded.seed, purpose) >> 32,
             device=agent.learner.device,
         )
         acting[name] = make_acting(inputs)
