@@ -14,13 +14,13 @@ import torch
 
 from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
-from algorithm.app.parameters import parameter_rows
 from algorithm.app.report.curves import plot_curve, read_series
 from algorithm.app.report.facts import space_rows
 from algorithm.app.report.report import write_report
 from algorithm.app.report.settings import config_rows
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
+from algorithm.config.yaml_io import inline
 from algorithm.core.console import Console
 from algorithm.core.errors import COMMON_BLOCK, StorageError
 from algorithm.core.extras import install_command
@@ -205,7 +205,8 @@ def _environment(config: Config, env: EnvInfo) -> list[tuple[str, str]]:
         rows.append(("wrappers", ", ".join(map(_wrapper, base.wrappers))))
     if of_evaluations is not None and of_evaluations != base.wrappers:
         rows.append(("evaluations", ", ".join(map(_wrapper, of_evaluations)) or "no wrappers"))
-    rows += parameter_rows(config.parameters, base.kind)
+    parameters = config.environment_parameters.items()
+    rows += [("parameter", f"{name} {inline(value)}") for name, value in parameters]
     rows += space_rows(env.specs)
     limit = f"{env.time_limit} steps" if env.time_limit else "none known"
     length = episode_limit(config, env.time_limit)

@@ -18,7 +18,7 @@ from algorithm.app.preview import dry_run
 from algorithm.app.preview.cost import Sizes, Speed
 from algorithm.config.schema import Config
 from algorithm.core.console import Console, Evaluation, Progress
-from algorithm.core.wording import clock_time, counted, duration, format_bytes, plus_minus, short, steps_text
+from algorithm.core.wording import clock_time, counted, format_bytes, plus_minus, short, steps_text
 
 LAST, BEST = Evaluation(12_000, -150.5, 12.0, 10), Evaluation(10_000, -140.25, 12.0, 10)
 SUMMARY = [("evaluation", "-1 [red]"), ("steps", "20,000")]
@@ -98,7 +98,6 @@ def messages() -> Iterator[tuple[str, str]]:
     for form in (short, number, steps_text):
         yield form.__name__, " | ".join(map(form, NUMBERS if form is not steps_text else NUMBERS[:8]))
     seconds = (0, 2.34, 48, 59.6, 725, 11_220, 36_061)
-    yield "duration", " | ".join(map(duration, seconds))
     yield "clock_time", " | ".join(map(clock_time, seconds))
     sizes = (0, 3 * 2**10, 1.5 * 2**20, 10 * 2**20, 2**30 - 1, 2**30, 1500 * 2**30)
     yield "format_bytes", " | ".join(format_bytes(int(size)) for size in sizes)

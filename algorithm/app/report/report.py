@@ -15,7 +15,7 @@ from algorithm.config.yaml_io import inline
 from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.timing import shares_text
-from algorithm.core.wording import counted, duration, info_rows, plus_minus, short
+from algorithm.core.wording import clock_time, counted, info_rows, plus_minus, short
 from algorithm.run.evaluation.statistics import INTERVAL
 from algorithm.store.follow_up_commands import (
     playing_commands,
@@ -80,7 +80,7 @@ def _tiles(facts: Facts) -> list[Tile]:
         *tiles,
         Tile("environment steps", "none" if steps is None else f"{steps:,}", about),
         Tile("updates", "unknown" if updates is None else f"{updates:,.0f}", about),
-        Tile("training time", duration(seconds) if seconds else "unknown", rate),
+        Tile("training time", clock_time(seconds) if seconds else "unknown", rate),
         Tile("faults survived", f"{sum(survived.values()):g}" if survived else "unknown", kinds),
     ]
 
