@@ -133,7 +133,7 @@ class _Layering:
         return (self._tree, config, [laid]) if why else (tree, wanted, [laid])
 
     def _is_set(self, path: KeyPath) -> bool:
-        """Return whether file, override, flag, draw, memory or the run itself decides the key."""
+        """Return whether the key is set, or another key whose value already settles it."""
         block, key = path[0], path[-1]
         others: list[KeyPath] = []  # keys that decide it as well
         if key in ("dense_n", "dense_depth"):

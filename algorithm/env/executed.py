@@ -180,7 +180,10 @@ def _values(leaf: Leaf, actions: Any, lead: tuple[int, ...]) -> NDArray[Any]:  #
 
 
 def _scaled(box: gym.spaces.Box, value: NDArray[Any]) -> NDArray[np.float64]:
-    """Map values of a Box to u in [-1, 1]; 0 where its bounds leave a single value."""
+    """Map values of a Box to u, ±1 at its bounds, without clipping; 0 where the bounds are equal.
+
+    Raises SpaceMismatchError if a bound is not finite.
+    """
     low, high = (
         end.ravel() if end.dtype.kind == "f" else end.ravel().astype(np.float64)
         for end in (box.low, box.high)

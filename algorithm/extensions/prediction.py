@@ -61,12 +61,12 @@ class Prediction(Extension):
         extra = {name: value for name, value in obs.items() if name in self._seen}
         mean, raw_std = transition(state, action, extra)
         following = ctx.target_following[:, : ctx.learn].detach()  # token K+1+t follows position K+t
-        seen = observation(state)
+        predicted = observation(state)
         reward_error = (reward(state, action) - batch.reward[:, learned]).square()
         return {
             "transition": transition_loss(following, mean, bounded_std(raw_std), valid, kl=self._kl),
             "reward": window_mean(reward_error, valid),
-            "observation": self._observation_loss(seen, obs, valid),
+            "observation": self._observation_loss(predicted, obs, valid),
         }
 
     def _observation_loss(self, prediction: Obs, obs: Obs, valid: Tensor) -> Tensor:

@@ -77,6 +77,7 @@ class _Whole(_Window):
 
     @computed_once
     def _online(self) -> tuple[Tensor, Tensor]:
+        """Online states of all tokens [B, W+1, S], and the carry after each [B, W+1, *C]."""
         return self._run(self.rep, self.batch.carry, slice(None), gradient=self.with_gradient)
 
     @property

@@ -95,6 +95,7 @@ class SavedReplay:
         self._rng.bit_generator.state = meta["rng"]
 
     def _check_fits(self, state: ReplayState) -> None:
+        """Raise ValueError unless the saved columns and sampler are ours, and its capacity is no larger."""
         meta = state.meta
         if meta["capacity"] > self.capacity:
             raise ValueError(

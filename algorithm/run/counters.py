@@ -139,7 +139,7 @@ class Counters:
         return all(done.interval.mean >= limit for done in self.last_eval.performances.values())
 
     def ends(self, base: BaseConfig, evaluations: int | None) -> Ends:
-        """Return the limits that the training has reached.
+        """Return why the training ends here, with flags to resume it; empty if it goes on.
 
         base: keys with the limits of the configuration
         evaluations: number of evaluations of the whole run after which it pauses; None for no limit

@@ -149,7 +149,10 @@ class Trainer:
             self._save_if_best()  # a kill may have come between the checkpoint and best.json
 
     def _finish(self) -> None:
-        """Evaluate, unless a signal ended the run, and save, so that a resumed run has the evaluation."""
+        """End the run: evaluate, unless it was stopped, save, and call the last callbacks.
+
+        A resumed run has the evaluation, because it is made before the save.
+        """
         if not self._stop and not self._counters.is_evaluated:
             self._evaluate(on_way=False)
         if self._stop:

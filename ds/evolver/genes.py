@@ -70,7 +70,7 @@ class Genes:
         return self._loaded.behaviours[behaviour] if behaviour else self._loaded.config
 
     def _objection(self, path: str, distribution: Distribution) -> str | None:
-        """Return the reason why a key cannot be a gene, or None."""
+        """Return why a resumed member could not take another value of a key; None if it could."""
         behaviour, block, key = _place(path)
         field, config = field_at((block, key)), self._config(behaviour)
         assert field is not None, f"{path} was drawn, and is not a key"

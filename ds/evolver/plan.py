@@ -131,8 +131,8 @@ def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPl
     parent = train.directory.absolute() / folder.label
     name = train.name or _newest(parent, train.env, train.directory)
     run = RunDir(folder.label, name, parent / name, train.env)
-    made = PopulationDir(run.path)
-    facts = made.facts()
+    population = PopulationDir(run.path)
+    facts = population.facts()
     seed = int(facts["seed"])
     if train.seed not in (None, seed):
         raise UsageError(
@@ -142,13 +142,13 @@ def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPl
             fix="leave --seed out, or start another population",
         )
     loaded = load_config_file(
-        made.config, train.overrides, _flags(options), seed, env=folder, require_runnable=True
+        population.config, train.overrides, _flags(options), seed, env=folder, require_runnable=True
     )
     _check(loaded)
-    generation = made.newest(log)
+    generation = population.newest(log)
     if generation is None:
         raise StorageError(
-            "there is nothing to resume from", where=made.path, why="it has no intact generation"
+            "there is nothing to resume from", where=population.path, why="it has no intact generation"
         )
     plan = PopulationPlan(
         options=options, loaded=loaded, genes=Genes(loaded), run=run, generation=generation, resumed=True

@@ -131,7 +131,7 @@ class Link:
         return receipt
 
     def beat(self) -> None:
-        """Send a beat; raises as :meth:`deliver`."""
+        """Report this actor's counts, and act on the learner's receipt; raises as :meth:`deliver`."""
         epoch, sent, (steps, version, faults) = self._epoch, self.sent, self._acted
         beat = Beat(
             actor=self.actor,

@@ -210,16 +210,16 @@ def test_td_errors_that_are_not_finite_leave_the_priorities_as_they_were():
     sample = agent.replay.sample
     agent.replay.sample = lambda: spoilt(sample())
     for _ in range(2):
-        agent._take(agent._batches, 61, _NoWatch())
+        agent._update_once(agent._batches, 61, _NoWatch())
     assert np.array_equal(agent.replay._sampler.tree.leaves, before)
     assert agent._guard.skipped == 2 and agent._recent.metrics(0) == recent
     agent.replay.sample, update = sample, agent.learner.update
     agent.learner.update = lambda batch: replace(update(batch), priority=torch.full((16,), torch.nan))
-    agent._take(agent._batches, 62, _NoWatch())  # although every optimiser took its step
+    agent._update_once(agent._batches, 62, _NoWatch())  # although every optimiser took its step
     assert np.array_equal(agent.replay._sampler.tree.leaves, before)
     assert agent._guard.skipped == 3 and agent._recent.metrics(0) == recent
     agent.learner.update = update
-    agent._take(agent._batches, 63, _NoWatch())
+    agent._update_once(agent._batches, 63, _NoWatch())
     assert not np.array_equal(agent.replay._sampler.tree.leaves, before)
 
 

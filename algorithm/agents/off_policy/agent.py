@@ -74,7 +74,7 @@ class OffPolicyAgent(Agent):
         self._pretraining = Pretraining(
             clone=self._clone,
             cloned=partial(learner.move_targets, 1.0),
-            update=partial(self._take, self._before, 0, Stopwatch()),
+            update=partial(self._update_once, self._before, 0, Stopwatch()),
             steps=config.behavioral_cloning.pretrain,
             updates=config.demonstrations.pretrain,
         )
@@ -162,7 +162,7 @@ class OffPolicyAgent(Agent):
             if self.stop():
                 self._schedule.carry_over(owed - done)
                 return
-            if not self._take(self._batches, step, watch or Stopwatch()):
+            if not self._update_once(self._batches, step, watch or Stopwatch()):
                 self._wait_for_a_batch(step, owed - done)
                 return
 
@@ -172,8 +172,11 @@ class OffPolicyAgent(Agent):
         """True if updates are still due, for example after a signal interrupted them."""
         return self._schedule.owed > 0
 
-    def _take(self, batches: Batches, step: int, watch: Stopwatch) -> bool:
-        """Make an update, and the steps of cloning after it; return whether there was a batch for it."""
+    def _update_once(self, batches: Batches, step: int, watch: Stopwatch) -> bool:
+        """Make an update and the cloning steps after it; return False if there was no batch.
+
+        The results of an update that diverged are dropped. step: environment steps, for messages
+        """
         batch = batches.sample()
         watch.lap("sample")
         if batch is None:

@@ -162,18 +162,20 @@ def use_demonstrations(
 
 
 def make_sources(
-    store: DemoStore | None, replay: ReplayBuffer, learner: OffPolicyLearner, shown: DemoConfig
+    store: DemoStore | None, replay: ReplayBuffer, learner: OffPolicyLearner, demo_config: DemoConfig
 ) -> tuple[Batches, Batches]:
     """Return the source of batches before the first environment step, and that from then on."""
     from_replay = ReplayBatches(replay)
     generator = learner.generators()["update"]
     draw: Draw | None = None if store is None else partial(store.draw, generator=generator)
     before = from_replay if draw is None else DemoBatches(draw, replay.batch_size)
-    if shown.offline:
+    if demo_config.offline:
         return before, before
-    if shown.interventions:
+    if demo_config.interventions:
         draw = Corrections(replay, generator, store).draw
-    return before, MixedBatches(replay, draw, shown.share) if draw and shown.share else from_replay
+    return before, MixedBatches(
+        replay, draw, demo_config.share
+    ) if draw and demo_config.share else from_replay
 
 
 def set_priorities(replay: ReplayBuffer, result: UpdateResult, num_own: int) -> bool:

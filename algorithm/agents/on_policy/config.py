@@ -110,14 +110,17 @@ def idle(config: AnyConfig, warm_up: int) -> Iterator[str]:
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
     """Yield the contradictions of on-policy learning, with dotted keys from the top level."""
-    yield from meaningless(config, MEANINGLESS)
+    yield from contradictions_of_unused_keys(config, MEANINGLESS)
     yield from _of_rollouts(config)
     if processes(config) > 1:
         yield from _of_processes(config)
 
 
-def meaningless(config: AnyConfig, keys: Mapping[str, str]) -> Iterator[Contradiction]:
-    """Yield a contradiction for each of the ``keys`` of ``sac_config`` that is set; keys: name -> why."""
+def contradictions_of_unused_keys(config: AnyConfig, keys: Mapping[str, str]) -> Iterator[Contradiction]:
+    """Yield a contradiction for each set key in ``keys`` (of ``sac_config``: name -> why).
+
+    Also for ``preset``, ``noise_increasing_rate`` and ``control_hz`` of ``base_config``.
+    """
     base = config.base_config
     barred = {f"sac_config.{key}": (getattr(config.run, key), why) for key, why in keys.items()}
     barred["base_config.preset"] = base.chosen_preset, "presets configure SAC's critics"

@@ -77,9 +77,10 @@ class Rollout:
 
 
 def make_rollout(batch: SequenceBatch, values: Tensor) -> Rollout:
-    """Return a rollout on the CPU of windows that hold each transition once; advantages are not set yet.
+    """Lay windows that hold each transition once side by side as a rollout on the CPU.
 
-    values: [G, B, T+1] V of G horizons, of the steps' states and the state after them
+    Weights are 1; ratios, advantages and targets are not set yet.
+    values: [G, B, T+1] V of G horizons, of the steps' states and the state after them, which is not kept
     """
     num_steps, window = values.shape[2] - 1, batch.reward.shape[1]
     valid = batch.valid[:, -num_steps:]

@@ -119,9 +119,9 @@ def check_time_limits(context: CheckContext) -> Iterator[Finding]:
     """Check for a time limit reported as termination (Pardo et al., arXiv 1712.00378)."""
     episodes = context.cached(collect_stats).episodes
     both = [episode for episode in episodes if episode.terminated and episode.truncated]
-    over = [episode for episode in episodes if episode.terminated]
-    lengths = {episode.length for episode in over}
-    if len(both) > 1 and 2 * len(both) > len(over):
+    terminated = [episode for episode in episodes if episode.terminated]
+    lengths = {episode.length for episode in terminated}
+    if len(both) > 1 and 2 * len(both) > len(terminated):
         yield warning(
             f"{len(both):,} of {len(episodes):,} episodes were terminated and truncated in the same step",
             where=f"after {_lengths(Counter(episode.length for episode in both))} steps",
@@ -131,15 +131,20 @@ def check_time_limits(context: CheckContext) -> Iterator[Finding]:
             ),
             fix="set terminated only where the task has ended; let the TimeLimit wrapper truncate",
         )
-    elif len(over) >= _SAME and len(over) == len(episodes) and len(lengths) == 1 and max(lengths) >= _GAME:
+    elif (
+        len(terminated) >= _SAME
+        and len(terminated) == len(episodes)
+        and len(lengths) == 1
+        and max(lengths) >= _GAME
+    ):
         yield warning(
-            f"all {len(over):,} episodes were terminated after exactly {max(lengths):,} steps",
+            f"all {len(terminated):,} episodes were terminated after exactly {max(lengths):,} steps",
             why="this looks like a time limit. Terminated means that no reward can follow; at a time limit "
             "this makes values near the end wrong",
             fix="return truncated=True and terminated=False at a time limit; if the task itself ends then, "
             "ignore this",
         )
-    yield ok("terminated and truncated differ" if over else "nothing was terminated")
+    yield ok("terminated and truncated differ" if terminated else "nothing was terminated")
 
 
 def _without_end(context: CheckContext, stats: EpisodeStats) -> Iterator[Finding]:

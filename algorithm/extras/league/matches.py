@@ -74,7 +74,7 @@ class _Matches:
         host = next((run for run in runs if run is not None), None)
         if len(runs) < 2 or host is None:
             raise _no_game(texts)
-        games = self._games(host[0])
+        games = self._contest(host[0])
         entrants = [
             Entrant(text, None if run is None else self._agents(text, *run, games.env))
             for text, run in zip(texts, runs, strict=True)
@@ -127,8 +127,8 @@ class _Matches:
         )
         return RunContext(loaded=loaded, device=self.options.device, faults=self.faults, stack=self.stack)
 
-    def _games(self, played: PlayableRun) -> Contest:
-        """Return the games on a run's environment. Raises UsageError if that has no teams."""
+    def _contest(self, played: PlayableRun) -> Contest:
+        """Return a contest on a run's environment. Raises UsageError if that has no teams."""
         context, options = self._context(played), self.options
         config = context.loaded.config
         for notice in notices(options, config):

@@ -13,7 +13,7 @@ from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.wording import format_bytes
 from algorithm.extras.onnx.exporting import Exported
-from algorithm.extras.onnx.files import draw_graphs, files_in, write_graphs
+from algorithm.extras.onnx.files import export_graphs, files_in, write_graphs
 from algorithm.run.experience.faults import Faults
 from algorithm.store.files import refuse_taken
 from algorithm.store.names import Ckpt
@@ -66,7 +66,7 @@ def _export(
 
     target:   the file; for several behaviours a folder, with a file for each
     networks: folder of ``nn.py``
-    Raises as :func:`~algorithm.extras.onnx.files.draw_graphs`.
+    Raises as :func:`~algorithm.extras.onnx.files.export_graphs`.
     """
     specs = recorded_specs(played.spaces, played.run.manifest)
     files = dict.fromkeys(specs, target) if len(specs) == 1 else files_in(target, specs)
@@ -74,7 +74,7 @@ def _export(
         refuse_taken(path, replace=replace)
     saved = played.checkpoint(which, warn=faults.console.warn)
     with played.fitting(specs):
-        graphs = draw_graphs(loaded, played.run, specs, saved, files, networks=networks, faults=faults)
+        graphs = export_graphs(loaded, played.run, specs, saved, files, networks=networks, faults=faults)
     write_graphs(graphs)
     return graphs
 

@@ -33,7 +33,7 @@ def files_in(folder: Path, behaviours: Mapping[str, AgentSpec]) -> dict[str, Pat
     return files
 
 
-def draw_graphs(
+def export_graphs(
     loaded: LoadedConfig,
     run: RunDir,
     specs: Mapping[str, AgentSpec],

@@ -51,8 +51,8 @@ class SuccessClassifier(nn.Module):
     @override
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
         """Return logits [B] of observations [B, ...]."""
-        none = torch.empty(0)  # the encoder has no memory
-        features, _ = self.rep(obs, none, none, none)
+        unused = torch.empty(0)  # the encoder has no memory
+        features, _ = self.rep(obs, unused, unused, unused)
         logits: Tensor = self.head(features)[:, 0]
         return logits
 

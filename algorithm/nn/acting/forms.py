@@ -159,11 +159,11 @@ def _gru(gru: GRU) -> NumpyForm:
 
 
 def _flat(layer: Flat) -> NumpyForm:
+    """Return a form that flattens the last ``rank`` axes, and scales pixels from low … high to 0 … 1."""
     rank, size = layer.rank, layer.out_size
     low, high = layer.span or BYTES
 
     def form(x: Numbers) -> Numbers:
-        """Flatten the last ``rank`` axes; scale pixels from low … high to 0 … 1."""
         flat = x if rank == 1 else x.reshape(*x.shape[: x.ndim - rank], size)
         if x.dtype != np.uint8:
             return flat.astype(np.float32, copy=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from algorithm.agents.on_policy.config import BARRED as BARRED
-from algorithm.agents.on_policy.config import MEANINGLESS, SHARED, meaningless
+from algorithm.agents.on_policy.config import MEANINGLESS, SHARED, contradictions_of_unused_keys
 from algorithm.agents.on_policy.family_config import RolloutConfig
 from algorithm.core.fields import (
     AnyConfig,
@@ -78,7 +78,7 @@ def misplaced(algorithm: str, block: str, key: str) -> tuple[str, str] | None:
 
 def contradictions(config: AnyConfig) -> Iterator[Contradiction]:
     """Yield the contradictions of ACER, with dotted keys from the top level."""
-    yield from meaningless(config, _MEANINGLESS)
+    yield from contradictions_of_unused_keys(config, _MEANINGLESS)
     keys = acer_block(config)
     size = keys.rollout_step * config.base_config.n_envs
     yield from contradicting(
