@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from algorithm.config.extras_config import ExportConfig
-from algorithm.core.spec import AgentSpec
 from algorithm.extras.onnx.check import session_of
-from algorithm.extras.onnx.exporting import export_policy
+from algorithm.extras.onnx.exporting import PolicySource, export_policy
 from algorithm.extras.onnx.graph import PolicyGraph
 from algorithm.extras.onnx.names import Ports
+from algorithm.extras.onnx.reference import Reference
 from benchmarks.harness import Bench, smoke
 from benchmarks.inside import make_agent
 from benchmarks.samples import make_spec
@@ -58,30 +58,32 @@ def export_of(policy: str, rounds: int, sizes: list[int]) -> dict[str, Any]:
     spec = make_spec(*shape, **action)
     agent = make_agent(spec, "Pendulum-v1", None, words, 0)
     begin = time.perf_counter()
-    made = export_policy(agent, ExportConfig(), {})
+    made = export_policy(agent, ExportConfig(), PolicySource("", "", "", 0, "", ""))
     seconds = time.perf_counter() - begin
     actor: Any = agent.new_policy("playing")
     graph = PolicyGraph(actor.choice, spec)
+    reference = Reference(actor.choice, spec)
     weights = sum(one.numel() * one.element_size() for one in graph.model.parameters())
     return {
         "seconds": seconds,
         "bytes": len(made.data),
         "weights": weights,
-        "microseconds": {n: _steps(made.data, actor, graph.ports, spec, n, rounds) for n in sizes},
+        "microseconds": {n: _steps(made.data, actor, graph.ports, reference, n, rounds) for n in sizes},
     }
 
 
 def _steps(
-    data: bytes, actor: Any, ports: Ports, spec: AgentSpec, n: int, rounds: int
+    data: bytes, actor: Any, ports: Ports, reference: Reference, n: int, rounds: int
 ) -> dict[str, list[float]]:
     """Microseconds of a step of n agents, one value a round, greedily."""
-    obs, mask = spec.obs.zeros(n), spec.action.all_allowed(n)
-    feeds = {port.name: np.ones((n, *port.shape), port.dtype) for port in ports.inputs}
-    before, carry = spec.action.padding(n), actor.initial_carry(n)
+    seen = reference.situation(n, np.random.default_rng(0))
+    memory = np.zeros((n, 1, ports.memory), np.float32) if ports.memory else None
+    feeds = reference.feeds(seen, ports, memory)
+    before, carry = reference.spec.action.padding(n), actor.initial_carry(n)
     session = session_of(data)
     names = [one.name for one in ports.outputs if one.name.startswith(("deterministic", "recurrent"))]
     sides: dict[str, Callable[[], Any]] = {
-        "actor": lambda: actor.act(obs, before, carry, mask, greedy=True),
+        "actor": lambda: actor.act(seen.obs, before, carry, seen.mask, greedy=True),
         "onnxruntime": lambda: session.run(names, feeds),
     }
     found: dict[str, list[float]] = {side: [] for side in sides}

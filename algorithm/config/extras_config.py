@@ -15,14 +15,15 @@ class ExportConfig(Block):
 
     opset: Whole = option(
         15,
-        "ONNX operator set. 15: newest for Unity's Sentis. 9: Barracuda.",
+        "ONNX operator set. 15: newest for Unity's Sentis. 9: Barracuda, without attention.",
         ge=OLDEST,
         le=NEWEST,
         resume="free",
     )
     check: bool = option(
         True,
-        "Compare the graph with the policy before keeping it; needs onnxruntime.",
+        "Compare the graph with the policy before keeping it; needs onnxruntime. false: check operators "
+        "only.",
         resume="free",
     )
 

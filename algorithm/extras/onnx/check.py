@@ -1,24 +1,22 @@
-"""Comparison of an exported graph, run by onnxruntime, with its policy in torch."""
+"""Comparison of an exported graph, run by onnxruntime, with its policy."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from algorithm.core.spec import AgentSpec
+from algorithm.core.data import Array, Float
 from algorithm.extras.onnx.errors import ExportError, required
-from algorithm.extras.onnx.graph import PolicyGraph
-from algorithm.extras.onnx.names import MASKS, MEMORY_IN, MEMORY_OUT
-from algorithm.nn.normalise import Normaliser
+from algorithm.extras.onnx.names import MEMORY_OUT, Ports
+from algorithm.extras.onnx.reference import Reference, Situation
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 AnyArray = NDArray[Any]
-Arrays = dict[str, AnyArray]
 
 BATCHES, STEPS = (1, 2, 7), 20
 """Numbers of agents, and steps of each."""
@@ -29,7 +27,9 @@ TOLERANCE = 1e-5
 TIES = 2
 """Most agents of all steps with another choice: of two with the same score by rounding, either is right."""
 
-_CHOICES = "deterministic_discrete_actions"
+_MODE = "deterministic_"
+"""Prefix of the outputs that are modes instead of samples."""
+
 _FIXED = (
     "len(x), int(x) and loops over a tensor become constants when networks are traced, and numpy is not "
     "traced; use x.shape[0] and operations on tensors in nn.py"
@@ -39,86 +39,96 @@ _FIXED = (
 class Checker:
     """Check of one graph, given as the bytes of its file.
 
-    policy: module from the graph's inputs to its outputs, with the networks as they were trained
+    ports:     expected inputs and outputs
+    reference: the policy to compare with
     """
 
-    def __init__(self, data: bytes, policy: PolicyGraph, spec: AgentSpec) -> None:
-        self._session, self._policy, self._spec = session_of(data), policy, spec
+    def __init__(self, data: bytes, ports: Ports, reference: Reference) -> None:
+        self._session = session_of(data)
+        self._ports, self._reference, self._spec = ports, reference, reference.spec
         self._difference, self._other_choices = 0.0, 0
 
-    @torch.inference_mode()
     def __call__(self) -> float:
         """Run all checks; return the largest difference. Raises ExportError that names the wrong output."""
-        rng, names = np.random.default_rng(0), [port.name for port in self._policy.ports.outputs]
+        rng = np.random.default_rng(0)
+        self._check_ports()
+        self._check_constants(rng)
         for n in BATCHES:
-            memory = np.zeros((n, 1, self._policy.ports.memory), np.float32)
-            for step in range(STEPS):
-                feeds = self._feeds(n, rng) | ({MEMORY_IN: memory} if memory.size else {})
-                outputs = dict(zip(names, self._run(feeds, names), strict=True))
-                results = self._policy(*map(torch.from_numpy, feeds.values()))
-                wanted = dict(zip(names, (tensor.numpy() for tensor in results), strict=True))
-                self._compare(outputs, wanted, feeds, f"a batch of {n}, step {step + 1}")
-                memory = outputs.get(MEMORY_OUT, memory)
+            self._check_steps(n, rng)
         return self._difference
 
-    def _feeds(self, n: int, rng: np.random.Generator) -> Arrays:
-        """Return random inputs but for the memory: observations near those that were seen, and some masks."""
-        ports, normaliser = self._policy.ports.inputs, self._policy.model.normaliser
-        feeds: Arrays = {}
-        for port, name, dtype, categories in zip(
-            ports, self._spec.obs.names, self._spec.obs.dtypes, self._spec.obs.categories, strict=False
-        ):
-            values: AnyArray = rng.normal(size=(n, *port.shape))
-            if categories:
-                values = rng.integers(np.reshape(categories, port.shape), size=values.shape)
-            elif isinstance(normaliser, Normaliser) and name in normaliser.names and len(port.shape) < 3:
-                shift, scale = (tensor.numpy().reshape(port.shape) for tensor in normaliser.of(name))
-                values = values / scale + shift
-            elif dtype != "float32":
-                values = rng.random(values.shape)
-            if np.dtype(dtype).kind in "iu" and len(port.shape) < 3:
-                values = values.round().clip(np.iinfo(dtype).min, np.iinfo(dtype).max)
-            feeds[port.name] = values.astype(port.dtype)
-        if self._spec.action.branches:
-            mask = rng.random((n, self._spec.action.discrete)) < 0.6
-            for where in self._spec.action.branch_slices:
-                mask[np.arange(n), rng.integers(where.start, where.stop, n)] = True
-            feeds[MASKS] = mask.astype(np.float32)
-        return feeds
-
-    def _run(self, feeds: Arrays, names: list[str]) -> list[AnyArray]:
-        """Run the graph; return its outputs. Raises ExportError."""
+    def _run(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
+        """Run the graph; return its outputs by name. Raises ExportError."""
+        names = [port.name for port in self._ports.outputs]
         try:
-            outputs: list[AnyArray] = self._session.run(names, feeds)
+            return dict(zip(names, self._session.run(names, dict(feeds)), strict=True))
         except Exception as error:  # the runtime has classes of its own, all below RuntimeError or not
             n = len(next(iter(feeds.values())))
             why = str(error).partition("\n")[0]
             raise ExportError(f"the graph does not run for a batch of {n}", why=why, fix=_FIXED) from error
-        return outputs
 
-    def _compare(self, outputs: Arrays, wanted: Arrays, feeds: Arrays, where: str) -> None:
-        """Compare all outputs but samples, which the mask has to allow. Raises ExportError."""
-        for name in outputs:
-            if outputs[name].shape != wanted[name].shape:
-                raise _wrong(name, where, outputs[name].shape, wanted[name].shape)
-        for name in (name for name in outputs if name.endswith("discrete_actions")):
-            self._check_allowed(name, outputs[name], feeds[MASKS] > 0, where)
-        others = 0
-        if _CHOICES in outputs:
-            others = int((outputs[_CHOICES] != wanted[_CHOICES]).any(1).sum())
-            self._other_choices += others
-            if self._other_choices > TIES:
-                raise _wrong(_CHOICES, where, outputs[_CHOICES], wanted[_CHOICES])
-        for name, output in outputs.items():
-            expected = wanted[name]
-            if name in ("discrete_actions", "continuous_actions", _CHOICES):
-                continue
-            if name == MEMORY_OUT:
-                if others:
-                    continue  # it holds the choices
-                modes = self._policy.memory_of_modes
-                output, expected = output[:, 0, modes], expected[:, 0, modes]
-            self._compare_numbers(name, where, output, expected)
+    def _check_ports(self) -> None:
+        """Compare names, element types and shapes with those that ML-Agents expects."""
+        kinds = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(int64)": "int64"}
+        for nodes, ports in (
+            (self._session.get_inputs(), self._ports.inputs),
+            (self._session.get_outputs(), self._ports.outputs),
+        ):
+            has = [(node.name, kinds.get(node.type, node.type)) for node in nodes]
+            wanted = [(port.name, port.dtype) for port in ports]
+            if has != wanted:
+                raise ExportError("the graph has other inputs or outputs", why=f"{has}, not {wanted}")
+
+    def _check_constants(self, rng: np.random.Generator) -> None:
+        """Compare the constant outputs (version, sizes), for zeros, as in Unity, and other inputs."""
+        zeros = {port.name: np.zeros((1, *port.shape), port.dtype) for port in self._ports.inputs}
+        situation = self._reference.situation(3, rng)
+        others = self._reference.feeds(situation, self._ports, self._no_memory(3))
+        for outputs in (self._run(zeros), self._run(others)):
+            for port in self._ports.outputs:
+                if port.batched:
+                    continue
+                wanted = np.array(port.values, np.float32).reshape(port.shape)
+                if not np.array_equal(outputs[port.name], wanted):
+                    raise _wrong(port.name, "on zeros and random numbers", outputs[port.name], wanted)
+
+    def _check_steps(self, n: int, rng: np.random.Generator) -> None:
+        """Compare actions over some steps, samples and modes; graph and policy keep their memories apart."""
+        memory, initial = self._no_memory(n), self._reference.initial_carry(n)
+        befores = dict.fromkeys(("", _MODE), (self._spec.action.padding(n), initial))
+        for step in range(STEPS):
+            situation = self._reference.situation(n, rng)
+            outputs = self._run(self._reference.feeds(situation, self._ports, memory))
+            where, remembered = f"a batch of {n}, step {step + 1}", []
+            self._check_shapes(outputs, n, where)
+            for prefix, before in befores.items():
+                mode, after = self._reference.act(situation, *before)
+                if self._spec.action.branches:
+                    name = f"{prefix}discrete_actions"
+                    self._check_allowed(name, outputs[name], situation, where)
+                taken = self._flat(outputs, prefix)
+                if prefix:
+                    self._compare_modes(taken, mode, where)
+                befores[prefix] = taken, after
+                remembered += [(after - initial).reshape(n, -1), taken]
+            if memory is not None:
+                memory = outputs[MEMORY_OUT]
+                self._compare_numbers(MEMORY_OUT, where, memory[:, 0], np.concatenate(remembered, 1))
+
+    def _check_shapes(self, outputs: Mapping[str, Any], n: int, where: str) -> None:
+        """Raise ExportError for outputs of another shape than for n agents."""
+        for port in self._ports.outputs:
+            shape = outputs[port.name].shape
+            if port.batched and shape != (n, *port.shape):
+                raise _wrong(port.name, where, shape, (n, *port.shape))
+
+    def _compare_modes(self, taken: Float, mode: Float, where: str) -> None:
+        """Compare flat actions [N, A] of the graph with the policy's. Raises ExportError."""
+        discrete = self._spec.action.discrete
+        self._compare_numbers(f"{_MODE}continuous_actions", where, taken[:, discrete:], mode[:, discrete:])
+        self._other_choices += int((taken[:, :discrete] != mode[:, :discrete]).any(1).sum())
+        if self._other_choices > TIES:
+            raise _wrong(f"{_MODE}discrete_actions", where, taken[:, :discrete], mode[:, :discrete])
 
     def _compare_numbers(self, name: str, where: str, output: AnyArray, wanted: AnyArray) -> None:
         """Compare an output with the expected numbers. Raises ExportError."""
@@ -128,11 +138,34 @@ class Checker:
             raise _wrong(name, where, output, wanted)
         self._difference = max(self._difference, difference)
 
-    def _check_allowed(self, name: str, output: AnyArray, mask: AnyArray, where: str) -> None:
+    def _check_allowed(self, name: str, output: AnyArray, situation: Situation, where: str) -> None:
         """Check that the mask allows all choices [N, branches]. Raises ExportError."""
         for branch, part in enumerate(self._spec.action.branch_slices):
-            if not mask[:, part][np.arange(len(mask)), output[:, branch]].all():
-                raise ExportError(f"the graph's {name} violate the mask", where=f"{where}, branch {branch}")
+            mask, rows = situation.mask[:, part], np.arange(situation.size)
+            inside = (output[:, branch] >= 0) & (output[:, branch] < mask.shape[1])
+            allowed = inside & mask[rows, np.where(inside, output[:, branch], 0)]
+            if not allowed.all():
+                row = int(np.flatnonzero(~allowed)[0])
+                raise ExportError(
+                    f"the graph's {name} violate the mask",
+                    where=f"{where}, branch {branch}",
+                    why=f"{output[row, branch]} was chosen, allowed are {np.flatnonzero(mask[row]).tolist()}",
+                )
+
+    def _flat(self, outputs: Mapping[str, Any], prefix: str) -> Float:
+        """Return the flat actions [N, A] of a graph: its samples, or with the prefix its modes."""
+        kind = "continuous" if self._spec.action.continuous else "discrete"
+        n = len(outputs[f"{prefix}{kind}_actions"])
+        flat = self._spec.action.padding(n)
+        for branch, part in enumerate(self._spec.action.branch_slices):
+            flat[np.arange(n), part.start + outputs[f"{prefix}discrete_actions"][:, branch]] = 1.0
+        if self._spec.action.continuous:
+            flat[:, self._spec.action.discrete :] = outputs[f"{prefix}continuous_actions"]
+        return flat
+
+    def _no_memory(self, n: int) -> Float | None:
+        """Return the memory of n agents at a start; None for a graph without one."""
+        return np.zeros((n, 1, self._ports.memory), np.float32) if self._ports.memory else None
 
 
 def _wrong(name: str, where: str, output: object, wanted: object) -> ExportError:

@@ -11,6 +11,8 @@ from algorithm.app.console.output import open_console
 from algorithm.app.playable import PlayableRun, playable_run, recorded_specs
 from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
+from algorithm.core.errors import StorageError
+from algorithm.core.spec import AgentSpec
 from algorithm.core.wording import format_bytes
 from algorithm.extras.onnx.exporting import Exported
 from algorithm.extras.onnx.files import export_graphs, files_in, write_graphs
@@ -68,7 +70,7 @@ def _export(
     networks: folder of ``nn.py``
     Raises as :func:`~algorithm.extras.onnx.files.export_graphs`.
     """
-    specs = recorded_specs(played.spaces, played.run.manifest)
+    specs = _specs(played)
     files = dict.fromkeys(specs, target) if len(specs) == 1 else files_in(target, specs)
     for path in (path for file in files.values() for path in (file, file.with_suffix(".json"))):
         refuse_taken(path, replace=replace)
@@ -77,6 +79,19 @@ def _export(
         graphs = export_graphs(loaded, played.run, specs, saved, files, networks=networks, faults=faults)
     write_graphs(graphs)
     return graphs
+
+
+def _specs(played: PlayableRun) -> dict[str, AgentSpec]:
+    """Return the stored spaces of the run's agents, by behaviour. Raises StorageError if it has none."""
+    specs = recorded_specs(played.spaces, played.run.manifest)
+    if not specs:
+        raise StorageError(
+            "the run does not store the spaces of its agents",
+            where=played.run.manifest,
+            why="it was started by an older version",
+            fix="train it again, or add its `spaces` from a run of the same task",
+        )
+    return specs
 
 
 def write_policy(

@@ -14,10 +14,42 @@ from algorithm.core.spec import AgentSpec
 from algorithm.extras.onnx.check import Checker
 from algorithm.extras.onnx.errors import required
 from algorithm.extras.onnx.graph import PolicyGraph, draw_graph
-from algorithm.extras.onnx.names import Ports, from_unit
+from algorithm.extras.onnx.lint import lint, operators, target_of
+from algorithm.extras.onnx.names import Port, Ports, from_unit, safe_name
+from algorithm.extras.onnx.reference import Reference
 from algorithm.nn.critic_only import seen_by_policy
 from algorithm.nn.layers.images import image_layouts
 from algorithm.nn.normalise import Normaliser
+
+
+@dataclass(frozen=True)
+class PolicySource:
+    """Origin of an exported policy.
+
+    env, run, behaviour: names
+    step:   of the checkpoint
+    config: SHA-256 of the run's configuration
+    commit: of the program that trained it; empty if unknown
+    """
+
+    env: str
+    run: str
+    behaviour: str
+    step: int
+    config: str
+    commit: str = ""
+
+    @property
+    def content(self) -> dict[str, object]:
+        """Entries of the card about the origin."""
+        return {
+            "environment": self.env,
+            "run": self.run,
+            "behaviour": self.behaviour,
+            "step": self.step,
+            "config_sha256": self.config,
+            "trained_by_commit": self.commit,
+        }
 
 
 @dataclass(frozen=True)
@@ -28,10 +60,9 @@ class Exported:
     card: dict[str, object]
 
 
-def export_policy(agent: Agent, keys: ExportConfig, origin: Mapping[str, object]) -> Exported:
+def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exported:
     """Return the policy of an agent as a checked graph, with its card.
 
-    origin: entries of the card on run and checkpoint
     Raises UsageError for a policy that cannot be exported, ExportError for a graph that fails a check.
     """
     required("onnx")
@@ -51,23 +82,49 @@ def export_policy(agent: Agent, keys: ExportConfig, origin: Mapping[str, object]
         spec = seen_by_policy(spec, hidden)
     graph = PolicyGraph(choice, spec)
     model = draw_graph(graph, keys.opset)
+    lint(model, keys.opset, wide=bool(graph.wide))
     data = model.SerializeToString()
-    difference = Checker(data, PolicyGraph(choice, spec, trained=True), spec)() if keys.check else None
+    difference = Checker(data, graph.ports, Reference(choice, spec))() if keys.check else None
     normaliser = choice.model.normaliser
     card = {
-        **origin,
+        **origin.content,
         "version": VERSION,
         "exporter": f"{model.producer_name} {model.producer_version}",
         "opset": keys.opset,
-        "observations": observations(spec, graph.ports),
-        "branches": list(spec.action.branches),
-        "continuous": spec.action.continuous,
-        "environment_action": spec.action.description,
-        "memory": graph.ports.memory,
+        "operators": dict(operators(model)),
+        **_interface(graph.ports, spec, keys),
         "normalised_observations": int(normaliser.count) if isinstance(normaliser, Normaliser) else None,
         "largest_difference": difference,
     }
     return Exported(data, card)
+
+
+def _interface(ports: Ports, spec: AgentSpec, keys: ExportConfig) -> dict[str, object]:
+    """Return the card's entries on the target runtime, inputs, outputs and actions."""
+    target, action = target_of(keys.opset), spec.action
+    kinds = ["discrete"] * bool(action.branches) + ["continuous"] * bool(action.continuous)
+    return {
+        "target": {"name": target["name"], "operators": target["source"], "read": target["date"]},
+        "inputs": [_port(port) for port in ports.inputs],
+        "outputs": [_port(port) for port in ports.outputs],
+        "observations": observations(spec, ports),
+        "actions": kinds,
+        "branches": list(action.branches),
+        "continuous": action.continuous,
+        "environment_action": action.description,
+        "memory": ports.memory,
+    }
+
+
+def _port(port: Port) -> Mapping[str, object]:
+    """Return an input or output as an entry of the card; its shape begins with "batch" if it is batched."""
+    shape: list[object] = ["batch"] if port.batched else []
+    return {
+        "name": port.name,
+        "type": port.dtype,
+        "shape": [*shape, *port.shape],
+        "meaning": port.meaning,
+    }
 
 
 def observations(spec: AgentSpec, ports: Ports) -> list[dict[str, object]]:
@@ -85,6 +142,7 @@ def observations(spec: AgentSpec, ports: Ports) -> list[dict[str, object]]:
             {
                 "name": port.name,
                 "observation": name,
+                "field": safe_name(name),
                 "stored": [dtype, *shape],
                 "axes": [axis + 1 for axis in axes],
                 "divisor": divisor,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 from algorithm.config.loader import LoadedConfig
-from algorithm.core.errors import UsageError
-from algorithm.core.reading import read_bytes
+from algorithm.core.reading import read_bytes, read_json
 from algorithm.core.spec import AgentSpec
-from algorithm.extras.onnx.exporting import Exported, export_policy
+from algorithm.extras.onnx.exporting import Exported, PolicySource, export_policy
+from algorithm.extras.onnx.names import refuse_collisions, safe_name
 from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
 from algorithm.store.checkpoints.checkpoint import Checkpoint
@@ -22,15 +21,8 @@ from algorithm.store.rundir import RunDir
 
 def files_in(folder: Path, behaviours: Mapping[str, AgentSpec]) -> dict[str, Path]:
     """Return a file for each behaviour. Raises UsageError where two would have the same name."""
-    files = {name: folder / f"{re.sub(r'[^A-Za-z0-9.-]+', '_', name)}.onnx" for name in behaviours}
-    if len(set(files.values())) < len(files):
-        raise UsageError(
-            "two behaviours have the same name in an export",
-            where=", ".join(map(repr, files)),
-            why="all but letters, digits, dots and hyphens becomes _",
-            fix="rename one of them in the environment",
-        )
-    return files
+    refuse_collisions(behaviours, "behaviours")
+    return {name: folder / f"{safe_name(name)}.onnx" for name in behaviours}
 
 
 def export_graphs(
@@ -57,13 +49,7 @@ def export_graphs(
             specs, networks, saved
         )
         for name, path in files.items():
-            origin = {
-                "environment": run.env,
-                "run": run.name,
-                "behaviour": name,
-                "step": saved.step,
-                "config_sha256": config,
-            }
+            origin = PolicySource(run.env, run.name, name, saved.step, config, _commit(run))
             exported[path] = export_policy(agents[name], loaded.config.export_config, origin)
     return exported
 
@@ -75,3 +61,9 @@ def write_graphs(graphs: Mapping[Path, Exported]) -> None:
             make_folder(path.parent)
             put(drafts.enter_context(replacing(path)), exported.data)
             put(drafts.enter_context(replacing(path.with_suffix(".json"))), json_text(exported.card).encode())
+
+
+def _commit(run: RunDir) -> str:
+    """Return the commit of the program that started a run; empty if unknown."""
+    git = read_json(run.manifest).get("git") if run.manifest.exists() else None
+    return str(git.get("commit", "")) if isinstance(git, dict) else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Collection, Iterator
-from copy import deepcopy
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -17,19 +16,23 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.actions.choice import ActionChoice
-from algorithm.core.errors import described
+from algorithm.core.errors import UsageError, described
 from algorithm.core.spec import AgentSpec
 from algorithm.core.system.output import silence
 from algorithm.extras.onnx.errors import ExportError, required
+from algorithm.extras.onnx.lint import simplified
 from algorithm.extras.onnx.names import from_unit, ports_of
-from algorithm.extras.onnx.rewrites import rewritten, rewritten_parts
-from algorithm.extras.onnx.simplify import simplified
+from algorithm.extras.onnx.rewrites import AttentionSteps, rewritten, rewritten_parts
 from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.layers.attention import Attention
 from algorithm.nn.layers.images import ImageLayout, image_layouts
 from algorithm.nn.normalise import Normaliser
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+LARGEST_WINDOW = 4096
+"""Most numbers of an attention window: each step has them as input and output, twice."""
 
 _EXAMPLES = 2
 """Rows of the traced inputs. With 1, the exporter could take the batch for a broadcast dimension."""
@@ -41,15 +44,13 @@ class PolicyGraph(nn.Module):
     Its memory is double: as if all earlier actions had been samples, and as if all had been modes. So both
     outputs are right if the environment always takes the same one.
 
-    choice:  how the policy acts without exploration
-    trained: with the networks as they were trained, instead of those for Unity's runtimes
+    choice: how the policy acts without exploration
     """
 
-    def __init__(self, choice: ActionChoice, spec: AgentSpec, *, trained: bool = False) -> None:
+    def __init__(self, choice: ActionChoice, spec: AgentSpec) -> None:
         super().__init__()
-        self.model = cast(ActingModel, deepcopy(choice.model) if trained else rewritten(choice.model))
-        parts = choice.parts if trained else rewritten_parts(choice.parts)
-        self._choice = replace(choice, model=self.model, parts=parts)
+        self.model = cast(ActingModel, rewritten(choice.model))
+        self._choice = replace(choice, model=self.model, parts=rewritten_parts(choice.parts))
         self._action = spec.action
         self._carry_shape = choice.model.rep.carry_shape
         self._carry_size = prod(self._carry_shape)
@@ -63,11 +64,6 @@ class PolicyGraph(nn.Module):
             if not port.batched:
                 self.register_buffer(port.name, torch.tensor(port.values).float().view(port.shape))
         self.register_buffer("initial_carry", choice.model.rep.initial_carry(1).detach().clone())
-
-    @property
-    def memory_of_modes(self) -> slice:
-        """Part of the memory that no sample has touched."""
-        return slice(self.ports.memory // 2, None)
 
     @override
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -173,8 +169,19 @@ def _observers(spec: AgentSpec, wide: Collection[str]) -> list[_Observer]:
 
 
 def memory_size(choice: ActionChoice, spec: AgentSpec) -> int:
-    """Return how many numbers the memory has: twice those of carry and previous action, 0 without memory."""
+    """Return how many numbers the memory has: twice those of carry and previous action, 0 without memory.
+
+    Raises UsageError where attention's window is larger than :data:`LARGEST_WINDOW`.
+    """
     size = prod(choice.model.rep.carry_shape)
+    if size > LARGEST_WINDOW and any(isinstance(layer, Attention) for layer in choice.model.rep.modules()):
+        raise UsageError(
+            f"the memory has {size:,} numbers",
+            where="sac_config.burn_in_step, nn_config.rep.attn_n and attn_depth",
+            why="attention keeps its whole window, which is input and output of each step; at most "
+            f"{LARGEST_WINDOW:,} numbers",
+            fix="train with a smaller burn_in_step or attn_n, or with seq_encoder: RNN",
+        )
     if size or _uses_action(choice, spec):
         return 2 * (size + spec.action.size)
     return 0
@@ -196,9 +203,16 @@ def draw_graph(graph: PolicyGraph, opset: int) -> ModelProto:
     """Return the graph as torch's TorchScript exporter writes it, without the exporter's output.
 
     The newer exporter is not used: it writes operators that Unity does not have and renames inputs.
-    Raises UsageError without ``onnx``, ExportError if the exporter fails.
+    Raises UsageError without ``onnx`` and for attention at opset 9, ExportError if the exporter fails.
     """
     onnx = required("onnx")
+    if opset <= 9 and any(isinstance(layer, AttentionSteps) for layer in graph.modules()):
+        raise UsageError(
+            "attention cannot be exported for Barracuda",
+            where=f"export_config.opset: {opset}",
+            why="it needs operators that this operator set does not have",
+            fix="-o export_config.opset=15, for Sentis",
+        )
     ports = graph.ports
     inputs = tuple(
         torch.zeros(_EXAMPLES, *port.shape, dtype=getattr(torch, port.dtype)) for port in ports.inputs

@@ -8,8 +8,8 @@ import torch
 from algorithm.agents.base import Agent
 from algorithm.core.data import Array, Float
 from algorithm.extras.onnx.check import TOLERANCE, session_of
+from algorithm.extras.onnx.reference import Situation
 from tests.extras.onnx.policies import actor, graph_of, reference
-from tests.extras.onnx.reference import Situation
 
 DRAWS, ROWS, SIGMAS, GRID = 20_000, 8, 5.0, 2001
 """Samples in all, observations that they are drawn for, the limit, points of a normal distribution."""

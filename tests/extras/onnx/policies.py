@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,19 +12,14 @@ import torch
 from algorithm.actions.actor import Actor
 from algorithm.agents.base import Agent
 from algorithm.config.extras_config import ExportConfig
+from algorithm.core.spec import AgentSpec
 from algorithm.extras.onnx.check import Checker
-from algorithm.extras.onnx.exporting import Exported, export_policy
+from algorithm.extras.onnx.exporting import Exported, PolicySource, export_policy
 from algorithm.extras.onnx.graph import PolicyGraph, draw_graph
-from tests.extras.onnx.reference import Reference
+from algorithm.extras.onnx.reference import Reference
 from tests.lib import grid as agents
 
-SOURCE = {"environment": "task", "step": 7}
-_FILE = Path(__file__).resolve().parents[3] / "docs/play_onnx.py"
-_MODULE = spec_from_file_location("play_onnx", _FILE)
-assert _MODULE is not None and _MODULE.loader is not None
-play: Any = module_from_spec(_MODULE)
-"""The program that plays an export without torch."""
-_MODULE.loader.exec_module(play)
+SOURCE = PolicySource("task", "run", "x", 7, "0" * 64)
 PLAIN = {name: next(iter(values)) for name, values in agents.FACTORS.items()}
 """SAC on vectors and continuous actions, without memory."""
 
@@ -47,8 +41,7 @@ def exported(agent: Agent, **keys: Any) -> Exported:
 
 def checker(agent: Agent, graph: PolicyGraph) -> Checker:
     """Return the check of a graph that may have been damaged, against the agent as it is."""
-    trained = PolicyGraph(actor(agent).choice, agent.spec, trained=True)
-    return Checker(draw_graph(graph, 15).SerializeToString(), trained, agent.spec)
+    return Checker(draw_graph(graph, 15).SerializeToString(), graph.ports, reference(agent))
 
 
 def graph_of(agent: Agent) -> PolicyGraph:
@@ -66,6 +59,12 @@ def actor(agent: Agent) -> Actor:
     policy = agent.new_policy("playing")
     assert isinstance(policy, Actor)
     return policy
+
+
+def with_names(agent: Agent, names: Mapping[str, str]) -> AgentSpec:
+    """Return the agent's spec with other names of observations."""
+    obs = agent.spec.obs
+    return replace(agent.spec, obs=replace(obs, names=tuple(names.get(one, one) for one in obs.names)))
 
 
 class Added(torch.nn.Module):

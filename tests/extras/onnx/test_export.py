@@ -18,11 +18,15 @@ import torch
 from torch import nn
 
 from algorithm.agents.base import Agent
+from algorithm.core.errors import UserError
 from algorithm.core.spec import AgentSpec, ObsSpec
 from algorithm.env.pool.repetition import spec_from_json, specs_as_json
+from algorithm.extras.onnx import play
 from algorithm.extras.onnx.check import session_of
 from algorithm.extras.onnx.errors import ExportError
 from algorithm.extras.onnx.graph import PolicyGraph, draw_graph
+from algorithm.extras.onnx.names import ports_of
+from algorithm.extras.onnx.reference import Situation
 from algorithm.nn import Rep
 from tests.extras.onnx.draws import wrong_draws
 from tests.extras.onnx.policies import (
@@ -32,10 +36,9 @@ from tests.extras.onnx.policies import (
     checker,
     exported,
     graph_of,
-    play,
     reference,
+    with_names,
 )
-from tests.extras.onnx.reference import Situation
 from tests.lib import grid as agents
 
 ROWS: tuple[tuple[str, str, str, str, str, int], ...] = (
@@ -76,9 +79,11 @@ def test_the_graph_is_the_policy(row: tuple[Any, ...]) -> None:
     )
     if obs != "for critics":
         assert wrong_draws(agent, found.data) == []
-    assert found.card["opset"] == opset
+    assert found.card["opset"] == opset and found.card["target"]["name"] == (
+        "Barracuda" if opset == 9 else "Sentis"
+    )
     size = 4 * sum(one.numel() for one in graph_of(agent).model.parameters())
-    assert len(found.data) <= 1.05 * size + 2**18
+    assert len(found.data) <= 1.05 * size + 2**17
 
 
 @pytest.mark.parametrize("opset", [9, 15])
@@ -104,9 +109,9 @@ def test_every_kind_of_observation_is_what_was_trained_on(
     opset: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(agents.OBSERVATIONS, "odd", ODD)
-    found = exported(agent_of(obs="odd"), opset=opset)
-    assert operators(found.data).count("Floor") == 2, "of both images of bytes: Barracuda's Cast does nothing"
-    shapes = [one["shape"] for one in found.card["observations"]]
+    card = exported(agent_of(obs="odd"), opset=opset).card
+    assert card["operators"]["Floor"] == 2, "of both images of bytes: Barracuda's Cast does nothing"
+    shapes = [one["shape"][1:] for one in card["inputs"]]
     assert shapes == [[4], [2], [5], [4, 12, 12], [3, 10, 9], [3, 9, 10], [1], [2, 3]]
 
 
@@ -124,7 +129,7 @@ def test_what_float32_does_not_hold_goes_in_as_it_is(monkeypatch: pytest.MonkeyP
     agent.learner.model.normaliser.observe(rows)
     out = exported(agent)
     assert out.card["largest_difference"] < 1e-5
-    assert [one["type"] for one in out.card["observations"]] == ["float32", "float64", "int64", "float32"]
+    assert [one["type"] for one in out.card["inputs"]] == ["float32", "float64", "int64", "float32"]
     (tmp_path / "p.json").write_text(json.dumps(out.card))
     (tmp_path / "p.onnx").write_bytes(out.data)
     policy = play.ExportedPolicy(str(tmp_path / "p.onnx"))
@@ -186,6 +191,11 @@ def _memory_is_not_fed(graph: PolicyGraph) -> None:
     graph._remembered = lambda memory, lead: remembered(memory * 0.0, lead)
 
 
+def _version_depends_on_inputs(graph: PolicyGraph) -> None:
+    outputs = graph.forward
+    graph.forward = lambda *given: (outputs(*given)[0] + given[0].sum(), *outputs(*given)[1:])
+
+
 def _gumbel_is_nan(graph: PolicyGraph) -> None:
     """As −log(−log(u)) of a u that a runtime rounds to 1: every sampled choice is the first one."""
     draw = graph._choice.draw
@@ -194,6 +204,15 @@ def _gumbel_is_nan(graph: PolicyGraph) -> None:
         return draw(policy, state, mask, normal, uniform if uniform is None else uniform * np.nan)
 
     object.__setattr__(graph._choice, "draw", drawn)
+
+
+def _another_action_is_remembered(graph: PolicyGraph) -> None:
+    """The mode goes on where a sample was taken."""
+    outputs = graph._outputs
+    graph._outputs = lambda first, mode, carries: (
+        *outputs(first, mode, carries)[:-1],
+        outputs(mode, mode, carries)[-1],
+    )
 
 
 def _batch_is_fixed(graph: PolicyGraph) -> None:
@@ -205,10 +224,12 @@ def _batch_is_fixed(graph: PolicyGraph) -> None:
     [
         ({}, _squash_is_wrong, "deterministic_continuous_actions"),
         ({}, _normaliser_is_left_out, "deterministic_continuous_actions"),
+        ({}, _version_depends_on_inputs, "version_number"),
         ({"action": "discrete"}, _mask_is_inverted, "discrete_actions violate the mask"),
         ({"action": "discrete"}, _gumbel_is_nan, "discrete_actions"),
-        ({"action": "discrete"}, _batch_is_fixed, "discrete_actions is not that"),
+        ({"action": "discrete"}, _batch_is_fixed, "does not run for a batch of 3"),
         ({"memory": "GRU"}, _memory_is_not_fed, "deterministic_continuous_actions"),
+        ({"memory": "GRU"}, _another_action_is_remembered, "output recurrent_out"),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
@@ -227,6 +248,20 @@ def test_a_graph_that_is_wrong_is_found(
 # ---- operators
 
 
+class Einsum(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bi,bi->b", x, x).unsqueeze(-1) + x
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRU(3, 3, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.cell(x.unsqueeze(1))[0][:, 0]
+
+
 class Indexed(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x.clone()
@@ -234,9 +269,14 @@ class Indexed(nn.Module):
         return x
 
 
-def operators(data: bytes) -> list[str]:
-    """Return the operators of a graph."""
-    return [node.op_type for node in onnx.load_from_string(data).graph.node]
+class Twice(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.double() * 2.0).float()
+
+
+class Selected(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x[x > 0.0].sum()
 
 
 def planted(own: nn.Module) -> Agent:
@@ -247,10 +287,26 @@ def planted(own: nn.Module) -> Agent:
     return agent
 
 
-def test_what_the_exporter_cannot_write_is_named_with_its_module() -> None:
-    with pytest.raises(ExportError, match="index_put") as caught:
-        exported(planted(Indexed()), opset=9)
-    assert "module policy/own/own." in str(caught.value) and caught.value.fix
+@pytest.mark.parametrize(
+    ("own", "opset", "operator"),
+    [
+        (Einsum(), 15, "Einsum"),
+        (Recurrent(), 15, "GRU"),
+        (Indexed(), 9, "index_put"),
+        (Selected(), 15, "NonZero"),
+        (nn.GELU(), 9, "Erf"),
+        (Twice(), 15, "double"),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, nn.Module) else "",
+)
+def test_an_operator_that_unity_lacks_is_named_with_its_module(
+    own: nn.Module, opset: int, operator: str
+) -> None:
+    with pytest.raises(ExportError) as caught:
+        exported(planted(own), opset=opset)
+    said = str(caught.value)
+    assert operator in said and "module policy/own/own." in said, said
+    assert caught.value.fix
 
 
 @pytest.mark.parametrize(
@@ -259,7 +315,7 @@ def test_what_the_exporter_cannot_write_is_named_with_its_module() -> None:
     ids=lambda one: type(one).__name__ if isinstance(one, nn.Module) else "",
 )
 def test_what_unity_has_becomes_elementary_operators(own: nn.Module, operator: str) -> None:
-    assert operator in operators(exported(planted(own)).data)
+    assert operator in exported(planted(own)).card["operators"]
 
 
 def test_the_exporter_is_the_one_that_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,6 +410,24 @@ def test_a_run_notes_what_its_agents_see_and_do(kind: str) -> None:
     for seen in (obs, replace(obs, axes=axes)):
         spec = AgentSpec(seen, agents.ACTIONS["hybrid"][0])
         assert spec_from_json(json.loads(json.dumps(specs_as_json({"own": spec})))["own"]) == spec
+
+
+def test_what_cannot_be_asked_for() -> None:
+    agent = agent_of(memory="attention", obs="mixed")
+    with pytest.raises(UserError, match="attention cannot be exported for Barracuda"):
+        exported(agent, opset=9)
+    with pytest.raises(UserError, match="two observations have the same name"):
+        ports_of(with_names(agent, {"v": "eye one", "i": "eye-one", "c": "eye_one"}), 0, {})
+    wide = agent_of(memory="attention").learner.model.rep
+    wide.carry_shape = (257, 17)
+    with pytest.raises(UserError, match="4,369 numbers"):
+        graph_of_rep(wide)
+
+
+def graph_of_rep(rep: nn.Module) -> None:
+    agent = agent_of(memory="attention")
+    agent.learner.model.rep = rep
+    graph_of(agent)
 
 
 # ---- without torch

@@ -1,4 +1,4 @@
-"""An exported policy without torch: python play_onnx.py FILE.onnx ENVIRONMENT [EPISODES [SEED]]."""
+"""An exported policy without torch: python play.py FILE.onnx ENVIRONMENT [EPISODES [SEED]]."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ class ExportedPolicy:
         self.card = json.loads(Path(file).with_suffix(".json").read_text("utf-8"))
         self.prefix, self.memory = "deterministic_" if deterministic else "", None
 
-    def act(self, obs: dict[str, Any], mask: Any = None) -> list[Any]:
+    def act(self, obs: dict[str, Any], mask: Any = None) -> list[Any]:  # noqa: ANN401
         """Return choices [N, branches] and u [N, A] in ±1; obs: name -> [N, ...], mask: [N, choices]."""
         feeds, n = {}, len(next(iter(obs.values())))
         for port in self.card["observations"]:
