@@ -22,7 +22,7 @@ from algorithm.config.loader import LoadedConfig, load_config_file
 from algorithm.config.locate import EnvFolder
 from algorithm.core.console import Console
 from algorithm.core.data import Episode
-from algorithm.core.errors import EditorStoppedError, StorageError
+from algorithm.core.errors import EditorStoppedError, StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
 from algorithm.core.wording import Rows, info_rows
@@ -36,6 +36,7 @@ from algorithm.run.experience.faults import Faults
 from algorithm.run.signals import StopRequest
 from algorithm.store.files import write_json
 from algorithm.store.follow_up_commands import can_be_watched
+from algorithm.store.rundir import RunDir
 
 
 @own_modes()
@@ -94,7 +95,7 @@ def _begin(
 
 def _loaded(options: TrainOptions, played: PlayableRun, folder: EnvFolder) -> LoadedConfig:
     """Load the run's configuration with the options' changes, and without the training's limits."""
-    return load_config_file(
+    loaded = load_config_file(
         played.run.config,
         (*LIMITS, *options.overrides),
         config_flags(options),
@@ -102,6 +103,24 @@ def _loaded(options: TrainOptions, played: PlayableRun, folder: EnvFolder) -> Lo
         env=played.task(folder),
         require_runnable=True,
     )
+    _refuse_other_algorithm(played.run, loaded, folder)
+    return loaded
+
+
+def _refuse_other_algorithm(run: RunDir, loaded: LoadedConfig, folder: EnvFolder) -> None:
+    """Raise UsageError if overrides name another algorithm than that of the trained run."""
+    trained = load_config_file(run.config, env=folder)
+    for name in ("", *loaded.behaviours):
+        theirs, wanted = (
+            (each.for_behaviour(name) if name else each.config).algorithm for each in (trained, loaded)
+        )
+        if theirs != wanted:
+            raise UsageError(
+                f"run {run.name!r} was trained with {theirs}",
+                where=f"{f'ma_config.{name}.' if name else ''}algorithm: {wanted}",
+                why="its networks belong to that algorithm",
+                fix="leave the algorithm out",
+            )
 
 
 def _warn(options: TrainOptions, loaded: LoadedConfig, console: Console) -> None:

@@ -268,9 +268,7 @@ def make_agent(row: Row, seed: int) -> Agent:
         device=CPU,
         memory=MemoryBudget(free=10**9),
         demonstrations=demonstrations(spec) if signals.gail.strength or shown or cloning else None,
-        relabel=Hindsight(Near(), ratio=0.8, strategy="future")
-        if sampled and row["obs"] == "goals"
-        else None,
+        relabel=Hindsight(Near(), ratio=0.8) if sampled and row["obs"] == "goals" else None,
     )
     return family(config).make_agent(inputs)
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from algorithm.core.data import Segment
 from algorithm.nn.return_scale import FirstReturnScale, ReturnScale
 from tests.lib.batches import small_sac
-from tests.lib.oracles_replay import step_batch
 
 
 def transitions(rewards, *, stream=0, start=0, terminated=False, truncated=False):
@@ -28,7 +27,7 @@ def transitions(rewards, *, stream=0, start=0, terminated=False, truncated=False
         reward=np.array(rewards, np.float32),
         terminated=np.append(ends, terminated),
         truncated=np.append(ends, truncated),
-    )
+    ).steps()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ def test_any_portions_of_an_episode_give_the_same_also_from_a_saved_state(portio
 
 def steps(*rewards, start=0):
     """The same as one step after another, as a learner gets them."""
-    return step_batch([transitions([reward], start=start + i) for i, reward in enumerate(rewards)])
+    return transitions(rewards, start=start)
 
 
 def test_statistics_go_back_and_episodes_go_on():

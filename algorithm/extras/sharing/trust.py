@@ -1,43 +1,82 @@
 """Refusal of exports that could run code, unless the user trusts them.
 
-The rule: an export needs no trust if it has no code, its environment is a registered one of Gymnasium or DM
-Control without wrappers and other texts as arguments, and every other text in its configuration is the
-default of its key or a plain word. Numbers pass.
+The rule: an export needs no trust if it has no code, and every text in its configuration is the default of
+its key, a known name, or a plain word. Numbers pass.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import gymnasium.wrappers
+
+from algorithm.agents.registry import FAMILIES
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import COMMON_BLOCK, UsageError
-from algorithm.env.kinds import OBJECT
+from algorithm.env.kinds import KINDS, OBJECT, kind_of
 from algorithm.extras.sharing.archive import CODE
+
+_NAME = "base_config.env_name"
 
 LEFT_OUT = "left out"
 """Text in the place of the paths of demonstrations."""
 
-_ALLOWED: Mapping[str, re.Pattern[str]] = {
-    "base_config.env_type": re.compile("GYM|DM_CONTROL"),
-    "base_config.env_name": re.compile(r"[\w-]+|[\w-]+/[\w-]+|([\w-]+/)?[\w.-]+-v\d+"),
-    "demonstrations.path": re.compile(LEFT_OUT),
-    f"{COMMON_BLOCK}.nn": re.compile("nn"),
-}
-"""Key -> texts that need no trust; for an environment, names that a simulator looks up in its registry."""
+_OWN = re.compile(r"algorithm\.env(\.\w+)*(?<!\.py):[\w-]+")
+"""Environments and wrappers of this package, but not files (``….py``) of such a name."""
+
+_REGISTERED = re.compile(r"[\w-]+|[\w-]+/[\w-]+|([\w-]+/)?[\w.-]+-v\d+")
+"""Names that a simulator looks up in its registry: Gymnasium's ids, domain/task of DM Control."""
+
+_PATH = re.compile(r"[A-Za-z_][\w-]*(/[\w-]+)*")
+"""Names of observations, and of keys of an environment's info."""
 
 _PLAIN = re.compile(r"(?!set$)\w[\w -]*")
 """Words that cannot name a module, file or address; not ``set``, which may name a method to be called."""
 
-_NAMES = re.compile(
-    rf"(base_config|eval_config)\.wrappers|base_config\.(callbacks|init_from)|{COMMON_BLOCK}\.extensions"
-    r"|replay_config\.sampler|wandb_config\.(project|entity|group)|net_config\.(learner_host|secrets)"
+_ARGUMENT = re.compile(
+    r"\d+x\d+|rgb_array|human|ansi|left|right|speed"
+    r"|simple|nature|resnet|layer|batch|batch_first|plain|residual|inverted|parameter|state"
+    r"|relu|tanh|elu|gelu|silu|selu|mish|leaky_relu"
 )
-"""Keys that name code, files or addresses: every text needs trust."""
+"""Texts allowed as arguments: sizes and words of environments, choices of our networks, activations."""
 
-_WITH_ARGUMENTS = re.compile(rf"(algorithm_args|base_config\.env_args|reset_config|{_NAMES.pattern})(\..+)?")
-"""Keys whose values, besides numbers, need trust."""
+IsListed = Callable[[str], object]
+
+_PLACES = (
+    *("wandb_config.project", "wandb_config.entity", "wandb_config.group", "base_config.init_from"),
+    *("net_config.learner_host", "net_config.secrets"),
+)
+"""Keys by which a training reads files or sends data; an export leaves them out."""
+
+
+def _is_wrapper(name: str) -> bool:
+    return name in gymnasium.wrappers.__all__ or bool(_OWN.fullmatch(name))
+
+
+_LISTED: Mapping[str, IsListed] = {
+    "algorithm": FAMILIES.__contains__,
+    "base_config.env_type": lambda name: name in KINDS and not kind_of(name).player,  # a program
+    _NAME: lambda name: _REGISTERED.fullmatch(name) or _OWN.fullmatch(name),
+    "base_config.wrappers": _is_wrapper,
+    "base_config.info_keys": _PATH.fullmatch,
+    "base_config.callbacks": lambda name: False,
+    **dict.fromkeys(_PLACES, lambda name: False),
+    "demonstrations.path": lambda name: name == LEFT_OUT,
+    "eval_config.wrappers": _is_wrapper,
+    "replay_config.sampler": lambda name: False,
+    f"{COMMON_BLOCK}.nn": lambda name: name == "nn",
+    f"{COMMON_BLOCK}.extensions": lambda name: False,
+    f"{COMMON_BLOCK}.critic_observations": _PATH.fullmatch,
+}
+"""Key -> check of its texts; for entries with arguments, of their names. Other keys: plain words only."""
+
+_WITH_ARGUMENTS = re.compile(
+    rf"(algorithm_args|base_config\.env_args|reset_config|nn_config\.\w+"
+    rf"|(base_config|eval_config)\.wrappers|replay_config\.sampler|{COMMON_BLOCK}\.extensions)\..+"
+)
+"""Paths of keys below which texts are arguments."""
 
 
 def unlisted(loaded: LoadedConfig) -> list[str]:
@@ -48,12 +87,14 @@ def unlisted(loaded: LoadedConfig) -> list[str]:
 
 def unlisted_keys(config: Config) -> Iterator[str]:
     """Yield ``key: text`` of each text in one behaviour's configuration that needs trust."""
-    defaults = {*_texts(type(config)().model_dump())}
+    passes = {*_texts(type(config)().model_dump())}
     for path, text, is_key in _texts(config.model_dump()):
-        if path == "base_config.env_name" and config.base_config.kind is OBJECT:
-            continue  # it is handed in, and never imported
-        never = (_NAMES if is_key else _WITH_ARGUMENTS).fullmatch(path)
-        if (path, text, is_key) not in defaults and (never or not _ALLOWED.get(path, _PLAIN).fullmatch(text)):
+        is_listed = _LISTED.get(path, _PLAIN.fullmatch)
+        if _WITH_ARGUMENTS.fullmatch(path) and not is_key:
+            is_listed = _ARGUMENT.fullmatch
+        if path == _NAME and config.base_config.kind is OBJECT:  # the name of an object is never imported
+            continue
+        if (path, text, is_key) not in passes and not is_listed(text):
             yield f"{path}: {text!r}"
 
 

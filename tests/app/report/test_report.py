@@ -32,7 +32,7 @@ def test_the_page_of_a_finished_run():
         "task, run Pendulum-v1 · finished · seed 7 · started 2026-01-02 03:04 UTC",
         "last evaluation -2.50 ± 0.50 (Student's 95 %), step 400",
         "best evaluation -2.50 ± 0.50 (Student's 95 %)",
-        "environment steps 400 updates 200 training time 8.0 s 50 steps/s",
+        "environment steps 400 updates 200 training time 0:08 50 steps/s",
         "faults survived 1 env restarts 1",
         "sac_config.tau 0.02 0.01",  # this run, the default
         "sac_config.batch_size 16 256",

@@ -88,7 +88,7 @@ def _literals(annotation: object) -> Iterator[object]:
         ({"env_name": "algorithmic.env:X"}, "base_config.env_name"),
         ({"env_args": {"deep": [{"a\\b": 1}]}}, "base_config.env_args"),
         ({"env_args": {"module": "evil"}}, "base_config.env_args"),
-        ({"wrappers": [{"FrameStackObservation": {"stack_size": 4}}]}, "base_config.wrappers"),
+        ({"wrappers": [{"RecordVideo": {"video_folder": "films"}}]}, "base_config.wrappers"),
         ({"wrappers": ["Evil"]}, "base_config.wrappers"),
         ({"unity_args": {"build_path": {"linux": "./evil"}}}, "base_config.unity_args.build_path.linux"),
     ],
@@ -117,8 +117,9 @@ def test_parameters_are_numbers_and_names_but_for_what_is_set():
     [
         {},
         {"env_type": "DM_CONTROL", "env_name": "cartpole/swingup"},
-        {"env_name": "ALE/Pong-v5"},
-        {"env_args": {"g": 9.8}},
+        {"env_name": "ALE/Pong-v5", "wrappers": [{"FrameStackObservation": {"stack_size": 4}}]},
+        {"env_name": "algorithm.env.toys:ToyRecall-v0"},
+        {"wrappers": ["algorithm.env.wrappers:PartialObs"], "env_args": {"map_name": "4x4", "g": 9.8}},
     ],
     ids=str,
 )
