@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import io
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from copyreg import dispatch_table
 from functools import partial
-from typing import Any
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, TypeVar
 
 import gymnasium as gym
 from gymnasium.utils.env_checker import data_equivalence
-from gymnasium.vector import AsyncVectorEnv
 
 from algorithm.core.errors import UsageError, described
 from algorithm.env.pool.process_exit import exits_as_errors
 
+_T = TypeVar("_T")
+
 _TRIED = 3  # steps by which another environment is compared with the original
+_IN_MEMORY = (io.BytesIO, io.StringIO)
+_SHARED = (str, bytes, int, float, complex, type, FunctionType, BuiltinFunctionType, property, weakref.ref)
+"""Types of which a deep copy holds the original's own objects."""
 
 
 def another_env(env: Any, make: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - an environment or a vector of them
     """Return another environment like this one, which shares nothing with it and plays the same episodes.
 
     ``make`` of Gymnasium gets it from ``env.spec``. If that differs or is missing, it is a deep copy.
-    Raises UsageError if neither is possible.
+    Raises UsageError if neither is possible; the environment stays usable.
     """
-    ways: dict[str, Callable[[], Any]] = {}
-    if not isinstance(env.unwrapped, AsyncVectorEnv):  # a copy would close the pipes to its processes
-        ways["a deep copy"] = partial(deepcopy, env)
+    ways: dict[str, Callable[[], Any]] = {"a deep copy": partial(deep_copy, env)}
     single = isinstance(env, gym.Env)
     # The spec of a vector environment says nothing of the wrappers around it.
     if env.spec is not None and (single or env is env.unwrapped):
@@ -45,10 +51,46 @@ def another_env(env: Any, make: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - 
     raise UsageError(
         "evaluations need a second environment, and there is only one",
         where=f"{env!r:.80}",
-        why="; ".join(why) or "processes cannot be copied",
+        why="; ".join(why),
         fix=f"{'pass its class or a function that makes it, or' if single else 'pass'} a second one: "
         "eval_env=…",
     )
+
+
+def deep_copy(env: _T) -> _T:
+    """Return a deep copy. Raises whatever copying raises, and TypeError if a copy could harm the original.
+
+    An object with a finalizer may hold a handle of the operating system: a copied connection has the number
+    of the same pipe, and closes it when it is removed.
+    """
+    passed: dict[int, object] = {}  # they are kept, for no two to have the same id
+    waiting: list[object] = [env]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in passed or isinstance(part, _SHARED):
+            continue
+        passed[id(part)], kind = part, type(part)
+        if hasattr(kind, "__del__") and not isinstance(part, _IN_MEMORY):
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            raise TypeError(f"a {name} within has something open, which its copy would close")
+        waiting += _parts(part)
+    return deepcopy(env)
+
+
+def _parts(whole: Any) -> Iterator[object]:  # noqa: ANN401 - any part of an environment
+    """Yield the objects that a deep copy of an object would copy. Raises TypeError if it cannot be copied."""
+    kind = type(whole)
+    if kind is dict:
+        yield from (*whole, *whole.values())
+    elif kind in (list, tuple, set, frozenset):
+        yield from whole
+    elif not hasattr(kind, "__deepcopy__"):
+        reduce = dispatch_table.get(kind)
+        reduced = reduce(whole) if reduce else whole.__reduce_ex__(4)
+        if isinstance(reduced, tuple):  # else the name of a global
+            yield from reduced[1:3]  # arguments and state
+            for items in reduced[3:5]:
+                yield from items or ()
 
 
 def _difference(env: Any, other: Any) -> str:  # noqa: ANN401 - as above

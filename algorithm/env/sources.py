@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from typing import Any, ClassVar, Protocol
 
 import gymnasium as gym
@@ -14,7 +13,7 @@ from typing_extensions import override
 
 from algorithm.core.errors import GYMNASIUM, UsageError, described
 from algorithm.core.plugins import mismatch
-from algorithm.env.second import another_env
+from algorithm.env.second import another_env, deep_copy
 from algorithm.env.spaces import ONE_AGENT, is_game, several_agents
 from algorithm.env.wrappers import KeptOpen
 
@@ -210,7 +209,7 @@ def _only_one(name: str, n: int, workers: int) -> UsageError:
 def copied(env: Any, name: str) -> Any:  # noqa: ANN401 - any environment
     """Return a deep copy for evaluations. Raises UsageError if there cannot be one."""
     try:
-        return deepcopy(env)
+        return deep_copy(env)
     except Exception as error:
         raise UsageError(
             "evaluations need a second environment, and there is only one",

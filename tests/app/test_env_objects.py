@@ -9,7 +9,9 @@ import os
 import signal
 import sys
 import threading
+from collections import deque
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,19 @@ class Brittle(Walk):
         if self.size < 0.0:
             raise RuntimeError("the copy has no simulator")
         return super().step(action)
+
+
+class Piped(Walk):
+    """Its simulator is at the other end of a pipe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        here, self.there = Pipe()
+        self.ends = deque([{"here": here}])
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        self.ends[0]["here"].send(float(action[0]))
+        return super().step([self.there.recv()])
 
 
 class Unseeded(Walk):
@@ -188,7 +203,7 @@ def test_a_class_steps_many_in_workers_and_infos_come_along():
     assert np.allclose(rows["rollout/info/reward/all"], rows["rollout/return_mean"], equal_nan=True)
 
 
-@pytest.mark.parametrize("env", [Shared(), Handle(), Brittle(), gym.wrappers.TimeLimit(Handle(), 5)])
+@pytest.mark.parametrize("env", [Shared(), Handle(), Piped(), Brittle(), gym.wrappers.TimeLimit(Handle(), 5)])
 def test_an_instance_without_a_copy_needs_another_one(env):
     with pytest.raises(asac.UsageError, match="second environment"):
         asac.train(env, **SHORT)
