@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import gymnasium as gym
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import AgentSpec
 from algorithm.env.actions import Actions
-from algorithm.env.masks import MASK, Masks
+from algorithm.env.masks import MASK, MASKS_METHOD, Masks
 from algorithm.env.observations import Observations
 from algorithm.env.spaces import Space
 
@@ -39,3 +42,16 @@ class Adapter:
         self.observations = Observations(self.obs_space, env, stack=stack)
         self.masks = Masks(self.actions, observed=in_obs)
         self.spec = AgentSpec(self.observations.spec, self.actions.spec)
+
+
+def has_mask_method(env: VectorEnv, adapter: Adapter) -> bool:
+    """Return whether the environments have action masks only as the method ``action_masks``."""
+    observed = adapter.obs_space is not adapter.observation_space
+    if observed or not adapter.spec.action.branches:
+        return False
+    if isinstance(env, SyncVectorEnv):
+        return bool(env.envs[0].has_wrapper_attr(MASKS_METHOD))
+    if not isinstance(env, AsyncVectorEnv):
+        return False
+    with closing(env.env_fns[0]()) as single:
+        return bool(single.has_wrapper_attr(MASKS_METHOD))

@@ -17,15 +17,7 @@ from algorithm.core.steps import Array, Bool, Float
 from algorithm.env.actions import branches
 from algorithm.env.base import Executed
 from algorithm.env.config import InterventionKeys
-from algorithm.env.outputs import (
-    Batched,
-    EpisodeInfos,
-    SpaceMismatchError,
-    as_bool,
-    info_of,
-    observation_of,
-    present,
-)
+from algorithm.env.outputs import Batched, SpaceMismatchError, as_bool, info_of, observation_of
 from algorithm.env.spaces import Leaf, Space, leaves
 
 _ROUNDING = 1e-5
@@ -52,12 +44,12 @@ class ExecutedActions:
     """Reader of the actions that an environment has really executed.
 
     space: of the actions
-    keys:  names of the infos; ``names`` has them all
+    keys:  names of the infos
     """
 
     def __init__(self, space: Space, keys: InterventionKeys) -> None:
         self._space, self._keys = space, keys
-        self.names = {keys.flag, keys.executed, *keys.actions}
+        self._names = {keys.flag, keys.executed, *keys.actions}
 
     def read(
         self,
@@ -84,6 +76,33 @@ class ExecutedActions:
             return action, by_person
         return None, by_person
 
+    def read_batch(
+        self,
+        sources: Sequence[tuple[Batched, Bool]],
+        sent: Batched,
+        requested: Float,
+    ) -> tuple[Executed | None, Bool | None]:
+        """Return the actions that N environments executed in place of those ``sent``, as :meth:`read`.
+
+        sources: infos as vector classes have them, with the environments [N] that they are read of
+        requested: [N, A] the flat actions
+        """
+        reporting = [(infos, rows) for infos, rows in sources if not self._names.isdisjoint(infos)]
+        if not reporting:
+            return None, None
+        executed = requested.copy()
+        replaced, by_person = np.zeros((2, len(requested)), np.bool_)
+        reported = False
+        for infos, rows in reporting:
+            named = {name: infos[name] for name in infos if name.removeprefix("_") in self._names}
+            for i in np.flatnonzero(rows).tolist():
+                action, acted = self.read(info_of(named, i), observation_of(sent, i))
+                reported, by_person[i] = reported or acted is not None, bool(acted)
+                if action is not None:
+                    executed[i], replaced[i] = action, True
+        replacement = Executed(executed, replaced, by_person) if replaced.any() else None
+        return replacement, by_person if reported else None
+
     def _same(self, action: Float, sent: Any) -> bool:  # noqa: ANN401 - a space may hold anything
         """Return whether a flat action is the one that was sent, but for rounding."""
         return np.allclose(action, self._flat(sent, "the action"), rtol=0.0, atol=_ROUNDING)
@@ -98,52 +117,6 @@ class ExecutedActions:
             raise SpaceMismatchError(f"{what} is {action!r:.80}, outside of {self._space}; {_NAMES}")
         clipped: Float = flat.clip(-1.0, 1.0)
         return clipped
-
-
-class LaneInfos:
-    """The infos of N environments that one vector class steps: numbers of episodes, and executed actions.
-
-    space: of the actions
-    keys:  of the infos with numbers of an episode
-    interventions: those with actions that were executed in place of the policy's
-    over:  [N] the episode has ended; its numbers stay until a step of the next one
-    """
-
-    def __init__(self, space: Space, keys: Sequence[str], interventions: InterventionKeys, n: int) -> None:
-        self._executed = ExecutedActions(space, interventions)
-        self._episodes = [EpisodeInfos(keys) for _ in range(n)]
-        self._names = {*keys, *self._executed.names}
-        self.over: Bool = np.zeros(n, np.bool_)
-
-    def begin(self, took: Bool, ended: Bool) -> None:
-        """Begin the episodes whose first step was taken; took, ended: [N] of this step."""
-        for i in np.flatnonzero(self.over & took).tolist():
-            self._episodes[i].begin()
-        self.over = np.where(took, ended, self.over)
-
-    def add(
-        self, sources: Sequence[tuple[Batched, Bool]], sent: Batched, requested: Float
-    ) -> Executed | None:
-        """Add the infos of a step; return the actions that were executed in place of those ``sent``, if any.
-
-        sources: infos, with the environments [N] that they are read of
-        requested: [N, A] the flat actions
-        Raises SpaceMismatchError for a wrong value.
-        """
-        executed, (replaced, by_person) = requested.copy(), np.zeros((2, len(requested)), np.bool_)
-        for infos, rows in sources:
-            named = {name: infos[name] for name in infos if name.removeprefix("_") in self._names}
-            for i in np.flatnonzero(rows).tolist() if named else ():
-                info = info_of(named, i)
-                action, acted = self._executed.read(info, observation_of(sent, i))
-                self._episodes[i].add(info, acted)
-                if action is not None:
-                    executed[i], replaced[i], by_person[i] = action, True, bool(acted)
-        return Executed(executed, replaced, by_person) if replaced.any() else None
-
-    def of(self, i: int) -> dict[str, float]:
-        """Return the finite numbers of the episode of environment i, by key."""
-        return present(self._episodes[i].keys, self._episodes[i].values)
 
 
 def flat_actions(space: Space, actions: Any, *lead: int) -> Float:  # noqa: ANN401 - a space may hold anything

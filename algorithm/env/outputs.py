@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from algorithm.core.errors import GYMNASIUM, described
-from algorithm.core.steps import Array, Bool, Double, Float
+from algorithm.core.steps import Array, Bool, Double, Float, Int
 from algorithm.core.wording import counted
 
 _SIGNATURES = dict(zip(("reset", "step"), GYMNASIUM.splitlines()[1:], strict=True))
@@ -166,37 +166,86 @@ PERSON = "steps of a person"
 
 
 class EpisodeInfos:
-    """The numbers in the infos of an environment's episode, by key; NaN for a missing one.
+    """The numbers in the infos of N environments' episodes, by key; NaN for a missing one.
 
     keys:   names of infos, and :data:`PERSON` after them
-    values: [K]; sums over the episode for keys that begin with ``reward`` and for a person's steps, for
+    values: [N, K]; sums over the episode for keys that begin with ``reward`` and for a person's steps, for
             others the last number
     """
 
-    def __init__(self, keys: Sequence[str]) -> None:
+    def __init__(self, keys: Sequence[str], n: int = 1) -> None:
         self.keys = (*keys, PERSON)
-        self.values: Double = np.full(len(self.keys), np.nan)
-        self._reports_person = False
+        self._summed = [key.startswith(_SUMMED) or key == PERSON for key in self.keys]
+        self._first = np.full(len(self.keys), np.nan)
+        self.values: Double = np.tile(self._first, (n, 1))
+        self._over: Bool = np.zeros(n, np.bool_)
 
     def begin(self) -> None:
-        """Begin an episode; once a person's steps are reported, every episode begins with 0 of them."""
-        self.values[:] = np.nan
-        if self._reports_person:
-            self.values[-1] = 0.0
+        """Begin an episode, of a single environment."""
+        self.values[:] = self._first
+
+    def begin_next(self, rows: Int) -> None:
+        """Begin the episodes of ``rows`` with their next step; until then the last numbers stay."""
+        self._over[rows] = True
 
     def add(self, info: Mapping[str, Any], by_person: bool | None = None) -> None:
-        """Add the info of a step. Raises SpaceMismatchError for a wrong value.
+        """Add the info of a step, of a single environment. Raises SpaceMismatchError for a wrong value.
 
         by_person: a person acted; None: the environment does not report it
         """
         for k, key in enumerate(self.keys[:-1]):
             if info.get(key) is not None:
-                self._put(k, as_number(info[key], f"info[{key!r}]"), summed=key.startswith(_SUMMED))
+                self._put(k, np.True_, np.float64(as_number(info[key], f"info[{key!r}]")))
         if by_person is not None:
-            self._reports_person = True
-            self._put(-1, float(by_person), summed=True)
+            self._add_person(np.True_, np.float64(by_person))
 
-    def _put(self, k: int, number: float, *, summed: bool) -> None:
-        """Store the number of key k, or add it to the one before."""
-        before = self.values[k]
-        self.values[k] = before + number if summed and not np.isnan(before) else number
+    def add_batch(
+        self,
+        sources: Sequence[tuple[Batched, Bool]],
+        took: Bool,
+        ended: Bool,
+        by_person: Bool | None = None,
+    ) -> None:
+        """Add the infos of a step of N environments, in the form of vector classes.
+
+        sources: infos, with the environments [N] that they are read of
+        took, ended: [N] environments that took a step, and whose episodes ended with it
+        by_person: [N] a person acted; None: nothing is reported
+        Raises SpaceMismatchError for values that are no numbers.
+        """
+        self.values[self._over & took] = self._first
+        self._over = np.where(took, ended, self._over)
+        for infos, rows in sources:
+            for k, key in enumerate(self.keys[:-1]):
+                if key in infos:
+                    there = rows & np.asarray(infos.get(f"_{key}", True), np.bool_)
+                    self._put(k, *_numbers(infos[key], there, f"infos[{key!r}]"))
+        if by_person is not None:
+            self._add_person(took, by_person.astype(np.float64))
+
+    def _add_person(self, rows: Bool | np.bool_, by_person: Double | np.float64) -> None:
+        """Count a person's steps of some rows; from the first report on, every episode begins with 0."""
+        self._first[-1] = 0.0
+        self._put(-1, rows, by_person)
+
+    def _put(self, k: int, rows: Bool | np.bool_, numbers: Double | np.float64) -> None:
+        """Store numbers of key k for some rows; add them up if the key is summed."""
+        before = self.values[:, k]
+        if self._summed[k]:
+            numbers = np.where(np.isnan(before), numbers, before + numbers)
+        self.values[:, k] = np.where(rows, numbers, before)
+
+
+def _numbers(values: Any, there: Bool, what: str) -> tuple[Bool, Double]:  # noqa: ANN401 - whatever was put there
+    """Return which environments have a number [N], and the numbers [N]; None counts as missing.
+
+    Vector classes of Gymnasium store whatever is no number of Python's own as objects.
+    """
+    entries = np.asarray(values)
+    if entries.dtype != np.object_ or entries.shape != there.shape:
+        return there, numbers_of(entries, len(there), what)
+    there = there & np.array([entry is not None for entry in entries])
+    numbers = np.full(len(there), np.nan)
+    for row in np.flatnonzero(there):
+        numbers[row] = as_number(entries[row], what)
+    return there, numbers

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
@@ -206,3 +206,11 @@ def test_a_method_says_what_is_allowed(wrappers):
         for step in range(9):
             assert mask.tolist() == [[place == step % 4 % 3 for place in range(3)]]
             mask = env.step({DEFAULT_BEHAVIOUR: mask.astype(np.float32)})[DEFAULT_BEHAVIOUR].action_mask
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_a_method_that_a_vector_class_does_not_call_is_refused(kind):
+    lanes = kind([Asked] * 2)
+    env = make_vec_env(EnvRequest("OBJECT", source_of(lanes), n=2, seed_of=lambda *_: 0))
+    with closing(lanes), pytest.raises(EnvError, match="action_masks"):
+        env.reset()

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.steps import Bool, Float, Int
-from algorithm.env.adapter import Adapter
+from algorithm.env.adapter import Adapter, has_mask_method
 from algorithm.env.base import (
     EpisodeSeed,
     Observation,
@@ -30,15 +30,17 @@ from algorithm.env.base import (
     ignore_fault,
 )
 from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys
-from algorithm.env.executed import LaneInfos
+from algorithm.env.executed import ExecutedActions
 from algorithm.env.lanes.base import LanesVecEnv, made
-from algorithm.env.masks import MASK
+from algorithm.env.masks import MASK, MASKS_METHOD
 from algorithm.env.outputs import (
+    EpisodeInfos,
     SpaceMismatchError,
     flags_of,
     info_of,
     numbers_of,
     observation_of,
+    present,
     results_of,
 )
 from algorithm.env.pool.env_group import close_error
@@ -108,7 +110,9 @@ class GymVectorEnv(LanesVecEnv):
         spec = env.spec
         self.time_limit = spec.kwargs.get("max_episode_steps", spec.max_episode_steps) if spec else None
         self.arrangement = f"{self._n} in {self._class} ({_PHRASES[self._mode]})"
-        self._infos = LaneInfos(env.single_action_space, infos, interventions, self._n)
+        self._infos = EpisodeInfos(infos, self._n)
+        self._executed = ExecutedActions(env.single_action_space, interventions)
+        self._has_method = has_mask_method(env.unwrapped, self.adapter)
         self._last_infos = "final_info" if self._mode is AutoresetMode.SAME_STEP else ""
         self._options = dict(options or {})
         self._seed_each = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
@@ -130,9 +134,9 @@ class GymVectorEnv(LanesVecEnv):
             took = ~self._resets_itself
             last = infos.get(self._last_infos, {}) if self._last_infos else infos
             sources = [(infos, took & ~ended), (last, took & ended)]
-            self._infos.begin(took, ended)
-            executed = self._infos.add(sources, scaled, actions[DEFAULT_BEHAVIOUR])
-        except (SpaceMismatchError, TypeError, LookupError) as error:
+            executed, by_person = self._executed.read_batch(sources, scaled, actions[DEFAULT_BEHAVIOUR])
+            self._infos.add_batch(sources, took, ended, by_person)
+        except SpaceMismatchError as error:
             raise self._space_error(str(error)) from error
         skipped, final = self._resets_itself, None
         self._episode[skipped] += 1
@@ -158,7 +162,7 @@ class GymVectorEnv(LanesVecEnv):
 
     @override
     def infos(self, agent: int) -> dict[str, float]:
-        return self._infos.of(agent)
+        return present(self._infos.keys, self._infos.values[agent])
 
     @override
     def close(self) -> None:
@@ -230,7 +234,7 @@ class GymVectorEnv(LanesVecEnv):
     @override
     def _reset(self, chosen: Int) -> Observation:
         self._episode[chosen] += 1
-        self._infos.over[chosen] = True
+        self._infos.begin_next(chosen)
         for i in chosen.tolist():
             self._seeds[i] = self._seed_of(i, int(self._episode[i]))
         seed: Any = list(self._seeds) if self._seed_each else self._seeds[chosen[0]]
@@ -244,6 +248,12 @@ class GymVectorEnv(LanesVecEnv):
             obs, infos = results_of("reset", returned)
         except SpaceMismatchError as error:
             raise self._space_error(str(error)) from error
+        if self._has_method and MASK not in infos:
+            raise self._error(
+                f"has a method {MASKS_METHOD}, which a vector class does not call",
+                why=f'{self._class} passes on only infos["{MASK}"]',
+                fix="put the mask into the info of a single environment, or pass the class of a single one",
+            )
         first = self._read(obs, infos, kept & self._resets_itself)
         if any(
             not np.array_equal(value[kept], self._last.obs[name][kept], equal_nan=True)

@@ -208,7 +208,7 @@ class EnvGroup:
             self._write(buffers, i, time_step)
             buffers.reward[i], buffers.terminated[i], buffers.truncated[i] = reward, terminated, truncated
             buffers.write_executed(i, time_step.executed, by_person=time_step.by_person)
-            buffers.infos[i] = self._envs[i].infos.values
+            buffers.infos[i] = self._envs[i].infos.values[0]
         except BaseException as error:
             buffers.mark_skipped([i])
             return self._fail(i, "step", as_exception(error))

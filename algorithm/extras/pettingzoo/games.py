@@ -125,7 +125,7 @@ class Game:
         turn.reward[k] = as_number(reward, f"the reward of {self.roster.names[k]}")
         if self._keys:
             self._infos[k].add(info)
-            turn.infos[k] = present(self._keys, self._infos[k].values[:-1])
+            turn.infos[k] = present(self._keys, self._infos[k].values[0, :-1])
 
 
 class ParallelGame(Game):

@@ -194,6 +194,16 @@ def test_what_was_sent_and_comes_back_is_no_other_action(space):
         assert reader.read({"action_taken": sent.copy()}, sent) == (None, None)
 
 
+def test_numbers_of_a_vector_class_beside_the_infos_are_left_alone():
+    infos = {"fps": 30.0, "is_intervention": np.array([True, False]), "teleop_action": np.full((2, 2), 2.0)}
+    rows, sent = np.ones(2, np.bool_), np.zeros((2, 2))
+    executed, by_person = ExecutedActions(BOX, KEYS).read_batch(
+        [(infos, rows)], sent, sent.astype(np.float32)
+    )
+    assert by_person.tolist() == executed.replaced.tolist() == [True, False]
+    assert executed.action.tolist() == [[1.0, 1.0], [0.0, 0.0]]
+
+
 class Forbidding(Intervening):
     """Forbids all choices but the policy's, and a person makes another one."""
 
