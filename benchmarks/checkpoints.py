@@ -85,8 +85,8 @@ def save(transitions: int, carry: int, further: int, folder: str) -> Answer:
     rng, replay = np.random.default_rng(0), _empty(transitions, carry)
 
     def add(length: int, start: int = 0) -> None:
-        last, td = start + length == EPISODE, rng.random(length, np.float32)
-        replay.add(make_segment(SPEC, rng, length, start=start, last=last, carry=(carry,), priority=td))
+        last = start + length == EPISODE
+        replay.add(make_segment(SPEC, rng, length, start=start, last=last, carry=(carry,)))
 
     while replay.num_transitions < transitions:
         add(EPISODE)

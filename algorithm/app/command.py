@@ -104,7 +104,9 @@ def _command(options: TrainOptions) -> Command:
 def _print(options: TrainOptions) -> int:
     """Print output that needs neither a task nor a run: a list, a translated file."""
     if options.from_mlagents is not None:
-        print(visible(extra("translate")(Path(options.from_mlagents))), end="")
+        text = visible(extra("translate")(Path(options.from_mlagents)))
+        sys.stdout.buffer.write(text.encode())  # UTF-8, as a configuration is read, whatever the console has
+        sys.stdout.flush()
         return 0
     from algorithm.store.listing import listing
 

@@ -125,7 +125,8 @@ class ReplayBuffer(SavedReplay):
 
         obs, next_obs: name -> array, or the array where there is one observation
         action: [A], one-hot of each discrete branch, then the continuous part in [-1, 1]
-        stream: number of the environment, if there are several; after an end comes a new episode
+        stream: number of the environment, if there are several; after an end comes a new episode, and also
+                where ``obs`` is not the ``next_obs`` before it
         Every choice counts as allowed; no carry is stored, and the behaviour log-probability is 0.
         Raises ValueError for a field that does not fit the spec.
         """

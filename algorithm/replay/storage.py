@@ -127,6 +127,15 @@ class Storage:
             self.carry[slots] = carry.reshape(n, -1)
         self.links[slots, NEXT] = 0
 
+    def holds(self, row: int, obs: Mapping[str, Array]) -> bool:
+        """Return whether the row of the id ``row`` has the first observation of [n, …], bit for bit."""
+        for name, matrix, columns, _, stack in self.layout.fields:
+            kept = self.arrays[matrix][row % self.capacity, columns]
+            first = obs[name][0] if stack == 1 else obs[name][0, -1]
+            if first.astype(kept.dtype).tobytes() != kept.tobytes():
+                return False
+        return True
+
     def act(self, slots: Index, z: Float, logp: Float, reward: Float, onehot: Float) -> None:
         """Write actions and rewards of n rows, which makes them transitions to the next id, without an end.
 

@@ -76,7 +76,7 @@ class Writer:
     def transition(
         self, stream: int, obs: NamedOrOne, action: Float, next_obs: NamedOrOne, **rest: float
     ) -> StepBatch:
-        """Return a transition that continues the stream's open chain, with a carry of zeros.
+        """Return a transition that continues the stream's open chain, if ``obs`` is its newest observation.
 
         obs, next_obs: arrays by name, or the array of a spec with a single observation; action: [A]
         rest: ``reward``, ``terminated``, ``truncated``
@@ -89,11 +89,13 @@ class Writer:
         before, after = (x if isinstance(x, Mapping) else {spec.obs.names[0]: x} for x in (obs, next_obs))
         z = action_spec.unsquashed(flat[None, action_spec.discrete :])
         flat[action_spec.discrete :] = action_spec.squashed(z)
+        seen = {name: np.array([before[name]], kind) for name, _, kind in spec.obs.items()}
+        continues = head is not None and self._storage.holds(int(head.number), seen)
         allowed, carry = action_spec.all_allowed(1), np.zeros((1, *self._storage.carry_shape), np.float32)
         return StepBatch(
             streams=np.array([stream]),
-            start_steps=np.array([0 if head is None else head.step]),
-            obs={name: np.array([before[name]], kind) for name, _, kind in spec.obs.items()},
+            start_steps=np.array([head.step if head is not None and continues else 0]),
+            obs=seen,
             next_obs={name: np.array([after[name]], kind) for name, _, kind in spec.obs.items()},
             action_mask=allowed,
             next_action_mask=allowed,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
 from tests.lib.buffers import Script, filled, result
 from tests.lib.oracles_replay import (
@@ -195,3 +196,11 @@ def test_spread_transitions_go_from_the_oldest_to_the_newest():
 def test_batches_that_cannot_be_are_refused(batch_size, named):
     with pytest.raises(ValueError, match=named):
         filled(UniformSampler(), lengths=(), batch_size=batch_size)
+
+
+def test_a_transition_from_another_observation_begins_an_episode():
+    replay = ReplayBuffer(VECTOR, capacity=30, batch_size=4)
+    for i, start in enumerate((0.0, 1.0, 20.0)):
+        obs = np.full(4, start, np.float32)
+        replay.add_transition(obs, [0.5, 0.5], reward=float(i), next_obs=obs + 1)
+    assert (replay.num_transitions, len(replay)) == (3, 5), "0 → 1 → 2, and 20 → 21"

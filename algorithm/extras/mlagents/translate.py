@@ -133,8 +133,8 @@ class _Translator:
                 continue
             why = matches[0].remark if matches else f"{trainer.upper()} has no such key"
             of_run = not behaviour or theirs.partition(".")[0] in TOP
-            text = f"{theirs}: {inline(node.value)}"
-            self.section.comment(text if of_run else f"{behaviour}.{text}", why)
+            text = f"{inline(theirs)}: {inline(node.value)}"
+            self.section.comment(text if of_run else f"{inline(behaviour)}.{text}", why)
 
 
 def _applies_by_default(key: TrainerKey, settings: TrainerSettings) -> bool:

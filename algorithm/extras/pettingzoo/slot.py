@@ -130,6 +130,7 @@ class GameSlot:
         failure = failure_of(self._request.env_name, self._i, call, error)
         if not self._broken:
             self._broken = True
-            with suppress(Exception), exits_as_errors():  # the first failure is reported
+            # The first failure is reported.
+            with self._watchdog.call(self._i), suppress(Exception), exits_as_errors():
                 self.game.close()
         self._budget.survive(failure, self.place(self.episode))

@@ -15,7 +15,7 @@ from algorithm.agents.registry import FAMILIES
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
 from algorithm.core.errors import COMMON_BLOCK, UsageError
-from algorithm.env.kinds import KINDS, OBJECT, kind_of
+from algorithm.env.kinds import KINDS, OBJECT, PETTINGZOO, kind_of
 from algorithm.extras.sharing.archive import CODE
 
 _NAME = "base_config.env_name"
@@ -28,6 +28,9 @@ _OWN = re.compile(r"algorithm\.env(\.\w+)*(?<!\.py):[\w-]+")
 
 _REGISTERED = re.compile(r"[\w-]+|[\w-]+/[\w-]+|([\w-]+/)?[\w.-]+-v\d+")
 """Names that a simulator looks up in its registry: Gymnasium's ids, domain/task of DM Control."""
+
+_GAME = re.compile(r"(pettingzoo|mpe2)(\.\w+)+")
+"""Modules of PettingZoo, which are imported."""
 
 _PATH = re.compile(r"[A-Za-z_][\w-]*(/[\w-]+)*")
 """Names of observations, and of keys of an environment's info."""
@@ -92,6 +95,8 @@ def unlisted_keys(config: Config) -> Iterator[str]:
         is_listed = _LISTED.get(path, _PLAIN.fullmatch)
         if _WITH_ARGUMENTS.fullmatch(path) and not is_key:
             is_listed = _ARGUMENT.fullmatch
+        if path == _NAME and config.base_config.kind is PETTINGZOO:
+            is_listed = _GAME.fullmatch
         if path == _NAME and config.base_config.kind is OBJECT:  # the name of an object is never imported
             continue
         if (path, text, is_key) not in passes and not is_listed(text):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from algorithm.app.cli.train import TrainOptions
@@ -19,7 +20,7 @@ from algorithm.config.resolve import lay, layers, read_edits
 from algorithm.config.sections import DEFAULT_SECTION
 from algorithm.config.tree import KeyPath, Node, from_value, to_value
 from algorithm.config.yaml_io import write_yaml
-from algorithm.core.errors import UsageError, visible
+from algorithm.core.errors import StorageError, UsageError, visible
 from algorithm.core.reading import read_json
 from algorithm.core.wording import clock_time, counted, format_bytes, short
 from algorithm.extras.tune.optimiser import Optimiser, require_optimiser
@@ -133,7 +134,7 @@ def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:
         begun = read_json(folder.path / STUDY) | {"tune": tune.model_dump(mode="json")}
         write_json(folder.path / STUDY, begun)
         first = plan.length // 3 if tune.prune_after is None else tune.prune_after
-        optimiser = Optimiser(folder.path / DATABASE, space, tune, seed, first)
+        optimiser = Optimiser(_database(folder), space, tune, seed, first)
         refused = partial(_refused, folder, plan.algorithm, seed)
         study = Study(plan, optimiser, seed, refused=refused, inform=_print)
         _print(f"study {folder.name}: {_size(tune).text}")
@@ -160,6 +161,19 @@ def _conclusion(folder: RunDir, best: TrialRecord, direction: str) -> str:
     """Return the verdict of the last comparison, even of an earlier start; empty if of another trial."""
     compared: Any = folder.read_result() if folder.result.is_file() else {}
     return verdict(compared["final"], direction) if compared.get("trial") == best.number else ""
+
+
+def _database(folder: RunDir) -> Path:
+    """Return the path of the search's database. Raises StorageError if only the database is missing."""
+    database = folder.path / DATABASE
+    if (folder.path / TRIALS).exists() and not database.exists():
+        raise StorageError(
+            "the database of a study is missing",
+            where=database,
+            why=f"{TRIALS} lists trials, but the search has forgotten them",
+            fix="restore a copy of it, or start another study; the runs of its trials are intact",
+        )
+    return database
 
 
 def _plan(folder: RunDir, loaded: LoadedConfig, device: str) -> RunPlan:

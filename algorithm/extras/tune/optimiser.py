@@ -59,6 +59,7 @@ class Optimiser:
     def __init__(self, database: Path, space: SearchSpace, tune: TuneConfig, seed: int, first: int) -> None:
         require_optimiser()
         import optuna
+        from sqlalchemy.pool import NullPool
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -70,7 +71,8 @@ class Optimiser:
         with self._stored(LookupError, TypeError, ValueError):  # errors due to damaged rows
             # A creator: not every path can be part of a URL.
             creator = partial(sqlite3.connect, database)
-            self._storage = optuna.storages.RDBStorage("sqlite://", {"creator": creator})
+            pool = {"creator": creator, "poolclass": NullPool}  # a connection of its own for each thread
+            self._storage = optuna.storages.RDBStorage("sqlite://", pool)
             self._study: Study = optuna.create_study(
                 storage=self._storage,
                 study_name=_NAME,

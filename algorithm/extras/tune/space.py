@@ -58,7 +58,7 @@ def read_space(params: Mapping[str, Any]) -> SearchSpace:
         raise ConfigError(problems)
     return SearchSpace(
         {path: each for path, each in read.items() if not isinstance(each, Problem)},
-        {path: {inline(choice): choice for choice in params[path].get("in", ())} for path in params},
+        {path: {inline(choice): choice for choice in params[path].get("in") or ()} for path in params},
     )
 
 
@@ -118,6 +118,8 @@ def _numbers(path: str, read: _Entry, kinds: set[object]) -> BaseDistribution | 
     if step is not None:  # the last of the steps is the end
         high = float(f"{low + step * math.floor((high - low) / step + 1e-9):.12g}")
     try:
+        if not low < high:
+            raise ValueError("the interval has one value")
         if "number" in kinds:
             return FloatDistribution(low, high, log=read.log, step=step)
         if (step or 1) % 1:

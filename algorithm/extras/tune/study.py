@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from statistics import fmean
 from threading import Lock
 
@@ -14,6 +14,7 @@ from algorithm.extras.tune.records import SIDES, TrialRecord, best_of, shown
 from algorithm.extras.tune.trial import RunPlan, StudyRun, nominal, run_name
 from algorithm.run.signals import StopRequest
 
+_TICK_S = 0.2
 _FRESH = 10_000  # added to the seed of the study for the first of the fresh seeds
 
 
@@ -90,7 +91,11 @@ class Study:
                 raise
 
         with ThreadPoolExecutor(self._plan.tune.jobs) as threads:
-            list(threads.map(guarded, numbers))
+            calls = [threads.submit(guarded, number) for number in numbers]
+            while wait(calls, _TICK_S).not_done:
+                pass  # a wait without a time limit holds off Ctrl-C on Windows
+            for call in calls:
+                call.result()
 
     def _must_stop(self, stop: StopRequest) -> bool:
         return bool(stop) or self._failed

@@ -18,6 +18,7 @@ from algorithm.core.program import python_arguments
 from algorithm.core.system.launch import launcher
 from algorithm.core.system.processes import KILL, NEW_GROUP, ending, send_signal
 from algorithm.extras.tune.space import without_effect
+from algorithm.store.lock import holder_of
 from algorithm.store.logs.rows import read_points
 from algorithm.store.rundir import RunDir
 
@@ -83,13 +84,19 @@ class StudyRun:
         hopeless: (points so far) -> whether it ends early
         """
         kills = 0
+        while (holder := holder_of(self.run.lock)) and not holder.is_elsewhere and not stop():
+            time.sleep(_TICK_S)  # it outlived a killed study
         while not self._is_over():
             process = self._start()
-            while process.poll() is None:
-                if stop() or hopeless(self.points()):
+            try:
+                while process.poll() is None:
+                    if stop() or hopeless(self.points()):
+                        _end(process)
+                        return "stopped" if stop() else "pruned"
+                    time.sleep(_TICK_S)
+            finally:  # an error here, such as a full disk, lets the run save
+                if process.poll() is None:
                     _end(process)
-                    return "stopped" if stop() else "pruned"
-                time.sleep(_TICK_S)
             code = process.returncode
             if code == 0:
                 break

@@ -51,14 +51,24 @@ _LATER = "the run continues without it; --resume tries again, and sends the miss
 _ID = re.compile("[0-9a-f]{16}")
 
 
+def _mode(config: WandbConfig) -> str:
+    """Return the mode: that of the package's environment variable, else the configuration's."""
+    return os.environ.get("WANDB_MODE") or config.mode
+
+
 def require_wandb(config: WandbConfig) -> None:
-    """Raise UsageError where the package is not installed."""
+    """Raise UsageError where rows are to be sent and the package is not installed."""
+    if _mode(config) == "disabled":
+        return
     with needs("wandb", "W&B", where=f"wandb_config.project: {config.project}"):
         _package()
 
 
-def open_wandb(loaded: LoadedConfig, run: RunDir, console: Console) -> WandbSink:
-    """Return the sink for the rows of a run."""
+def open_wandb(loaded: LoadedConfig, run: RunDir, console: Console) -> WandbSink | None:
+    """Return the sink for the rows of a run; None where W&B's environment variable disables it."""
+    if _mode(loaded.config.wandb_config) == "disabled":
+        console.message("W&B: off, by WANDB_MODE")
+        return None
     settings = {k: v for k, v in plain_config(loaded).items() if k != "net_config"}  # addresses stay here
     return WandbSink(loaded.config.wandb_config, run, settings, console)
 
@@ -76,7 +86,7 @@ class WandbSink:
     def __init__(
         self, config: WandbConfig, run: RunDir, settings: Mapping[str, object], console: Console
     ) -> None:
-        self._config, self._mode = config, os.environ.get("WANDB_MODE") or config.mode
+        self._config, self._mode = config, _mode(config)
         self._folder, self._settings, self._console = run, settings, console
         self._sync = f"wandb sync {shlex.quote(str(run.wandb))}"
         self._id = secrets.token_hex(8)  # 16 characters: `_ID`
@@ -136,7 +146,7 @@ class WandbSink:
         """Start the package's service and the run. Raises any Exception."""
         # The package would send its own errors home, with stacks of calls; a value that is set counts.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        wandb, config, online = _package(), self._config, self._mode == "online"
+        wandb, config, online = _package(), self._config, self._mode in ("online", "run", "shared")
         settings = wandb.Settings(
             **QUIET, init_timeout=START_S, finish_timeout=END_S, finish_timeout_raises=True
         )

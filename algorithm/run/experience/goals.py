@@ -6,7 +6,7 @@ Such an environment observes ``achieved_goal`` and ``desired_goal`` beside other
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from threading import Lock
 from typing import Any
@@ -18,12 +18,12 @@ from typing_extensions import override
 from algorithm.agents.registry import misplaced
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.schema import Config
-from algorithm.core.data import Array, Bool, Double, Float
+from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import EnvError, UsageError, described
 from algorithm.core.spec import AgentSpec
 from algorithm.demos.spaces import in_space
 from algorithm.env.observations import UNNAMED
-from algorithm.env.outputs import SpaceMismatchError, as_number, numbers_of
+from algorithm.env.outputs import SpaceMismatchError, as_bool, as_number, flags_of, numbers_of
 from algorithm.env.pool.process_exit import exits_as_errors
 from algorithm.env.registry import find_recipe
 from algorithm.env.sources import EnvSource
@@ -50,7 +50,7 @@ class EnvGoals(GoalTask):
     """Rewards and ends of transitions for given goals, by an instance of the environment just for that.
 
     One call is made for many transitions if the environment returns the same for four at once as for four
-    single calls; then ``at_once`` is true.
+    single calls; ``at_once`` is true if it does so for rewards.
     Raises NoHindsightError if ``compute_reward`` raises, or differs from the reward of ``step``; EnvError if
     it returns something else than finite numbers.
     """
@@ -65,63 +65,83 @@ class EnvGoals(GoalTask):
         reached, wanted, reward = _tried(env, options)
         self._reward: Callable[..., Any] = env.get_wrapper_attr(_REWARD)
         self._end = env.get_wrapper_attr(_END) if env.has_wrapper_attr(_END) else None
-        methods = [self._reward] if self._end is None else [self._reward, self._end]
-        self.at_once = False
-        each = [self._numbers(method, reached, wanted) for method in methods]
-        if not np.isclose(each[0][0], reward, rtol=_SAME, atol=_SAME):
+        self.at_once = self._ends_at_once = False
+        each = self._rewards(reached, wanted)
+        if not np.isclose(each[0], reward, rtol=_SAME, atol=_SAME):
             raise NoHindsightError(
                 f"{_REWARD} of {name} differs from the reward of its steps",
                 where="its first step",
-                why=f"the step returned {reward:g}, and {_REWARD} returns {each[0][0]:g}",
+                why=f"the step returned {reward:g}, and {_REWARD} returns {each[0]:g}",
                 fix=f"give the wrapper that changes rewards its own {_REWARD}, {_OFF}",
             )
-        self.at_once = True
-        try:
-            many = [self._numbers(method, reached, wanted) for method in methods]
-            self.at_once = np.allclose(many, each, rtol=_SAME, atol=_SAME)
-        except (NoHindsightError, EnvError):
-            self.at_once = False
+        ends = None if self._end is None else self._ends(reached, wanted)
+        self.at_once = self._ends_at_once = True
+        self.at_once = self._alike(self._rewards, (reached, wanted), each)
+        self._ends_at_once = ends is not None and self._alike(self._ends, (reached, wanted), ends)
 
     @override
     def rewards(self, achieved: Array, desired: Array) -> Float:
-        return self._of_goals(self._reward, achieved, desired).astype(np.float32)
+        return self._rewards(self._original(ACHIEVED, achieved), self._original(DESIRED, desired))
 
     @override
     def terminated(self, achieved: Array, desired: Array) -> Bool | None:
         if self._end is None:
             return None
-        return self._of_goals(self._end, achieved, desired).astype(np.bool_)
+        return self._ends(self._original(ACHIEVED, achieved), self._original(DESIRED, desired))
 
-    def _of_goals(self, method: Callable[..., Any], achieved: Array, desired: Array) -> Double:
-        """Return a method's numbers for goals, which are converted to the environment's own spaces."""
-        reached = in_space(self._spaces[ACHIEVED], {UNNAMED: achieved})
-        return self._numbers(method, reached, in_space(self._spaces[DESIRED], {UNNAMED: desired}))
+    def _original(self, name: str, goals: Array) -> Array:
+        """Convert goals to the values and the dtype of the environment's own space."""
+        original: Array = in_space(self._spaces[name], {UNNAMED: goals})
+        return original
+
+    def _rewards(self, reached: Array, wanted: Array) -> Float:
+        """Return the rewards [N] of goals in the environment's own values. Raises EnvError for no numbers."""
+        try:
+            if self.at_once:
+                (many,) = self._call(self._reward, [(reached, wanted)])
+                rewards = numbers_of(many, len(reached), "the rewards").astype(np.float32)
+            else:
+                each = self._call(self._reward, zip(reached, wanted, strict=True))
+                rewards = np.array([as_number(value, "the reward") for value in each], np.float32)
+        except SpaceMismatchError as error:
+            raise self._no_number(str(error), _REWARD) from error
+        if not np.isfinite(rewards).all():
+            raise self._no_number(f"it has returned {rewards[~np.isfinite(rewards)][0]}", _REWARD)
+        return rewards
+
+    def _ends(self, reached: Array, wanted: Array) -> Bool:
+        """Return whether the task ends for each pair of goals [N]. Raises EnvError for no booleans."""
+        assert self._end is not None
+        try:
+            if self._ends_at_once:
+                (many,) = self._call(self._end, [(reached, wanted)])
+                return flags_of(many, len(reached), "the ends")
+            each = self._call(self._end, zip(reached, wanted, strict=True))
+            return np.array([as_bool(value, "the end") for value in each], np.bool_)
+        except SpaceMismatchError as error:
+            raise self._no_number(str(error), _END) from error
 
     @others_modes()
-    def _numbers(self, method: Callable[..., Any], reached: Array, wanted: Array) -> Double:
-        """Return a method's numbers [N] for pairs of goals. Raises EnvError for anything but finite ones."""
-        name = method.__name__
+    def _call(self, method: Callable[..., Any], calls: Iterable[tuple[Array, Array]]) -> list[Any]:
+        """Return the results of a method of the environment for each pair of arguments, unchecked."""
         try:
             with self._lock, exits_as_errors():
-                if self.at_once:
-                    returned = method(reached, wanted, {})
-                else:
-                    returned = [method(*pair, {}) for pair in zip(reached, wanted, strict=True)]
+                return [method(reached, wanted, {}) for reached, wanted in calls]
         except Exception as error:
             raise NoHindsightError(
-                f"{name} of {self._name} has failed",
+                f"{_END if method is self._end else _REWARD} of {self._name} has failed",
                 where="called with an achieved goal, a desired goal and an empty info",
                 why=described(error),
                 fix=f"make it work without info, which the replay does not store, {_OFF}",
             ) from error
+
+    @staticmethod
+    def _alike(ask: Callable[[Array, Array], Array], pairs: tuple[Array, Array], each: Array) -> bool:
+        """Return whether one call for all pairs returns the same as single calls."""
         try:
-            values = returned if self.at_once else [as_number(value, "the value") for value in returned]
-            numbers = numbers_of(values, len(reached), "the values")
-        except SpaceMismatchError as error:
-            raise self._no_number(str(error), name) from error
-        if not np.isfinite(numbers).all():
-            raise self._no_number(f"it has returned {numbers[~np.isfinite(numbers)][0]}", name)
-        return numbers
+            return bool(np.allclose(ask(*pairs), each, rtol=_SAME, atol=_SAME))
+        except (NoHindsightError, EnvError):
+            return False
 
     def _no_number(self, why: str, method: str) -> EnvError:
         """Return the error for a result of the wrong type."""

@@ -86,6 +86,8 @@ def _literals(annotation: object) -> Iterator[object]:
         ({"env_name": "algorithm.env.evil.py:X"}, "base_config.env_name"),
         ({"env_name": "algorithm.env./../evil.py:X"}, "base_config.env_name"),
         ({"env_name": "algorithmic.env:X"}, "base_config.env_name"),
+        ({"env_type": "PETTINGZOO", "env_name": "wipe"}, "base_config.env_name"),
+        ({"env_type": "PETTINGZOO", "env_name": "evil.pettingzoo.x"}, "base_config.env_name"),
         ({"env_args": {"deep": [{"a\\b": 1}]}}, "base_config.env_args"),
         ({"env_args": {"module": "evil"}}, "base_config.env_args"),
         ({"wrappers": [{"RecordVideo": {"video_folder": "films"}}]}, "base_config.wrappers"),
@@ -117,6 +119,7 @@ def test_parameters_are_numbers_and_names_but_for_what_is_set():
     [
         {},
         {"env_type": "DM_CONTROL", "env_name": "cartpole/swingup"},
+        {"env_type": "PETTINGZOO", "env_name": "pettingzoo.classic.connect_four_v3"},
         {"env_name": "ALE/Pong-v5", "wrappers": [{"FrameStackObservation": {"stack_size": 4}}]},
         {"env_name": "algorithm.env.toys:ToyRecall-v0"},
         {"wrappers": ["algorithm.env.wrappers:PartialObs"], "env_args": {"map_name": "4x4", "g": 9.8}},
