@@ -126,8 +126,8 @@ def test_a_damaged_database_is_named(made: Make) -> None:
 def test_a_full_disk_is_named(made: Make) -> None:
     optimiser = made().optimiser()
     optimiser.ask()
-    with optimiser._storage.engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA max_page_count = 1")  # no page more than there are
+    full = "PRAGMA max_page_count = 1"  # no page more than there are
+    event.listen(optimiser._storage.engine, "connect", lambda connection, _: connection.execute(full))
     with pytest.raises(StorageError, match="the database of a study cannot be used") as caught:
         for step in range(2000):
             optimiser.report(1, step, 1.0)

@@ -15,9 +15,9 @@ from algorithm.app.policy import _of_unity
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.npz import read_npz
+from algorithm.extras.onnx.play import ExportedPolicy
 from algorithm.extras.unity.testing.academy import RESET
 from main import main
-from tests.extras.onnx.policies import play
 from tests.extras.unity.ledgers import read_ledgers
 from tests.extras.unity.test_training import write_task
 
@@ -64,7 +64,7 @@ def test_a_run_is_trained_resumed_evaluated_recorded_and_played(
     for name, sensor, size in (("Continuous", "target", 2), ("Branches", "shown", 7)):
         seen = {sensor: np.ones((3, size), np.float32)}
         action, _ = asac.load(RUN, behavior=name).act(seen, info={"action_mask": None})
-        exported = play.ExportedPolicy(f"both.onnx/{name}.onnx").act(seen)
+        exported = ExportedPolicy(f"both.onnx/{name}.onnx").act(seen)
         np.testing.assert_allclose(action, next(one for one in exported if one is not None), atol=1e-5)
     with pytest.raises(UsageError, match="several behaviors"):
         asac.load(RUN)
