@@ -98,7 +98,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_a_training_on_ray(start: Callable[..., Command], how: signal.Signals, code: int) -> None:
-    """What is killed comes back; the end of the command is that of everything."""
+    """Killed processes are restarted; the end of the command ends all of them."""
     first = start("first", "--num_actors", "2")
     actors = first.wait_for(r"actor \d+ connected", 2)
     os.kill(actors[0], signal.SIGKILL)
