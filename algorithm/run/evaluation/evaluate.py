@@ -22,7 +22,7 @@ from algorithm.run.experience.collector import LocalCollector
 from algorithm.run.experience.non_finite import OnNonFinite
 
 PATIENCE = 1000
-"""Maximum number of steps in a row without an agent of an unfinished behaviour."""
+"""Maximum number of steps in a row without an agent of an unfinished behaviour, and of episodes cut off."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,6 +147,8 @@ def evaluate(
             absent = 0 if any(count.open for count in missing) else absent + 1
             if missing and absent == PATIENCE:
                 raise _no_agents(missing, rollout.steps)
+            if never := [count for count in missing if count.cut_off >= PATIENCE]:
+                raise _no_ends(never, rollout.steps)
     return {name: performance_of(count.first) for name, count in counts.items()}
 
 
@@ -155,10 +157,12 @@ class _FirstEpisodes:
 
     first:   episodes among them that have ended, by order of beginning
     open:    agent → number of its open episode
+    cut_off: steps in a row that cut episodes off, of those that ended any
     """
 
     def __init__(self, behaviour: str, n: int) -> None:
         self._behaviour, self._n = behaviour, n
+        self.cut_off = 0
         self._ended: dict[int, Episode] = {}
         self._reported: set[int] = set()
         self.first: list[Episode] = []
@@ -181,6 +185,7 @@ class _FirstEpisodes:
         self.open = now
         if not over:
             return []
+        self.cut_off = 0 if any(over.values()) else self.cut_off + 1
         self._ended |= {k: episode for k, episode in over.items() if episode is not None}
         first = [k for k in sorted({*self._ended, *now.values()})[: self._n] if k in self._ended]
         self.first = [self._ended[k] for k in first]
@@ -195,6 +200,15 @@ def _no_agents(unfinished: Iterable[_FirstEpisodes], steps: int) -> EnvError:
         where=f"environment step {steps} of the evaluation",
         why=f"for {PATIENCE:,} steps there was no agent of these behaviours",
         fix="make the environment create agents for every behaviour that it declares, or declare fewer",
+    )
+
+
+def _no_ends(unfinished: Iterable[_FirstEpisodes], steps: int) -> EnvError:
+    return EnvError(
+        f"an evaluation waits for episodes that do not end: {', '.join(map(str, unfinished))}",
+        where=f"environment step {steps} of the evaluation",
+        why=f"{PATIENCE:,} in a row were cut off, each by a reset for another agent of its environment",
+        fix="let the episodes of an environment end together, or raise eval_config.max_step",
     )
 
 

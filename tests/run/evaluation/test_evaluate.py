@@ -146,6 +146,14 @@ def test_nobody_waits_for_agents_that_never_come(monkeypatch):
     assert len(seen) == 1 + 10 + 3 + 1, "the step that ended the last episode is the first one of the wait"
 
 
+def test_nobody_waits_for_episodes_that_are_always_cut_off(monkeypatch):
+    """Agent 0 of ``b`` acts in every other step: a reset for agent 0 of ``a`` always comes first."""
+    monkeypatch.setattr(module, "PATIENCE", 4)
+    env = Both(a=Guests(["."] * 30, {0}), b=Guests([".", "w"] * 15, {0}))
+    with pytest.raises(EnvError, match=r"do not end: 'b' \(0 of 1\)"):
+        evaluate(env, players(), 1, length_limit=3)
+
+
 def test_who_comes_in_time_is_waited_for(monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 4)
     late = ["." if t != 12 else "a" for t in range(30)]
