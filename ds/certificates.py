@@ -28,6 +28,8 @@ with suppress(ImportError):  # `main` says what to install
 _HOST = re.compile(r"(\*\.)?[a-z0-9_][a-z0-9_-]*(\.[a-z0-9_][a-z0-9_-]*)*", re.I)
 """Name of a host."""
 
+_MAX_DAYS = 36_500
+
 _SKEW = timedelta(days=1)
 """Tolerance for different clocks of the machines."""
 
@@ -40,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--days", type=int, default=365, help="how long they are valid; default: %(default)s")
     parser.add_argument("--replace", action="store_true", help="replace existing ones")
     args = parser.parse_args(arguments)
+    if not 1 <= args.days <= _MAX_DAYS:
+        parser.error(f"--days {args.days}: give 1 to {_MAX_DAYS}")
     try:
         with needs("ds", "making certificates"):
             importlib.import_module("cryptography.x509")

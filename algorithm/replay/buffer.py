@@ -48,6 +48,8 @@ class ReplayBuffer(SavedReplay):
         Raises ValueError for sizes that make no sense, UsageError if the rows do not fit on the device.
         """
         _check_size(batch_size, capacity)
+        if min(learn, n_step) < 1 or burn_in < 0:
+            raise ValueError(f"replay: no windows have K={burn_in}, T={learn}, n={n_step}")
         self.batch_size = batch_size
         self._storage = Storage(spec, capacity, carry_shape)
         self._writer = Writer(self._storage)

@@ -228,6 +228,8 @@ def test_the_command_makes_all_files_and_does_not_replace_them_unasked(
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert {name for name in before if before[name] != after[name]} == {AUTHORITY, CERTIFICATE, KEY}
     assert certificates.main(["a b", "--folder", str(tmp_path / "other")]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        certificates.main([HOST, "--days", "3000000"])
 
 
 @pytest.mark.parametrize("host", ["learner:8000", "http://learner/", "a b", "", "-a"])

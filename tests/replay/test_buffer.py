@@ -192,10 +192,19 @@ def test_spread_transitions_go_from_the_oldest_to_the_newest():
     assert [buffer.spread(n).tolist() for n in (100, 3, 1)] == [[4, 5, 6, 8, 9, 10], [4, 6, 10], [4]]
 
 
-@pytest.mark.parametrize(("batch_size", "named"), [(0, "at least 1"), (200, "could never")])
-def test_batches_that_cannot_be_are_refused(batch_size, named):
+@pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        ({"batch_size": 0}, "at least 1"),
+        ({"batch_size": 200}, "could never"),
+        ({"learn": 0}, "T=0"),
+        ({"n_step": 0}, "n=0"),
+        ({"burn_in": -1}, "K=-1"),
+    ],
+)
+def test_batches_and_windows_that_cannot_be_are_refused(sizes, named):
     with pytest.raises(ValueError, match=named):
-        filled(UniformSampler(), lengths=(), batch_size=batch_size)
+        filled(UniformSampler(), lengths=(), **sizes)
 
 
 def test_a_transition_from_another_observation_begins_an_episode():

@@ -37,6 +37,8 @@ _LARGEST = 2**31
 _DIRECTORY = 2**20
 """Maximum size in bytes of the directory, whose entries take ten times as much in memory."""
 
+_MOST_MEMBERS = 1_000
+
 _TIME = (1980, 1, 1, 0, 0, 0)
 _DAMAGE = (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, struct.error)
 """Errors of ``zipfile`` for a damaged or forged file; it compares the members' checksums."""
@@ -126,6 +128,8 @@ def refused(source: str, why: str) -> StorageError:
 
 def _check_members(infos: Sequence[zipfile.ZipInfo], size: int) -> None:
     """Raise ValueError for members that ``pack`` never writes, by the zip's directory alone."""
+    if len(infos) > _MOST_MEMBERS:  # reading empty ones takes time too
+        raise ValueError(f"it has {len(infos):,} members")
     names = [info.orig_filename for info in infos]
     if len({*names}) < len(names):
         raise ValueError("a name is in it twice")

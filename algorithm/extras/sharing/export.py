@@ -105,9 +105,10 @@ def build(run: RunDir, which: Ckpt, *, warn: Callable[[str], None]) -> ExportDat
     files = {
         **_networks(saved.path),
         **code,
-        RESULT: json_text(_result(run)).encode(),
         CONFIG: dump_config(loaded).encode(),
     }
+    if run.result.exists():
+        files[RESULT] = json_text(_result(run)).encode()
     stored_spaces = read_json(run.manifest).get("spaces") if run.manifest.exists() else None
     spaces = stored_spaces.items() if isinstance(stored_spaces, dict) else ()
     manifest = ExportManifest(
@@ -121,9 +122,8 @@ def build(run: RunDir, which: Ckpt, *, warn: Callable[[str], None]) -> ExportDat
 
 
 def _result(run: RunDir) -> dict[str, object]:
-    """Return the result of a run without paths of this machine; empty without one."""
-    result = run.read_result() if run.result.exists() else {}
-    return {key: value for key, value in result.items() if key not in ("paths", "init_from")}
+    """Return the result of a run without paths of this machine."""
+    return {key: value for key, value in run.read_result().items() if key not in ("paths", "init_from")}
 
 
 def _without_machine_data(loaded: LoadedConfig) -> LoadedConfig:

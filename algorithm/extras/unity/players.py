@@ -54,7 +54,7 @@ class Players:
     def _start(self, request: EnvRequest) -> None:
         """Start all players; report images that are black, and unusual versions of the protocol."""
         self.behaviours = self._wait_for_behaviours(request.behaviours)
-        if request.unity.no_graphics and (black := _black_images(self.slots)):
+        if request.unity.no_graphics and not request.unity.editor and (black := _black_images(self.slots)):
             self._remark(
                 "images are black: Unity players have no graphics (base_config.unity_args.no_graphics)",
                 where=", ".join(black),

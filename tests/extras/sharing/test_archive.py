@@ -102,6 +102,13 @@ def test_what_a_large_zip_says_of_its_directory_is_not_believed(file, at, said):
     assert said in why(file)
 
 
+def test_more_members_than_a_run_has_are_refused(file):
+    with zipfile.ZipFile(file, "a") as forged:
+        for k in range(1_000):
+            forged.writestr(f"folder{k}/nn.py", b"")
+    assert "members" in why(file)
+
+
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_name_that_is_there_twice_is_refused(file):
     with zipfile.ZipFile(file, "a") as forged:
