@@ -139,14 +139,15 @@ class Watchdog:
 
     def _end_process(self, limit: float) -> None:
         """Print the stacks of all threads, save the run, and end the process with the error."""
-        place, call = "", "close"
+        place, call, fix = "", "close", "make its close() return"
         if not self._closing:
             place, call = f"environment {int(np.argmax(self._call_started))}, ", "step or reset"
+            fix = "raise base_config.env_timeout"
         error = EnvError(
             f"{self._name} hangs in {call}",
             where=f"{place}in this process; the stacks are above",
             why=f"no answer for {limit:g} s",
-            fix=f"{self._fix}raise base_config.env_timeout",
+            fix=f"{self._fix}{fix}",
         )
         faulthandler.dump_traceback(file=2, all_threads=True)
         last = threading.Thread(target=self._on_hang, args=(error,), name="before the end", daemon=True)
