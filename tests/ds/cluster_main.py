@@ -1,7 +1,5 @@
 """``python main_ds.py task cluster …`` with stand-ins for learner and actors; without the configuration."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
@@ -12,7 +10,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from algorithm.app.cli.ds import ClusterOptions, DistributedOptions
 from algorithm.app.cli.train import TrainOptions
 from algorithm.core.errors import UserError
-from ds.cluster import plan as cluster_plan
 from ds.cluster.command import train_on_cluster
 from ds.cluster.plan import ClusterPlan
 from ds.cluster.process import RestartRule
@@ -37,10 +34,6 @@ def stand_ins(folder: Path, name: str = "one", *, fence: float = 90.0, **flags: 
     return StandIns(options=options, label="task", name=name, folder=folder, fence=fence)
 
 
-def secrets(host: str) -> dict[str, bytes]:
-    return {name: f"{name} of {host}".encode() for name in ("token", "ca.pem", "learner.pem", "learner.key")}
-
-
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--name", "-n", required=True)
@@ -51,7 +44,6 @@ def main() -> int:
     parser.add_argument("--actor_cpus", type=float, default=1.0)
     given = parser.parse_args()
     try:
-        cluster_plan.make_secrets = secrets  # type: ignore[assignment]
         plan = stand_ins(Path.cwd(), **vars(given))
         return train_on_cluster(plan, rule=RestartRule(first=0.2, longest=1.0, budget=4))
     except UserError as error:

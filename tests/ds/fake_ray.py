@@ -1,7 +1,5 @@
 """As much of Ray as the cluster uses: its actors live in this process, and nodes can be lost."""
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os
@@ -33,19 +31,6 @@ class ActorError(Exception):
     """The actor is gone."""
 
 
-class Retried:
-    """The answer of a call that is tried again until it reaches the actor."""
-
-    def __init__(self, handle: Handle, call: Callable[[], Any]) -> None:
-        self._handle, self._call = handle, call
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        while self._handle.cut:
-            self._handle.missed += 1
-            yield from asyncio.sleep(0.01).__await__()
-        return (yield from Answer(self._call).__await__())
-
-
 class Answer:
     """The answer of a call that has been made."""
 
@@ -75,14 +60,11 @@ class Handle:
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self.actor, self.killed, self.lost = make(), False, False
-        self.cut, self.missed = False, 0  # whether no call reaches it, and how many have not
 
     def __getattr__(self, name: str) -> SimpleNamespace:
         def call(*arguments: Any) -> Any:
             if self.killed or self.lost:
                 raise ActorError("it has died")
-            if self.cut:
-                raise ActorError("the network is down")
             return getattr(self.actor, name)(*arguments)
 
         def again(*arguments: Any) -> Any:
@@ -94,10 +76,7 @@ class Handle:
             return lambda *arguments: Answer(lambda: call(*arguments))
 
         return SimpleNamespace(
-            remote=remote(call),
-            options=lambda max_task_retries: SimpleNamespace(
-                remote=lambda *arguments: Retried(self, lambda: again(*arguments))
-            ),
+            remote=remote(call), options=lambda max_task_retries: SimpleNamespace(remote=remote(again))
         )
 
     @property
@@ -109,11 +88,6 @@ class Handle:
         self.lost = True
         if isinstance(self.actor, ProcessActor):
             self.actor._end_former()
-
-    def replace(self) -> None:
-        """As if Ray's worker had died, and Ray had started another one before anybody called it."""
-        former, self.actor = self.actor, self._make()
-        former._end_former()
 
 
 def _spawn(function: Callable[..., None], arguments: tuple[object, ...], *, name: str) -> BaseProcess:

@@ -5,8 +5,6 @@ file ``finish`` appears there, with the code in ``refuse`` when that does, and s
 ``save``. An actor ends with 0 once the learner says ``finished``, and dials again when it is cut off.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 What needs no Ray is tested in the files beside.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
