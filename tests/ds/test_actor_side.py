@@ -139,9 +139,6 @@ def test_the_end_of_the_training_ends_the_actor(learner, how):
     assert learner.closed == 1
 
 
-# ---- weights
-
-
 # ---- messages
 
 

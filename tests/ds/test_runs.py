@@ -144,7 +144,14 @@ def line_is_cut(training: Training) -> None:
     training.line.cut = False
 
 
-EVENING = (actor_is_killed, worker_is_killed, line_is_cut, learner_is_killed)
+def actor_stands_still(training: Training) -> None:
+    actor = psutil.Process(training.begun[training.actors[0]].pid)
+    actor.suspend()
+    time.sleep(training.rng.uniform(1.0, 5.0))
+    actor.resume()
+
+
+EVENING = (actor_stands_still, actor_is_killed, worker_is_killed, line_is_cut, learner_is_killed)
 
 
 @pytest.fixture
@@ -157,6 +164,7 @@ def training(tmp_path: Path) -> Iterator[Training]:
 
 @pytest.mark.fault("F03")
 @pytest.mark.fault("F04")
+@pytest.mark.fault("F05")
 @pytest.mark.fault("F22")
 @pytest.mark.fault("F23")
 @pytest.mark.fault("F27")

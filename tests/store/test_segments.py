@@ -109,6 +109,17 @@ def test_a_replay_is_written_anew_where_its_files_are_not(tmp_path):
         assert digest(loaded(tmp_path / folder, step, make_replay(UniformSampler()))) == digest(replay)
 
 
+def test_a_replay_is_written_anew_before_it_consists_of_too_many_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "MAX_PARTS", 3)
+    replay, parts = make_replay(UniformSampler(), capacity=1000), []
+    for step in range(1, 9):
+        grow(replay, 2)
+        save(tmp_path, step, replay=replay)
+        parts.append(len(replay.saved_files))
+    assert parts == [1, 2, 3, 1, 2, 3, 1, 2]
+    assert digest(loaded(tmp_path, 8, make_replay(UniformSampler(), capacity=1000))) == digest(replay)
+
+
 @pytest.mark.parametrize(("steps", "files"), [(10, 2), (30, 1)])
 def test_a_larger_replay_goes_on_with_the_files_or_has_lost_rows_and_ids(tmp_path, steps, files):
     replay = make_replay(UniformSampler())
