@@ -18,7 +18,7 @@ from ds.cluster.command import ClusterAway, join_ray
 from ds.cluster.group import LearnerProcess
 from ds.cluster.member import Order, ProcessReport
 from ds.cluster.plan import ClusterPlan, plan_from_args
-from ds.cluster.process import Crew, ManagedProcess, RestartRule
+from ds.cluster.process import Crew, ManagedProcess
 from ds.evolver.generations import MemberStart
 from ds.evolver.members import GenerationPart, MemberPlan
 from tests.ds.fake_ray import FakeRay
@@ -123,7 +123,7 @@ class Failing(ManagedProcess):
 @pytest.mark.parametrize("code", [2, 3, 4, 5, 6])
 def test_what_a_restart_cannot_help_is_given_up_at_once(code: int) -> None:
     said: list[str] = []
-    process = Failing(Crew(FakeRay(), log=said.append, rule=RestartRule()), [1.0], [0.0], code)  # type: ignore[arg-type]
+    process = Failing(Crew(FakeRay(), log=said.append), [1.0], [0.0], code)  # type: ignore[arg-type]
     assert asyncio.run(process._keep_running()) == code and learner_of().is_final(code)
     assert (process.state, process.restarts, said) == ("given up", 0, [])
 
@@ -136,13 +136,12 @@ def test_restarts_wait_longer_and_longer_until_the_budget_is_spent(monkeypatch: 
 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    rule = RestartRule(first=1.0, longest=5.0, budget=5, healthy=100.0)
-    crew = Crew(FakeRay(), log=said.append, rule=rule)  # type: ignore[arg-type]
-    process = Failing(crew, [*[1.0] * 5, 100.0, *[1.0] * 5], now)
+    crew = Crew(FakeRay(), log=said.append)  # type: ignore[arg-type]
+    process = Failing(crew, [*[1.0] * 8, 300.0, *[1.0] * 8], now)
     assert asyncio.run(process._keep_running()) == 1
-    assert pauses == [1, 2, 4, 5, 5, 1, 2, 4, 5, 5]
-    assert said[-1] == "a: exit code 1; given up after 10 restarts"
-    assert (process.state, process.restarts) == ("given up", 10)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60] * 2
+    assert said[-1] == "a: exit code 1; given up after 16 restarts"
+    assert (process.state, process.restarts) == ("given up", 16)
 
 
 def planned(*flags: str) -> ClusterPlan:

@@ -107,7 +107,7 @@ def test_a_damaged_generation_is_passed_over_and_written_again(
         path.unlink()
     else:
         data = path.read_bytes()
-        path.write_bytes(data[: len(data) // 2] if how == "torn" else b"[]")
+        path.write_bytes(data[: len(data) // 2] if how == "torn" else b"{ }")
     found, said = read(folder)
     assert found == generation(0)
     assert len(said) == 1 and "continuing with the generation before it" in said[0]
