@@ -56,10 +56,6 @@ class Reporter:
         self._compiling = -1.0  # seconds of it when the rates began
         self._started = time.monotonic()
 
-    def start(self) -> None:
-        """Start the clock of the panel's rates and times."""
-        self._started = time.monotonic()
-
     def flush(self) -> None:
         """Write the last row: callbacks' metrics and everything since the last summary."""
         if self._training.counters.step > self._training.counters.summarised:

@@ -133,7 +133,6 @@ class Trainer:
 
     def _begin(self) -> None:
         """Pretrain, evaluate and save as due before the first step, or on resume if a signal cut that off."""
-        self._reporter.start()
         if self._evaluator is not None:
             self._evaluator.renew_parameters(self._training.curricula.lessons)
         self._callbacks.call("on_start")

@@ -149,7 +149,7 @@ def _names_with(file: str, env: str, models: Path) -> list[str]:
 
 def directory_flags(models: Path) -> list[str]:
     """Return the flags that name the folder of all runs on a command line; none for the default one."""
-    return [] if _is_usual(models) else ["--directory", shown(models.absolute())]
+    return [] if models.absolute() == MODELS.absolute() else ["--directory", shown(models.absolute())]
 
 
 def shown(path: Path) -> str:
@@ -157,11 +157,6 @@ def shown(path: Path) -> str:
     here = Path.cwd()
     text = str(path.relative_to(here) if path.is_relative_to(here) else path)
     return f"./{text}" if text.startswith("-") else text  # or it would be read as a flag
-
-
-def _is_usual(models: Path) -> bool:
-    """Return whether a folder of runs is the default one."""
-    return models.absolute() == MODELS.absolute()
 
 
 def candidates(template: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,9 +18,9 @@ from algorithm.config.locate import find_env
 from algorithm.core.errors import UsageError, UserError
 from algorithm.core.extras import needs
 from algorithm.run.signals import StopRequest
-from ds.cluster.cluster import train_together
+from ds.cluster.group import LearnerGroup
 from ds.cluster.plan import PROJECT, ClusterPlan, plan_from_args
-from ds.cluster.process import Crew, RestartRule
+from ds.cluster.process import TICK_S, Crew
 from ds.net.security import is_loopback
 
 _ANSWER_S = 5.0
@@ -28,17 +29,39 @@ _ANSWER_S = 5.0
 def cluster(options: DistributedOptions) -> int:
     """Run the role ``cluster``; return its exit code. Raises ConfigError and other UserErrors."""
     show_notices(options.train)
-    return train_on_cluster(plan_from_args(options, find_env(options.train.env)))
+    plan = plan_from_args(options, find_env(options.train.env))
+    with connected(options.cluster.ray) as (ray, stop):
+        return asyncio.run(_train(Crew(ray, log=log), plan, stop))
 
 
-def train_on_cluster(plan: ClusterPlan, *, rule: RestartRule | None = None) -> int:
-    """Start or join Ray and train until the learner ends; return the exit code.
+async def _train(crew: Crew, plan: ClusterPlan, stop: StopRequest) -> int:
+    """Train according to a plan until the learner ends, or ``stop`` is set; return the exit code."""
+    group = LearnerGroup(crew, plan)
+    group.start()
+    while (ended := group.over()) is None and not stop:
+        crew.show(lambda: _status(group))
+        await asyncio.sleep(TICK_S)
+    if ended is None:
+        crew.log(stop.text)
+    elif ended.code == 0:
+        crew.log(f"the training is over; its run is {plan.run} on {ended.node}")
+    else:
+        crew.log(f"error: {group.explain_end(ended)}")
+    code = None if ended is None else ended.code
+    await group.end()
+    if code is None:
+        crew.log("everything has stopped")
+        code = stop.exit_code
+    return code
 
-    Raises UserError where Ray is not there.
-    """
-    with connected(plan.options.cluster.ray) as (ray, stop):
-        crew = Crew(ray, log=log, rule=rule or RestartRule())
-        return asyncio.run(train_together(crew, plan, stop))
+
+def _status(group: LearnerGroup) -> str:
+    """Return a line with the number of actors that run, the states of all, and the restarts."""
+    states = Counter(actor.state for actor in group.actors)
+    waiting = [f"{count} {state}" for state, count in states.most_common() if state != "running"]
+    restarts = group.learner.restarts + sum(actor.restarts for actor in group.actors)
+    runs = f"{states['running']} of {len(group.actors)} actors run"
+    return " · ".join([runs, *waiting, f"learner: {group.learner.state}", f"{restarts} restarts"])
 
 
 @contextmanager

@@ -20,6 +20,9 @@ _LEAST = 0.0001  # of a CPU: Ray keeps no place for less
 
 Endpoint = tuple[str, int]
 
+_FENCE_S = 90.0
+"""Seconds until the run of a learner whose node is lost may be taken over by another machine."""
+
 _SAVING_S = 600.0
 """Seconds for a learner to save and end."""
 
@@ -65,7 +68,7 @@ class LearnerProcess(ManagedProcess):
         again = self._again
         unlock = again and report.locked
         if unlock:  # the other one may still be alive behind a broken network, and writing
-            await asyncio.sleep(self._seen + plan.fence - time.monotonic())
+            await asyncio.sleep(self._seen + _FENCE_S - time.monotonic())
             report = await self.fetch_report()
             self.node, unlock = report.address, report.locked
         saved = report.step >= 0

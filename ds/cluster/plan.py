@@ -36,7 +36,6 @@ class ClusterPlan:
     label, name: the run's, see ``RunDir``; nothing is left to expand.
     folder:  where all processes start; that of all runs is below it or absolute.
     makes_secrets: the user has not seen to token and certificates.
-    fence:   seconds until the run of a learner whose node is lost may be taken over by another machine.
 
     adopt: the run may be there already, from a command that has ended; then its state decides.
     """
@@ -46,7 +45,6 @@ class ClusterPlan:
     name: str
     folder: Path
     makes_secrets: bool = True
-    fence: float = 90.0
     adopt: ClassVar[bool] = False
 
     @property

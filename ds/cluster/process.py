@@ -8,7 +8,6 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -36,25 +35,19 @@ REPORT_S = 0.5
 UNREACHABLE_S = 30.0
 """Seconds until a process of which no report arrives counts as dead."""
 
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""Seconds before the first restart and at most; each is twice the one before."""
+
+BUDGET = 8
+"""Restarts in a row that may fail."""
+
+HEALTHY_S = 300.0
+"""Seconds after which a process has come up and failures are counted anew."""
+
 _WAITING = "waiting for a free node"
 _AWAY = "this program may not be on the node that Ray chose, at the same path and the same as here"
 _SHOWN_EVERY_S = 10.0
 _DONE_S = 30.0  # until a process that has ended well is started again, if it is still needed then
-
-
-@dataclass(frozen=True, kw_only=True)
-class RestartRule:
-    """Back-off and budget of restarts.
-
-    first, longest: seconds before the first restart and at most; each is twice the one before.
-    budget:         restarts in a row that may fail.
-    healthy:        seconds after which a process has come up and failures are counted anew.
-    """
-
-    first: float = 1.0
-    longest: float = 60.0
-    budget: int = 8
-    healthy: float = 300.0
 
 
 class Crew:
@@ -64,10 +57,9 @@ class Crew:
     log: prints a line.
     """
 
-    def __init__(self, ray: ModuleType, *, log: Callable[[str], None], rule: RestartRule) -> None:
+    def __init__(self, ray: ModuleType, *, log: Callable[[str], None]) -> None:
         self.ray = ray
         self.log = log
-        self.rule = rule
         self._shown = ""
         self._show_at = 0.0
 
@@ -169,7 +161,6 @@ class ManagedProcess:
 
     async def _keep_running(self) -> int:
         """Start it again until it has ended for good; return the exit code."""
-        rule = self._crew.rule
         failures = 0
         while True:
             self._began = math.inf
@@ -185,13 +176,13 @@ class ManagedProcess:
             if code == 0:  # the training is over; its learner is about to end as well
                 await asyncio.sleep(_DONE_S)
                 continue
-            if time.monotonic() - self._began >= rule.healthy:
+            if time.monotonic() - self._began >= HEALTHY_S:
                 failures = 0
-            if failures == rule.budget:
+            if failures == BUDGET:
                 self._give_up(f"{reason}; {self.restarts} restarts did not help")
                 self._crew.log(f"{self.name}: {reason}; given up after {self.restarts} restarts")
                 return 1
-            pause = min(rule.first * 2**failures, rule.longest)
+            pause = min(FIRST_PAUSE_S * 2**failures, LONGEST_PAUSE_S)
             failures += 1
             self.restarts += 1
             self.state = "back-off"

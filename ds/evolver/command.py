@@ -13,7 +13,7 @@ from algorithm.run.signals import StopRequest
 from algorithm.store.files import write_text
 from algorithm.store.lock import RunLock
 from ds.cluster.command import connected, log
-from ds.cluster.process import Crew, RestartRule
+from ds.cluster.process import Crew
 from ds.evolver.evolver import Evolver
 from ds.evolver.members import MemberRun
 from ds.evolver.plan import PopulationPlan, new_plan, resumed_plan
@@ -40,7 +40,7 @@ def evolve(options: DistributedOptions) -> int:
         else:
             folder.write(plan.generation, lambda draft: None)
         ray, stop = stack.enter_context(connected(options.cluster.ray))
-        return asyncio.run(_train(plan, Crew(ray, log=log, rule=RestartRule()), stop))
+        return asyncio.run(_train(plan, Crew(ray, log=log), stop))
 
 
 async def _train(plan: PopulationPlan, crew: Crew, stop: StopRequest) -> int:

@@ -1,6 +1,4 @@
-"""As much of Ray as the cluster uses: its actors live in this process, and nodes can be lost."""
-
-from __future__ import annotations
+"""As much of Ray as the cluster uses: its actors live in this process."""
 
 import asyncio
 import multiprocessing
@@ -21,99 +19,28 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.lib.preloaded", "tests.ds.preloaded"])
 
 
-class TaskError(Exception):
-    """What was called has raised."""
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-
-
-class ActorError(Exception):
-    """The actor is gone."""
-
-
-class Retried:
-    """The answer of a call that is tried again until it reaches the actor."""
-
-    def __init__(self, handle: Handle, call: Callable[[], Any]) -> None:
-        self._handle, self._call = handle, call
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        while self._handle.cut:
-            self._handle.missed += 1
-            yield from asyncio.sleep(0.01).__await__()
-        return (yield from Answer(self._call).__await__())
-
-
 class Answer:
     """The answer of a call that has been made."""
 
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self._value: Any = None
-        self._error: Exception | None = None
-        try:
-            self._value = call()
-        except ActorError as error:
-            self._error = error
-        except Exception as error:
-            self._error = TaskError(error)
+    def __init__(self, value: object) -> None:
+        self._value = value
 
-    def get(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, object]:
         yield from asyncio.sleep(0).__await__()
-        return self.get()
+        return self._value
 
 
 class Handle:
-    """An actor; ``options`` of a call make it wait until Ray has started the actor again."""
+    """An actor, whose calls are made at once."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-        self.actor, self.killed, self.lost = make(), False, False
-        self.cut, self.missed = False, 0  # whether no call reaches it, and how many have not
+    def __init__(self, actor: ProcessActor) -> None:
+        self.actor = actor
 
     def __getattr__(self, name: str) -> SimpleNamespace:
-        def call(*arguments: Any) -> Any:
-            if self.killed or self.lost:
-                raise ActorError("it has died")
-            if self.cut:
-                raise ActorError("the network is down")
-            return getattr(self.actor, name)(*arguments)
-
-        def again(*arguments: Any) -> Any:
-            if self.lost and not self.killed:
-                self.actor, self.lost = self._make(), False
-            return call(*arguments)
-
-        def remote(call: Callable[..., Any]) -> Callable[..., Answer]:
-            return lambda *arguments: Answer(lambda: call(*arguments))
-
-        return SimpleNamespace(
-            remote=remote(call),
-            options=lambda max_task_retries: SimpleNamespace(
-                remote=lambda *arguments: Retried(self, lambda: again(*arguments))
-            ),
-        )
-
-    @property
-    def process(self) -> BaseProcess:
-        return self.actor._process
-
-    def lose(self) -> None:
-        """As if its node had died."""
-        self.lost = True
-        if isinstance(self.actor, ProcessActor):
-            self.actor._end_former()
-
-    def replace(self) -> None:
-        """As if Ray's worker had died, and Ray had started another one before anybody called it."""
-        former, self.actor = self.actor, self._make()
-        former._end_former()
+        method = getattr(self.actor, name)
+        call = SimpleNamespace(remote=lambda *arguments: Answer(method(*arguments)))
+        call.options = lambda max_task_retries: call
+        return call
 
 
 def _spawn(function: Callable[..., None], arguments: tuple[object, ...], *, name: str) -> BaseProcess:
@@ -130,55 +57,41 @@ def _fork(function: Callable[..., None], arguments: tuple[object, ...]) -> None:
 
 
 class FakeRay:
-    """The module. address: of the node where the next process is placed."""
+    """The module."""
 
-    exceptions = SimpleNamespace(RayTaskError=TaskError, RayActorError=ActorError)
+    exceptions = SimpleNamespace(RayTaskError=KeyError, RayActorError=KeyError)  # which nothing raises
 
-    def __init__(self, gpus: int = 0) -> None:
+    def __init__(self) -> None:
         forkserver.ensure_running()  # it imports what is here now, whatever the current folder is later
-        self.address = "127.0.0.1"
-        self.placed: list[tuple[Handle, dict[str, Any]]] = []
-        self._gpus = gpus
+        self.placed: list[Handle] = []
         self._patch = patch.object(member, "spawn", _spawn)
         self._patch.start()
-        strategies = SimpleNamespace(
-            NodeAffinitySchedulingStrategy=lambda node, soft: (node, soft),
-            PlacementGroupSchedulingStrategy=lambda group: group,
-        )
         self.util = SimpleNamespace(
-            scheduling_strategies=strategies,
+            scheduling_strategies=SimpleNamespace(PlacementGroupSchedulingStrategy=lambda group: group),
             placement_group=lambda bundles: bundles,
-            get_node_ip_address=lambda: self.address,
+            get_node_ip_address=lambda: "127.0.0.1",
         )
-
-    def get_runtime_context(self) -> SimpleNamespace:
-        return SimpleNamespace(get_node_id=lambda: "this node")
 
     def cluster_resources(self) -> dict[str, float]:
-        return {"CPU": 4.0, "GPU": float(self._gpus)}
+        return {"CPU": 4.0}
 
     def remote(self, kind: type) -> SimpleNamespace:
-        def options(**chosen: Any) -> SimpleNamespace:
-            return SimpleNamespace(remote=lambda *arguments: self._place(kind, chosen, arguments))
+        def place(*arguments: Any) -> Handle:
+            self.placed.append(Handle(self.member(*arguments)))
+            return self.placed[-1]
 
-        return SimpleNamespace(options=options)
-
-    def _place(self, kind: type, options: dict[str, Any], arguments: tuple[Any, ...]) -> Handle:
-        assert options["max_restarts"] == -1
-        self.placed.append((Handle(lambda: self.member(*arguments)), options))
-        return self.placed[-1][0]
+        return SimpleNamespace(options=lambda max_restarts, **_: SimpleNamespace(remote=place))
 
     def member(self, *arguments: Any) -> ProcessActor:
-        """A member on the present node."""
+        """A member on this node."""
         with patch.dict(sys.modules, {"ray": self, "__main__": ModuleType("__main__")}):  # type: ignore[dict-item]
             return ProcessActor(*arguments)
 
     def kill(self, handle: Handle) -> None:
-        handle.lose()
-        handle.killed = True
+        handle.actor._end_former()
 
     def close(self) -> None:
         """End all processes."""
-        for handle, _ in self.placed:
+        for handle in self.placed:
             self.kill(handle)
         self._patch.stop()

@@ -1,7 +1,5 @@
 """A learner that does what a test says, in place of the network; and time that passes when somebody waits."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque
@@ -66,7 +64,7 @@ class FakeClock(Clock):
 
 
 class FakeLearner:
-    """Knows actors, takes messages in order, has weights; ``answers`` overrule what it says next."""
+    """The client of a learner that is not there: ``answers`` overrule what it says next."""
 
     def __init__(self, *, synchronous: bool = False, heartbeat: float = NEVER, run: str = "r") -> None:
         self.up, self.run, self.behaviour = True, run, ""
@@ -108,6 +106,21 @@ class FakeLearner:
         told = {"warming_up": {self.behaviour: early}, "lessons": {"d": "near" if early else "far"}}
         return Receipt(state=state, version=self.version, reason=reason, **told)
 
+    def hello(self, hello: Hello) -> Welcome:
+        self.hear(hello)
+        self.known.add(hello.actor)
+        return Welcome(
+            run=self.run, learner=str(self.learner), seed=5, slot=0, number=len(self.of(Hello)) - 1,
+            synchronous=self.synchronous, heartbeat=self.heartbeat,
+        )  # fmt: skip
+
+    def join(self, join: Join) -> Receipt:
+        self.hear(join)
+        if join.actor not in self.known:
+            return self.receipt("unknown")
+        self.joined.add(join.actor)
+        return self.receipt("taken")
+
     def deliver(self, message: StepMessage) -> Receipt:
         self.inside += 1
         self.gate.wait()
@@ -116,65 +129,34 @@ class FakeLearner:
         self.hear(message)
         with self._lock:
             self.came.append(message)
-            answer = self.answers.popleft() if self.answers else ""
+            answer = self.answers.popleft() if self.answers else "taken"
             if isinstance(answer, Exception):
                 raise answer
             if message.actor not in self.joined:
                 return self.receipt("unknown")
             if self.finished:
                 return self.receipt("finished")
-            if answer in ("", "taken but lost"):
-                if message.number > self.last:
-                    self.last = message.number
-                    self.stored.append(message)
-                if answer:
-                    raise Unreachable("deadline exceeded")
-                return self.receipt("taken")
-            if answer == "rejected":
-                self.last = message.number
+            if answer in ("taken", "taken but lost") and message.number > self.last:
+                self.stored.append(message)
+            if answer in ("taken", "taken but lost", "rejected"):
+                self.last = max(self.last, message.number)
+            if answer == "taken but lost":
+                raise Unreachable("deadline exceeded")
             return self.receipt(answer, f"because it is {answer}")
 
-
-class FakeClient:
-    """A client of a learner that is not there."""
-
-    def __init__(self, learner: FakeLearner) -> None:
-        self._learner = learner
-
-    def hello(self, hello: Hello) -> Welcome:
-        me = self._learner
-        me.hear(hello)
-        me.known.add(hello.actor)
-        return Welcome(
-            run=me.run, learner=str(me.learner), seed=5, slot=0, number=len(me.of(Hello)) - 1,
-            synchronous=me.synchronous, heartbeat=me.heartbeat,
-        )  # fmt: skip
-
-    def join(self, join: Join) -> Receipt:
-        me = self._learner
-        me.hear(join)
-        if join.actor not in me.known:
-            return me.receipt("unknown")
-        me.joined.add(join.actor)
-        return me.receipt("taken")
-
-    def deliver(self, message: StepMessage) -> Receipt:
-        return self._learner.deliver(message)
-
     def beat(self, beat: Beat) -> Receipt:
-        self._learner.hear(beat)
-        return self._learner.receipt("taken" if beat.actor in self._learner.known else "unknown")
+        self.hear(beat)
+        return self.receipt("taken" if beat.actor in self.known else "unknown")
 
     def weights(self, wanted: WeightRequest) -> list[bytes]:
-        self._learner.hear(wanted)
-        version = self._learner.version
-        return [b"weights", str(version).encode()] if version > wanted.newer_than else []
+        self.hear(wanted)
+        return [b"weights", str(self.version).encode()] if self.version > wanted.newer_than else []
 
     def bye(self, bye: Bye) -> None:
-        self._learner.hear(bye)
+        self.hear(bye)
 
     def close(self) -> None:
-        self._learner.closed += 1
+        self.closed += 1
 
 
 class Actor:
@@ -183,7 +165,7 @@ class Actor:
     def __init__(self, learner: FakeLearner, *, patience: float = -1, stopped=lambda: False) -> None:
         self.clock, self.lines = FakeClock(), list[str]()
         self.link = Link(
-            FakeClient(learner), HELLO, where="host:1", patience=patience, show=self.lines.append,
+            learner, HELLO, where="host:1", patience=patience, show=self.lines.append,
             stopped=stopped, clock=self.clock, draw=lambda: 0.0,
         )  # fmt: skip
 

@@ -1,7 +1,5 @@
 """Environments whose observations say who made them: ``tests.ds.marked:Marked-v0`` and ``Counted-v0``."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import time

@@ -1,7 +1,5 @@
 """Messages as actors make them, of every kind of observation and action."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple

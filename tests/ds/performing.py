@@ -1,7 +1,5 @@
 """What a member of a cluster does in its tests: ``perform`` does what the first override says."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

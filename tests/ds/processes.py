@@ -1,7 +1,5 @@
 """Learners and actors in processes of their own, what they say, and what of their work is in the replay."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Messages for the tests, and how two are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -1,7 +1,5 @@
 """A learner's server with a service that only notes what it is told, and raw ways to talk to it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Iterator
@@ -18,7 +16,6 @@ from ds.net.protocol import (
     Hello,
     Join,
     Receipt,
-    Refused,
     StepMessage,
     WeightRequest,
     Welcome,
@@ -38,25 +35,21 @@ class Notes:
 
     seen: list[object] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
-    refusal: Refused | None = None
     holding: bool = False
     held: int = 0
     release: asyncio.Event = field(default_factory=asyncio.Event)
-    error: Exception | None = None
 
     rules: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(max_message=MAX_MESSAGE))
 
-    async def hello(self, hello: Hello) -> Welcome | Refused:
+    async def hello(self, hello: Hello) -> Welcome:
         self.seen.append(hello)
-        return self.refusal or WELCOME
+        return WELCOME
 
-    async def join(self, join: Join) -> Receipt | Refused:
+    async def join(self, join: Join) -> Receipt:
         self.seen.append(join)
-        return self.refusal or TAKEN
+        return TAKEN
 
     async def deliver(self, message: StepMessage) -> Receipt:
-        if self.error is not None:
-            raise self.error
         if self.holding:
             self.held += 1
             await self.release.wait()

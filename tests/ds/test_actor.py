@@ -5,11 +5,10 @@ import signal
 import pytest
 
 from algorithm.app.cli.ds import parse_distributed
-from algorithm.core.errors import UsageError
 from ds import actor
 from ds.net.link import Link
 from ds.net.protocol import Bye, LearnerRefused
-from tests.ds.learners import HELLO, FakeClient, FakeLearner
+from tests.ds.learners import HELLO, FakeLearner
 
 TASK = """\
 default:
@@ -44,7 +43,7 @@ def begin(tmp_path, monkeypatch, learner, *flags, task=TASK):
         def show(text):
             actor._show(console, text)
 
-        return Link(FakeClient(learner), HELLO, where="host:1", patience=-1, show=show)
+        return Link(learner, HELLO, where="host:1", patience=-1, show=show)
 
     monkeypatch.setattr(actor, "_link", link)
     return actor.act(parse_distributed(["./task", "actor", "--device=cpu", "--quiet", *flags]))
@@ -110,8 +109,3 @@ def test_nothing_is_written_outside_of_the_runs_whatever_the_learner_says(tmp_pa
     assert "sent an invalid name of a run" in act(tmp_path / "here", monkeypatch, learner)
     assert [path.name for path in tmp_path.rglob("*")].count("out") == 0
     assert not (tmp_path / "here" / "models").exists()
-
-
-def test_an_actor_has_to_know_the_port():
-    with pytest.raises(UsageError, match="no port to connect to"):
-        actor.act(parse_distributed(["gym/pendulum", "actor", "--learner_port=0", "--quiet"]))

@@ -69,14 +69,6 @@ def test_an_actor_of_that_command_fits(task, flags, words):
     assert settings(actor.config) == settings(learner.config)
 
 
-def test_a_learner_that_was_resumed_has_only_its_own_file(task, tmp_path):
-    first = load("learner", "-c", "many", "-o", "sac_config.use_normalization=true")
-    (tmp_path / "own.yaml").write_text(dump_config(first))
-    said, actor = shown(load_config_file(tmp_path / "own.yaml"), port=5)
-    assert said[:2] == ["--learner_port", "5"] and "base_config.max_episode_length=30" in said
-    assert settings(actor.config) == settings(first.config)
-
-
 def test_a_task_that_cannot_be_read_any_more_and_another_folder_of_all_runs(task, tmp_path):
     learner = load("learner")
     (tmp_path / "task" / "config.yaml").write_text("default: {nonsense: 1}")

@@ -105,16 +105,12 @@ def test_numbers_out_of_range(changes, said):
 def test_families_with_rollouts_take_the_policy_s_own_actions_only():
     """Another one would end the learner: its probability is not known."""
     message = step_message(chunk())
-    steps = message.steps["vector"]
-    steps.behaviour_logp[:] = UNKNOWN_LOGP
+    message.steps["vector"].behaviour_logp[:] = UNKNOWN_LOGP
     check(message)
-    action = SPECS["vector"].action
-    for rollouts in (replace(action, squash="clip"), replace(action, records="distribution")):
-        specs = {**SPECS, "vector": replace(SPECS["vector"], action=rollouts)}
-        unknown = np.full((len(steps), rollouts.record_size), UNKNOWN_LOGP, np.float32)
-        message.steps["vector"] = replace(steps, behaviour_logp=unknown)
-        with pytest.raises(BadMessage, match="the policy has to choose the actions"):
-            check_steps(message, rules(most=dict.fromkeys(SPECS, MAX_LENGTH), specs=specs), version=7)
+    rollouts = replace(SPECS["vector"].action, squash="clip")
+    specs = {**SPECS, "vector": replace(SPECS["vector"], action=rollouts)}
+    with pytest.raises(BadMessage, match="the policy has to choose the actions"):
+        check_steps(message, rules(most=dict.fromkeys(SPECS, MAX_LENGTH), specs=specs), version=7)
 
 
 def at(value, index, new):
@@ -207,24 +203,19 @@ ARRAYS = (
 )  # fmt: skip
 
 
-@given(
-    st.sampled_from(sorted(SPECS)),
-    st.sampled_from(ARRAYS),
-    st.sampled_from(["long", "short", "deep", "kind"]),
-)
+OTHERS = {
+    "long": lambda value: np.concatenate((value, value[-1:])),
+    "short": lambda value: value[:-1],
+    "deep": lambda value: value[:, None],
+    "kind": lambda value: value.astype("float64" if value.dtype == "float32" else "uint8"),
+}
+
+
+@given(st.sampled_from(sorted(SPECS)), st.sampled_from(ARRAYS), st.sampled_from(sorted(OTHERS)))
 def test_a_column_of_another_shape_or_dtype(behaviour, name, how):
     one = chunk(behaviour, length=4, terminated=True)
-    value = getattr(one.steps, name)
-    if how == "long":
-        value = np.concatenate((value, value[-1:]))
-    elif how == "short":
-        value = value[:-1]
-    elif how == "deep":
-        value = value[:, None]
-    else:
-        value = value.astype("float64" if value.dtype == "float32" else "uint8")
     with pytest.raises(BadMessage):
-        check(step_message(with_column(one, name, value)))
+        check(step_message(with_column(one, name, OTHERS[how](getattr(one.steps, name)))))
 
 
 @pytest.mark.parametrize("kind", ["obs", "next_obs"])
@@ -243,9 +234,8 @@ def test_observations_must_be_those_of_the_spec(kind):
 
 
 def test_transitions_have_a_limit():
-    for wrong in (with_column(chunk(), "reward", np.zeros((), np.float32)), chunk(length=MAX_LENGTH + 1)):
-        with pytest.raises(BadMessage):
-            check(step_message(wrong))
+    with pytest.raises(BadMessage, match="expected one dimension"):
+        check(step_message(with_column(chunk(), "reward", np.zeros((), np.float32))))
     with pytest.raises(BadMessage, match=r"number of transitions \(base_config.max_episode_length\) is 13"):
         check(step_message(chunk(length=MAX_LENGTH), chunk(agent=1, length=1)))
     check(step_message(chunk(length=MAX_LENGTH - 2), chunk(agent=1, length=2)))
@@ -257,11 +247,6 @@ def test_one_agent_sends_less_than_its_replay_holds():
     check_steps(step_message(chunk(length=11), chunk(agent=1, length=11)), room)
     with pytest.raises(BadMessage, match=r"transitions of one agent is 12 and must be in 1 … 11"):
         check_steps(step_message(chunk(length=12)), room)
-
-
-def test_a_message_whose_rows_cannot_be_counted_is_refused():
-    with pytest.raises(BadMessage, match="reward: expected one dimension"):
-        check(step_message(with_column(chunk(), "reward", np.zeros((), np.float32))))
 
 
 @given(st.data())

@@ -92,8 +92,6 @@ def test_behaviours_and_their_own_settings():
     assert differences(theirs, ours) == (
         "ma_config.wolf.sac_config.discrete_dqn_like: the learner has false, the actor true",
     )
-    nobody = differences(said(), ours)
-    assert 'ma_config.wolf.algorithm: the learner has "SAC", the actor nothing of that name' in nobody
 
 
 def test_specs_count_without_their_words_and_networks_by_their_content(tmp_path):

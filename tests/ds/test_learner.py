@@ -1,7 +1,6 @@
 """What a learner refuses before anything is written, and whose run is whose."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -26,27 +25,20 @@ def folder(cwd):
     return cwd
 
 
-def refused(capsys, *arguments):
-    """Exit 2 with nothing left behind; what was said."""
-    assert main_ds.main(["./task", "learner", "--device=cpu", "--quiet", "-n", "x", *arguments]) == 2
-    assert not Path("models/task/x").exists()
-    return capsys.readouterr().err
+OFFLINE = ("-o", "demonstrations={path: a.npz, offline: true}", "-o", "sac_config.start_step=0")
 
 
-def test_a_segment_must_fit_into_the_replay(folder, capsys):
-    said = refused(capsys, "-c", "small")
-    assert "200 steps and 200 rows" in said and "base_config.max_episode_length" in said
-
-
-def test_a_family_without_remote_actors_is_refused(folder, capsys):
-    said = refused(capsys, "-o", "algorithm=ACKTR")
-    assert "ACKTR has no actors in other processes" in said and "python main.py ./task" in said
-
-
-def test_learning_without_an_environment_is_refused(folder, capsys):
-    offline = "demonstrations={path: a.npz, offline: true}"
-    said = refused(capsys, "-o", offline, "-o", "sac_config.start_step=0")
-    assert "actors step environments, and offline training steps none" in said
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("-c", "small"), "200 steps and 200 rows"),
+        (("-o", "algorithm=ACKTR"), "ACKTR has no actors in other processes"),
+        (OFFLINE, "actors step environments, and offline training steps none"),
+    ],
+)
+def test_what_no_learner_can_train_is_refused_with_nothing_left_behind(folder, capsys, flags, said):
+    assert main_ds.main(["./task", "learner", "--device=cpu", "--quiet", "-n", "x", *flags]) == 2
+    assert said in capsys.readouterr().err and not (folder / "models/task/x").exists()
 
 
 @pytest.mark.parametrize("by_learner", [True, False])
@@ -56,11 +48,9 @@ def test_a_run_is_resumed_only_by_what_began_it(folder, capsys, by_learner):
     (run / "config.yaml").write_text(TASK.replace("default:", "").split("small")[0])
     if by_learner:
         (run / "endpoint.json").write_text(json.dumps({"host": "127.0.0.1", "port": 1}))
-    words = ["./task", "--device=cpu", "--quiet", "-n", "x", "--resume"]
+    words = ["--device=cpu", "--quiet", "-n", "x", "--resume"]
     if by_learner:
-        code, right = main.main(words), "python main_ds.py ./task learner -n x --resume"
+        code, right = main.main(["./task", *words]), "python main_ds.py ./task learner -n x --resume"
     else:
-        code, right = main_ds.main([words[0], "learner", *words[1:]]), "python main.py ./task -n x --resume"
-    assert code == 2
-    said = capsys.readouterr().err
-    assert "it can be resumed only in the same way" in said and right in said
+        code, right = main_ds.main(["./task", "learner", *words]), "python main.py ./task -n x --resume"
+    assert code == 2 and right in capsys.readouterr().err

@@ -1,23 +1,18 @@
 """The learner's side in one process: registration, answers, storage of each message once, counts."""
 
-import asyncio
-import threading
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from algorithm.core.data import Episode, State
 from algorithm.store.logs.registry import METRICS
 from ds import registry
 from ds.checking import AHEAD
 from ds.collector import MAX_ROWS
-from ds.net.ingest import ActorLeft, IngestQueue
+from ds.net.ingest import ActorLeft
 from ds.net.protocol import PROTOCOL, Join, Refused, Welcome
-from ds.registry import BURST, MAX_DEPARTED
+from ds.registry import BURST
 from tests.ds.inside import AGREED, BEAT, OF_ONE, LearnerSide
-from tests.ds.messages import Chunk, chunk, chunks_of, ids, step_message, with_column
+from tests.ds.messages import Chunk, chunk, ids, with_column
 
 FOREVER = 60.0  # seconds; what waits so long in a test hangs
 
@@ -47,9 +42,7 @@ def test_slots_are_used_again_and_numbers_are_not():
 
 def test_who_cannot_come_is_not_remembered():
     side = LearnerSide()
-    refused = side.hello(protocol=PROTOCOL + 1)
-    assert isinstance(refused, Refused) and refused.why == "protocol"
-    assert side.actors.state().members == [] and isinstance(side.hello("a" * 64), Welcome)
+    assert side.hello(protocol=PROTOCOL + 1).why == "protocol" and side.actors.state().members == []
 
 
 @pytest.mark.parametrize(
@@ -60,9 +53,9 @@ def test_no_more_actors_than_may_be(settings, most):
     side = LearnerSide(**settings)
     for name in "abc"[:most]:
         side.hello(name)
-    refused = side.hello("z")
-    assert isinstance(refused, Refused) and refused.why == "full" and refused.fix
-    assert isinstance(side.hello("a"), Welcome), "who is here is not one more"
+    assert side.hello("z").why == "full" and isinstance(side.hello("a"), Welcome), (
+        "who is here is not one more"
+    )
     side.bye("a")
     assert isinstance(side.hello("z"), Welcome)
 
@@ -93,16 +86,11 @@ def test_ever_so_many_who_come_and_leave_fill_neither_log_nor_memory(monkeypatch
     assert len(lines) == BURST and all(line.isprintable() and len(line) < 500 for line in lines)
     assert lines.count("malformed: no message?") == 1 and side.counts()["ds/rejected"] == 1000.0
     assert side.taken() == [], "nothing of them can be open"
-    side.clock.now += 61
-    side.beat("honest")
-    side.hello("later")
-    (line,) = side.actors.news()
-    assert line.endswith("has connected, in slot 1 (1,937 more like this before)")
-    assert [one.actor for one in side.actors.state().members] == ["honest", "later"]
-    for number in range(MAX_DEPARTED + 10):
+    monkeypatch.setattr(registry, "MAX_DEPARTED", 3)
+    for number in range(9):
         side.come(f"{number}").bye(f"{number}")
-    assert len(side.actors.state().members) == MAX_DEPARTED + 2
-    monkeypatch.setattr(registry, "MAX_LIVING", 2)
+    assert len(side.actors.state().members) == 3 + 1
+    monkeypatch.setattr(registry, "MAX_LIVING", 1)
     assert side.hello("one more").why == "full"
 
 
@@ -166,14 +154,9 @@ def test_what_a_resumed_learner_has_not_published_may_still_have_been_seen():
     assert side.deliver(71, version=900).state == "taken"
     side.parameters.publish(first + 1, [b"w"])
     assert [side.parameters.lag(version) for version in (first + 1, first, 900, 501, 500)] == [0, 1, 2, 2, 2]
-    assert side.counts()["ds/lag"] == 1.0, "that of a learner before this one is no large number"
     for version, refused in ((500 + AHEAD + 1, True), (500 + AHEAD, False)):
         side.hello("forger")
         assert isinstance(side.join("forger", version=version), Refused) == refused
-    side.parameters.publish(side.parameters.next_version, [b"w"])
-    side.hello("forger")
-    leap = side.join("forger", version=side.parameters.newest + 1)
-    assert isinstance(leap, Refused), "there is one such leap, not one after the other"
 
 
 def test_lessons_are_in_every_answer_so_that_who_comes_late_or_back_begins_with_them(side):
@@ -273,44 +256,6 @@ def test_in_synchronous_mode_the_answer_comes_when_it_has_been_learned_from():
     assert side.steps(1) == [([], 2)]
     receipt = side.run(delivering)
     assert (receipt.state, receipt.version) == ("taken", 1)
-    last = side.begin(side.delivering(2))
-    side.collector.step()
-    side.queue.close()
-    assert side.run(last).state == "taken", "nobody waits for what the end has left"
-
-
-@pytest.mark.parametrize("size", [1, 7])
-def test_no_wake_up_is_lost_between_threads(size):
-    """Many actors against one taker: everything arrives once, in order within each actor."""
-    queue, taken, actors, each = IngestQueue(size, line=8), [], 8, 50
-
-    def take_all():
-        while len(taken) < actors * each:
-            item = queue.take(FOREVER)
-            assert len(queue) <= size
-            taken.append((item.number, item.message.number))
-        queue.left(0)
-        taken.append(queue.take(FOREVER))
-        queue.close()
-
-    async def send(actor):
-        for number in range(1, each + 1):
-            one = step_message(number=number, steps={})
-            came = await queue.put(actor, one, timeout=FOREVER)
-            assert came is not None
-            if number % 10 == 0:
-                await came.learned.wait()
-
-    async def send_all():
-        await asyncio.gather(*(send(actor) for actor in range(actors)))
-
-    thread = threading.Thread(target=take_all)
-    thread.start()
-    asyncio.run(send_all())
-    thread.join(FOREVER)
-    assert taken.pop() == ActorLeft(0) and queue.take(FOREVER) is None
-    for actor in range(actors):
-        assert [number for sender, number in taken if sender == actor] == list(range(1, each + 1))
 
 
 # ---- what becomes of it
@@ -406,9 +351,6 @@ def test_whoever_is_not_there_any_more_has_ended_also_if_a_message_about_it_is_l
     side.steps(1)
     assert side.collector.agents == {("vector", 0), ("vector", 2)}
     assert (side.closed(), side.closed("camera")) == ([1], [9])
-    side.deliver(5, chunk(agent=3, length=1))
-    side.steps(1)
-    assert side.collector.agents == {("vector", 3)} and side.closed() == [1, 0, 2]
 
 
 def test_an_episode_that_an_actor_closes_ends_before_the_steps_of_the_same_message(side):
@@ -418,26 +360,6 @@ def test_an_episode_that_an_actor_closes_ends_before_the_steps_of_the_same_messa
 
 
 # ---- over a restart
-
-
-@given(st.lists(st.integers(0, 10), max_size=8), st.integers(0, 60))
-@settings(max_examples=25)
-def test_every_step_is_counted_also_over_a_restart(sizes, stop):
-    side = LearnerSide().come()
-    for number, steps in enumerate(sizes, 1):
-        side.deliver(
-            number, *chunks_of(steps), ended=(("vector", 0, 0.0, 1),), **({} if steps else {"steps": {}})
-        )
-    found, before = [], 0
-    for k in range(100):
-        if k == stop:
-            waiting = side.queue
-            side = side.restarted()
-            side.collector._queue = waiting  # nothing of what waited is lost here
-        found += side.collector.step()
-        assert 0 <= side.collector.steps - before <= 1
-        before = side.collector.steps
-    assert before == sum(sizes) and len(found) == len(sizes)
 
 
 @pytest.mark.fault("F04")
@@ -486,9 +408,8 @@ def test_what_is_shown_and_logged():
     side = LearnerSide().come(*map(str, range(MAX_ROWS + 4)))
     side.parameters.publish(4, [b"w"])
     side.deliver(1, actor="0", version=2), side.deliver(1, actor="1", version=1)
-    metrics = side.collector.metrics()
-    assert (metrics["ds/actors"], metrics["ds/waiting"], metrics["ds/lag"]) == (20.0, 2.0, 2.5)
-    assert metrics.keys() <= METRICS.keys()
+    assert (side.counts()["ds/actors"], side.counts()["ds/lag"]) == (20.0, 2.5)
+    assert side.collector.metrics().keys() <= METRICS.keys()
     side.beat("0", version=3, steps=100)
     side.clock.now += 2.0
     side.beat("0", version=2, steps=150, waiting=2, dropped=7)

@@ -1,7 +1,5 @@
 """Every stored transition is one that an environment made, however often the learner is killed."""
 
-from __future__ import annotations
-
 import random
 import signal
 import time

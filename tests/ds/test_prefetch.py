@@ -1,7 +1,5 @@
 """Batches that threads read ahead are those of a plain replay, whole, and end with it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +13,6 @@ from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSa
 from ds.prefetch import PrefetchedReplay, Prefetching
 from tests.lib.buffers import batches_equal, result
 from tests.lib.oracles_replay import VECTOR, digest, make_segment, taken
-from tests.replay.test_hindsight import GOALS, Told, hindsight
 
 SIZES = {"capacity": 100, "batch_size": 8, "seed": 1}
 
@@ -54,18 +51,6 @@ def test_it_draws_what_a_plain_replay_draws(sampler, make):
     assert all(batches_equal(ours.sample(), theirs.sample()) for _ in range(20))
 
 
-def test_goals_in_hindsight_are_those_of_a_plain_replay():
-    replays = Prefetching(threads=5, ahead=4)
-    ours, theirs = (
-        make(GOALS, sampler=UniformSampler(), relabel=hindsight(Told(ends=True)), **SIZES)
-        for make in (replays, ReplayBuffer)
-    )
-    for replay in (ours, theirs):
-        replay.add(make_segment(GOALS, stream=0, episode=0, start=0, length=40))
-    assert all(batches_equal(ours.sample(), theirs.sample()) for _ in range(20))
-    replays.stop()
-
-
 def test_rows_change_only_when_no_window_is_being_read(make):
     """Around a small ring, with slow readers: each batch has the rows that stood there when it was drawn."""
     replay = make(threads=3, capacity=30, lengths=(), learn=3, carry_shape=(2,))
@@ -83,16 +68,13 @@ def test_rows_change_only_when_no_window_is_being_read(make):
     for turn in range(30):
         batch = replay.sample()
         carry = torch.full((*batch.ids.shape, 2), float(turn))
-        changes = [
-            lambda: replay.refresh_carry(result(batch.ids, np.ones(8), anchor=batch.anchor, carry=carry)),  # noqa: B023
-            lambda: replay.close(1),
-            lambda: replay.load_state(taken(replay)),
-            lambda: None,
-        ]
-        changes[turn % 4]()
-        start = turn % 3
-        segment = make_segment(VECTOR, stream=1, episode=turn // 3, start=start, length=1, carry_shape=(2,))
-        replay.add(segment)
+        if turn % 3 == 0:
+            replay.refresh_carry(result(batch.ids, np.ones(8), anchor=batch.anchor, carry=carry))
+        elif turn % 3 == 1:
+            replay.load_state(taken(replay))
+        replay.add(
+            make_segment(VECTOR, stream=1, episode=turn // 3, start=turn % 3, length=1, carry_shape=(2,))
+        )
     assert len(drawn) > 30 and all(batches_equal(before, after) for before, after in drawn)
 
 
@@ -112,12 +94,8 @@ def test_what_a_thread_raises_comes_out_of_sample_and_no_thread_is_left(monkeypa
     before = set(threading.enumerate())
     replays = Prefetching(threads=4, ahead=3)
     replay = fill(replays(VECTOR, sampler=UniformSampler(), **SIZES), 40)
-
-    def fail(*_):
-        raise FloatingPointError("broken")
-
-    monkeypatch.setattr(replay._windows, "read", fail)
-    with pytest.raises(FloatingPointError, match="broken"):
+    monkeypatch.setattr(replay._windows, "read", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
         replay.sample()
     replays.stop()
     assert set(threading.enumerate()) == before

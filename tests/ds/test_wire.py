@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import random
 import struct
 import time
@@ -24,7 +22,6 @@ from ds.net.protocol import (
     Refused,
     StepMessage,
     WeightRequest,
-    Welcome,
     WireError,
 )
 from ds.net.wire import DTYPES, EXTENSION, decode, encode
@@ -211,12 +208,6 @@ def test_a_forged_array_is_refused(description: Ext, numbers: int, reason: str) 
 def test_a_bool_is_0_or_1() -> None:
     with pytest.raises(WireError, match="a bool is neither 0 nor 1"):
         decode(OneArray, body(pack(["OneArray", described(0, 3)]), b"\0\1\2"))
-
-
-def test_an_int_is_welcome_as_a_float_and_numpys_float_too() -> None:
-    for value in (2, 2.0, np.float64(2.0)):
-        received = decode(Welcome, encode(replace(WELCOME, heartbeat=value))).heartbeat
-        assert received == 2.0 and type(received) is float
 
 
 @pytest.mark.fault("F32")

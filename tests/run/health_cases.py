@@ -1,7 +1,5 @@
 """Troubles that the watchdog has to name, and what looks alike and is none, as made-up summaries."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Counts of a training, and that they survive a checkpoint."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -32,9 +32,7 @@ def gpus(request, monkeypatch):
 def test_a_gpu_that_is_not_there_is_refused_in_one_line(gpus):
     with pytest.raises(UsageError, match="no such GPU") as caught:
         pick_device(f"cuda:{gpus}")
-    assert caught.value.exit_code == 2
     assert f"sees {gpus} GPUs" in caught.value.line
-    assert "auto" in caught.value.fix
 
 
 @pytest.mark.fault("F28")

@@ -1,7 +1,5 @@
 """Trainings on a GPU: as on a CPU, compiled or not, and resumed."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -80,19 +78,3 @@ def test_lanes_step_on_the_gpu_and_go_on_bit_for_bit():
     for _ in range(120):  # beyond an end, with random numbers
         here, there = step(env), step(other)
         assert np.array_equal(here.obs["obs"], there.obs["obs"]) and np.array_equal(here.reward, there.reward)
-
-
-def test_lanes_on_the_gpu_are_learned_from(cwd):
-    kind = [
-        "-o",
-        "base_config.env_type=TENSOR",
-        "-o",
-        "base_config.env_args={device: cuda}",
-        "-o",
-        "n_envs=64",
-    ]
-    own = ["-o", "replay_ratio=0.03125", "-o", "replay_config.on_device=true"]
-    words = [f"{TOYS}:Pendulum", *kind, "--preset=lanes", *own]
-    assert main([*words, "--max_step=12800", "--device=cuda", "-n=run"]) == 0
-    (file,) = (cwd / "models").rglob("result.json")
-    assert json.loads(file.read_text())["updates"] > 300

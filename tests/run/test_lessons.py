@@ -1,7 +1,5 @@
 """Lessons of a training: from the episodes to the environments, evaluations, metrics and a resumed run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,30 +1,18 @@
 """Runs as a user starts them: from the command line, in a folder of their own, on real environments."""
 
-from __future__ import annotations
-
-import itertools
 import json
 import os
-from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from algorithm.agents.off_policy.agent import OffPolicyAgent
 from algorithm.agents.off_policy.update import OffPolicyLearner
-from algorithm.agents.schedules import Every
-from algorithm.app.console.base import LineConsole
-from algorithm.config import load_config_file
 from algorithm.core.timing import Stopwatch
 from algorithm.run import state as training
-from algorithm.run import trainer
 from algorithm.run.evaluation import evaluate as evaluating
-from algorithm.run.experience.collector import LocalCollector
-from algorithm.store import names
 from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.rundir import RunDir
-from tests.lib.agreement import timeless, what_must_agree
 from tests.lib.callbacks import watch
 from tests.lib.sessions import result, run
 
@@ -74,32 +62,13 @@ def test_a_run_leaves_what_it_promises(task, monkeypatch, capsys):
     assert min(found["time"].values()) > 0.0 and set(found["faults"].values()) == {0}
     assert found["last_eval"]["step"] == 260 and found["last_eval"]["episodes"] == 2
     assert found["ended"] == {"by": "max_step", "why": "it reached 260 steps (base_config.max_step is 260)"}
-    assert load_config_file(folder / "config.yaml").config.base_config.max_step == 260
     metrics = read_metrics(folder / "metrics.jsonl")
     assert metrics["step"] == [100.0, 200.0, 260.0]
     assert metrics["eval/return_mean"][-1] == found["last_eval"]["mean"]
     assert found["last_eval"]["ci95"] == metrics["eval/return_ci95"][-1] > 0.0, "the half width"
-    shares = [metrics[f"time/share_{part}"] for part in ("act", "step", "store", "sample", "update")]
-    assert all(0.0 < sum(row) < 1.0 for row in list(zip(*shares, strict=True))[:2])  # of the summaries
-    assert metrics["fault/env_restarts"][:2] == [0.0, 0.0]
     assert 0.0 < metrics["time/cpu_seconds"][-1] < sum(os.times()[:4])
     said = capsys.readouterr().out
     assert [part for part in SHOWN if part not in said] == []
-
-
-def test_the_rows_of_a_young_run_change_nothing(task, monkeypatch):
-    """Neither the row of the whole interval, with its episodes, nor what is learned."""
-    flags = ("--seed=1", "-c", "counting", "-o", "sac_config.write_summary_per_step=200")
-    assert run(*flags, "-n", "a") == 0
-    monkeypatch.setattr(trainer, "Every", lambda interval, start, shortest=None: Every(interval, start))
-    assert run(*flags, "-n", "b") == 0
-    young, other = (what_must_agree(task / name) for name in "ab")
-    rows, others = (read_metrics(task / name / "metrics.jsonl") for name in "ab")
-    assert rows["step"] == [102.0, 201.0, 261.0] and others["step"] == [201.0, 261.0]
-    assert "metrics" in young.pop("state") and young["weights"] == other["weights"]
-    assert rows["rollout/length"][0] > 0.0
-    for name in filter(timeless, others):
-        assert str(rows[name][1]) == str(others[name][0]), name
 
 
 TIGHT = ("-o", "replay_config.capacity=40", "-o", "sac_config.batch_size=38")
@@ -196,35 +165,25 @@ def test_evaluation_is_not_training_time(task, monkeypatch):
     assert read_metrics(task / "a/metrics.jsonl")["time/cpu_seconds"] == [0.0, 0.0]
 
 
-def test_compiling_is_no_update_and_is_not_expected_again(task, monkeypatch):
-    """By a clock that the collector and the updates move; the first update is the one that compiles."""
-    now, seen = [0.0], []
-    step, update = LocalCollector.step, OffPolicyLearner.update
-
-    def slow_step(collector):
-        now[0] += 1.0
-        return step(collector)
+def test_compiling_is_no_update(task, monkeypatch):
+    """By a clock that the updates move; the first one is the one that compiles."""
+    now, update = [0.0], OffPolicyLearner.update
 
     def slow_update(sac, batch):
         now[0] += 1.0 if sac.updates else 5000.0
         return update(sac, batch)
 
-    monkeypatch.setattr(LocalCollector, "step", slow_step)
     monkeypatch.setattr(OffPolicyLearner, "update", slow_update)
     monkeypatch.setattr(OffPolicyAgent, "_graphs", property(lambda agent: int(agent.updates > 0)))
-    monkeypatch.setattr(LineConsole, "progress", lambda console, progress: seen.append(progress))
-    monkeypatch.setattr(LineConsole, "due", lambda console: True)
     monkeypatch.setattr(training, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
     assert run("-n", "a", "-o", "eval_config.per_step=-1") == 0
     found = result(task / "a")
     assert found["time"]["compile"] == 5000.0 and found["time"]["update"] == 39.0
     shares = read_metrics(task / "a" / "metrics.jsonl")
     assert shares["time/share_compile"][1] > 0.9 > 0.1 > shares["time/share_update"][1]
-    assert max(one.eta_s for one in seen if one.eta_s is not None) < 600.0
-    assert next(one for one in seen if one.updates).eta_s is None, "steps without updates say nothing"
 
 
-def test_checkpoints_that_stay_and_how_to_choose_one(task, capsys):
+def test_checkpoints_that_stay_and_how_to_choose_one(task):
     """Evaluations at 50, 100, …: the best of them stays beside the one newest."""
     often = ("-o", "eval_config={per_step: 50, episodes: 1}")
     assert run("-n", "a", *often, "-o", "checkpoint_config.keep=1", "--quiet") == 0
@@ -234,12 +193,6 @@ def test_checkpoints_that_stay_and_how_to_choose_one(task, capsys):
     assert {int(path.name[5:]) for path in folder.glob("step_*")} == {best["step"], 260}
     assert run("-n", "a", "--eval=1", "--quiet", "--ckpt=best") == 0
     assert json.loads((task / "a" / "evaluation.json").read_text())["step"] == best["step"]
-    assert run("-n", "b", "-o", "checkpoint_config={keep: 1, best: false}", "--quiet", "--max_step=210") == 0
-    folder = task / "b" / "checkpoints"
-    assert sorted(path.name for path in folder.iterdir()) == ["latest.json", "step_000000210"]
-    capsys.readouterr()
-    assert run("--run", "--quiet", "--ckpt=best") == 6, "the newest run"
-    assert "--ckpt 210" in capsys.readouterr().err
 
 
 def test_a_repetition_trains_one_run_per_seed_as_they_were_loaded_and_summarises(task, monkeypatch, capsys):
@@ -249,17 +202,10 @@ def test_a_repetition_trains_one_run_per_seed_as_they_were_loaded_and_summarises
     config = Path("task/config.yaml")
     shorter_text = config.read_text().replace("max_step: 260", "max_step: 130")
     watch(monkeypatch, app, "run_training", lambda *_, **__: config.write_text(shorter_text))
-    seconds = itertools.count()
-    clock = SimpleNamespace(now=lambda: datetime(2026, 1, 2, 3, 4, next(seconds)))
-    monkeypatch.setattr(names, "datetime", clock)
-    assert run("--seed=5", "-n", "{time}", "--repeat=2") == 0
-    first, second = sorted(path.name for path in task.iterdir())
-    assert second == f"{first}_2", "the time is the first one's"
-    for name, shorter in ((first, "a"), (second, "a_2")):
-        (task / name).rename(task / shorter)
+    assert run("--seed=5", "-n", "a", "--repeat=2") == 0
     results = [result(task / name) for name in ("a", "a_2")]
     assert [(one["seed"], one["steps"]) for one in results] == [(5, 260), (6, 260)]
-    assert f"main.py ./task --report {first} {second}" in capsys.readouterr().out
+    assert "main.py ./task --report a a_2" in capsys.readouterr().out
     (task / "a").rename(task / "elsewhere")
     assert run("-n", "a", "--quiet", "--repeat=2") == 2, "names are checked before the first run"
     assert "a_2" in capsys.readouterr().err and not (task / "a").exists()

@@ -1,7 +1,5 @@
 """A run whose actions have fixed times."""
 
-from __future__ import annotations
-
 import asac
 from tests.lib.clock import Time
 

@@ -1,7 +1,5 @@
 """The networks that a task has of its own: by what their file defines once it is imported."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -44,7 +42,3 @@ def test_a_file_that_cannot_be_imported_is_refused(tmp_path: Path) -> None:
     (tmp_path / "nn.py").write_text("1 / 0")
     with pytest.raises(ModelError, match=r"import of nn\.py"):
         own_classes(Config(), tmp_path)
-
-
-def test_without_a_file_there_are_none(tmp_path: Path) -> None:
-    assert own_classes(Config(), tmp_path) == set()

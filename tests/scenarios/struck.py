@@ -1,7 +1,5 @@
 """``Struck-v0``: Pendulum, in a step of which something happens to its process, as ``strike.txt`` says."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """A run that was killed and resumed is the run that never stopped, to the last bit."""
 
-from __future__ import annotations
-
 import random
 import signal
 import time

@@ -1,7 +1,5 @@
 """A run from the command line, what happens to its process, and what has to come of it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -333,21 +331,6 @@ def test_what_happens_to_a_run(task: Path, one: Scenario) -> None:
             del found["replay"], expected["replay"]
         assert found == expected
         assert result(task / "a")["last_eval"] == result(straight)["last_eval"]
-
-
-@pytest.mark.fault("F24")
-def test_of_those_that_begin_at_once_under_one_name_one_trains_and_nobody_is_told_to_remove_it(
-    task: Path,
-) -> None:
-    programs = [Program(Path.cwd(), "-n", "a", "--max_step=20", output=f"{n}.txt") for n in range(4)]
-    try:
-        assert sorted(program.end() or 0 for program in programs) == [0, 2, 2, 2], programs[0].said
-    finally:
-        for program in programs:
-            program.kill()
-    others = [program.said for program in programs if "ended" not in program.said]
-    assert len(others) == 3 and all("-n a_2" in said and "rm " not in said for said in others)
-    assert result(task / "a")["steps"] == 20
 
 
 # ---- before all is imported

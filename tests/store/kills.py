@@ -1,7 +1,5 @@
 """Processes that die, or whose disk fails, between any two changes of the disk or in the middle of one."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """Small checkpoints, and replays that grow step by step."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Checkpoints survive what kills a process, and notice what damages a disk."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -12,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 
 from algorithm.core.errors import StorageError
 from algorithm.store.checkpoints.checkpoint import Snapshot, load_checkpoint, save_checkpoint
@@ -55,16 +52,6 @@ def test_values_of_any_layout_and_dtype_are_saved(tmp_path):
         expected = value.detach().numpy() if isinstance(value, torch.Tensor) else value
         assert np.array_equal(loaded[name].numpy(), expected), name
         assert loaded[name].numpy().dtype == expected.dtype.newbyteorder("="), name
-
-
-def test_a_file_says_what_is_trained_and_the_others_nothing(tmp_path):
-    tensors = {"model": {"n": torch.ones(1), "w": torch.ones(2), "b": torch.ones(1)}, "run": {}}
-    path = written(tmp_path, tensors, trained={"model": {"w", "b"}})
-    headers = {}
-    for stem in tensors:
-        with safe_open(path / f"{stem}.safetensors", "pt") as file:
-            headers[stem] = file.metadata()
-    assert headers == {"model": {"trained": '["b", "w"]'}, "run": None}
 
 
 @pytest.mark.parametrize(
@@ -204,15 +191,6 @@ def test_a_file_of_another_kind_is_refused_and_nothing_in_it_runs(tmp_path, writ
         with pytest.raises(StorageError, match="damaged"):
             load_checkpoint(path)
         assert not trap.marker.exists()
-
-
-def test_an_unknown_step_lists_those_there_are(tmp_path):
-    for step in (100, 1_000_000_000):
-        path = save(tmp_path, step)
-    assert find_checkpoint(path.parent, warn=never).path.name == "step_1000000000"
-    with pytest.raises(StorageError, match="available steps: 100, 1000000000") as caught:
-        find_checkpoint(path.parent, 5, warn=never)
-    assert caught.value.exit_code == 6
 
 
 @pytest.mark.fault("F01")

@@ -196,16 +196,6 @@ def test_lines_that_are_damaged_or_gone_are_told_and_gone_on_without(
     assert len(lines(tmp_path / "metrics.csv")) == len(kept) + 2
 
 
-def test_rows_wait_for_a_file_that_was_removed_while_the_run_wrote_to_it(opened, tmp_path, warned):
-    write(opened, 1)
-    (tmp_path / "metrics.jsonl").rename(tmp_path / "aside")
-    write(opened, 2)
-    assert len(warned) == 1 and lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0"]
-    (tmp_path / "aside").rename(tmp_path / "metrics.jsonl")
-    opened.close()
-    assert lines(tmp_path / "metrics.csv") == ["step,loss/q", "1,1.0", "2,2.0"]
-
-
 @pytest.mark.fault("F08")
 def test_rows_that_cannot_be_written_wait_and_are_never_halved(opened, tmp_path, warned):
     write(opened, 1)
@@ -221,18 +211,6 @@ def test_rows_that_cannot_be_written_wait_and_are_never_halved(opened, tmp_path,
     assert lines(tmp_path / "metrics.csv") == ["step,loss/q", *(f"{step},{value}" for step, value in rows)]
     assert [json.loads(line)["step"] for line in lines(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5]
     assert points(tmp_path / "log", "loss/q") == rows
-
-
-@pytest.mark.fault("F08")
-def test_closing_tries_once_more_and_says_what_is_missing(tmp_path, warned):
-    opened = logger_in(tmp_path, warned)
-    with files_no_larger_than(0):
-        for step in (1, 2):
-            opened.write(step, {"loss/q": 1.0})
-        opened.close()
-    assert "2 in " in warned[-1] and "metrics.jsonl" in warned[-1] and "log" in warned[-1]
-    opened.close()
-    assert len(lines(tmp_path / "metrics.csv")) == 3, "the second time there was room"
 
 
 def test_reading_leaves_out_a_torn_last_line(tmp_path):

@@ -96,20 +96,16 @@ def _errors() -> Iterator[None]:
 
 
 class VideoRecorder(EvalCallback):
-    """Callback that films the first episode of an agent of environment 0.
+    """Callback that films the first episode of agent 0, which is in environment 0.
 
     An environment that resets itself does so within the step that ends the episode, so the picture after the
     last action is not included. A video that fails causes one warning and nothing else; ``path`` exists,
     complete, if it is ``saved``.
-
-    agent: id of an agent in environment 0
     """
 
-    def __init__(
-        self, env: VecEnv, path: Path, fps: float, *, warn: Callable[[str], None], agent: int = 0
-    ) -> None:
+    def __init__(self, env: VecEnv, path: Path, fps: float, *, warn: Callable[[str], None]) -> None:
         self.path, self.saved = path, False
-        self._env, self._fps, self._warn, self._agent = env, fps, warn, agent
+        self._env, self._fps, self._warn = env, fps, warn
         self._encoder: Encoder | None = None
 
     @override
@@ -127,7 +123,7 @@ class VideoRecorder(EvalCallback):
         """Add a picture, or complete the video if the episode has ended."""
         if self._encoder is None:
             return
-        if any(episode.agent == self._agent for episode in ended):
+        if any(episode.agent == 0 for episode in ended):
             self.end()
             return
         try:
@@ -194,9 +190,9 @@ def video_recorders(
     return lambda step: VideoRecorder(env, video_path(folder, step), fps, warn=warn)
 
 
-def video_path(folder: Path, step: int, episode: int = 1) -> Path:
-    """Return the path of the video of an episode, counted from 1, with the networks of ``step``."""
-    return folder / f"step_{step:09d}_episode_{episode}.mp4"
+def video_path(folder: Path, step: int) -> Path:
+    """Return the path of the video of an evaluation's first episode, with the networks of ``step``."""
+    return folder / f"step_{step:09d}_episode_1.mp4"
 
 
 def _library() -> Any:  # noqa: ANN401 - a module that need not be installed

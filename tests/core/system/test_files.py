@@ -1,11 +1,7 @@
 """Files on systems that differ: each way of theirs is played here on Linux."""
 
-from __future__ import annotations
-
 import errno
-import fcntl
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -92,24 +88,6 @@ def test_a_held_file_is_left_to_whoever_closes_it(
     for exists in (True, False, False):
         files.remove_held(tmp_path / "a")
         assert (tmp_path / "a").exists() is exists
-
-
-def test_macos_is_asked_to_empty_the_memory_of_the_drive(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    synced: list[int] = []
-
-    def ask(handle: int, request: int) -> None:
-        asked.append(request)
-        if handle == 6:
-            raise OSError(errno.ENOTSUP, "a disk of the network")
-
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
-    monkeypatch.setattr(fcntl, "fcntl", ask)
-    monkeypatch.setattr(os, "fsync", synced.append)
-    for handle in (5, 6):
-        files.sync(handle)
-    assert (asked, synced) == ([51, 51], [6])
 
 
 @pytest.mark.parametrize(

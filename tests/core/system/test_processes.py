@@ -1,7 +1,5 @@
 """Processes on systems that differ: each way of theirs is played here on Linux."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """What may evolve, which values are valid, and the words that give them to a member."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -83,17 +81,6 @@ def test_what_a_resume_refuses_is_no_gene(tmp_path, text, key, why):
     (problem,) = caught.value.problems
     assert problem.what == f"`{key}` cannot evolve" and why in problem.why
     assert problem.where == "random_params of config.yaml, section default"
-
-
-def test_all_that_cannot_evolve_is_told_at_once_with_those_that_can(tmp_path):
-    config = loaded(tmp_path, sac("{tau: {std: 1e-3}, nn: {in: [a]}, seq_encoder: {in: [null]}}"))
-    with pytest.raises(ConfigError) as caught:
-        Genes(config)
-    first, second = caught.value.problems
-    assert "sac_config.nn" in first.what and "sac_config.seq_encoder" in second.what
-    possible = first.fix.partition("can evolve: ")[2].split(", ")
-    assert {"learning_rate", "n_step", "tau"} <= set(possible)
-    assert not {"nn", "seed", "ensemble_q_num", "siamese"} & set(possible)
 
 
 def test_values_are_judged_together(tmp_path):

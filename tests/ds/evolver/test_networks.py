@@ -1,7 +1,5 @@
 """Networks of a generation against a plain loop, whatever their number, shape and order."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct
@@ -95,13 +93,11 @@ def test_the_file_is_one_of_a_checkpoint_again(tmp_path):
         paths.append(save_checkpoint(tmp_path / str(seed), tmp_path, snapshot).path / "model.safetensors")
     out = tmp_path / "out.safetensors"
     entry = draw_networks(paths, out, noise)
-    assert entry.nbytes == out.stat().st_size
     assert entry.sha256 == hashlib.sha256(out.read_bytes()).hexdigest()
     found, best = load_file(out), load_checkpoint(paths[0].parent).tensors["model"]
     assert found.keys() == best.keys()
     same = {name for name in best if torch.equal(found[name], best[name])}
     assert best.keys() - sac.trained() <= same and len(same) < len(best)
-    sac.load_model(found)
     draw_networks([out, *paths], tmp_path / "next.safetensors", noise)
 
 

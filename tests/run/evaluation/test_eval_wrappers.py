@@ -1,20 +1,11 @@
 """``eval_config.wrappers``: wrappers that shape the training only."""
 
-from __future__ import annotations
-
 import json
-from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Literal
 
-import numpy as np
 import pytest
 
-from algorithm.config import load_config
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.env.base import VecEnv
-from algorithm.run.context import RunContext
-from algorithm.run.experience.faults import Faults
 from main import main
 
 TASK = """\
@@ -67,20 +58,3 @@ def test_evaluations_that_see_something_else_are_refused(task, capsys, flags):
     assert task("[{FrameStackObservation: {stack_size: 3}}]", *flags) == 2
     assert "eval_config.wrappers" in capsys.readouterr().err
     assert not list(Path("models").rglob("config.yaml"))
-
-
-def breakout(purpose: Literal["train", "evaluate"]) -> VecEnv:
-    loaded = load_config("atari/breakout", seed=1)
-    return RunContext(loaded=loaded, device="cpu", faults=Faults(None), stack=ExitStack()).env(purpose)
-
-
-def test_breakout_learns_from_lives_and_is_judged_by_games():
-    """Without a move the first of five lives is lost within a hundred steps."""
-    serve = np.eye(4, dtype=np.float32)[[1]]
-    ends = {}
-    for purpose in ("train", "evaluate"):
-        with closing(breakout(purpose)) as env:
-            env.reset()
-            steps = (env.step({DEFAULT_BEHAVIOUR: serve})[DEFAULT_BEHAVIOUR] for _ in range(400))
-            ends[purpose] = next((t for t, now in enumerate(steps) if now.terminated[0]), 400)
-    assert 5 < ends["train"] < 100 < ends["evaluate"]

@@ -1,22 +1,18 @@
 """Evaluations: agents that are waited for, and callbacks, which change nothing."""
 
-from __future__ import annotations
-
-from collections import Counter
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from algorithm.config.schema import Config
-from algorithm.core.data import Episode, Segment
+from algorithm.core.data import Episode
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.run.evaluation import evaluate as module
-from algorithm.run.evaluation.callbacks import CallbackList, EvalCallback, ProgressLines
+from algorithm.run.evaluation.callbacks import CallbackList, EvalCallback
 from algorithm.run.evaluation.evaluate import Performance, cut_off_line, episode_limit, evaluate
-from tests.lib.toys_agents import Attentive, Both, Guests, random_script, tale
-from tests.run.experience.test_changing_agents import transition
+from tests.lib.toys_agents import Attentive, Both, Guests
 
 ONE = {DEFAULT_BEHAVIOUR: Attentive()}
 
@@ -37,40 +33,6 @@ class Noting(EvalCallback):
         self._told.append(f"{self._name}end")
         if self._fails:
             raise OSError("cannot end")
-
-
-class Storing(EvalCallback):
-    """Keeps every transition of every agent."""
-
-    def __init__(self) -> None:
-        self.segments: list[Segment] = []
-
-    def recorder(self, behaviour: str):
-        return self
-
-    def add_steps(self, steps) -> None:
-        self.segments += steps.segments()
-
-    def close(self, stream: int) -> None:
-        """Nothing is open here."""
-
-
-def test_a_callback_receives_all_that_each_agent_saw_did_got_and_remembered(rng):
-    """The same as a plain loop over each agent; ``transition`` looks at observations, actions and carries."""
-    script = random_script(rng, 60, 5)
-    first = {0, 1, 2}
-    callback = Storing()
-    env = Guests(script, first)
-    played = []
-
-    def stop() -> bool:
-        played.append(1)
-        return len(played) > len(script)
-
-    assert evaluate(env, ONE, 10**6, stop=stop, length_limit=4, callback=callback) is None
-    rows, _, _ = tale(script, first, 4)
-    assert Counter(map(transition, callback.segments)) == Counter(rows)
-    assert {segment.carry.shape for segment in callback.segments} == {(2, 2)}
 
 
 @pytest.mark.parametrize(
@@ -117,14 +79,6 @@ def test_an_episode_of_an_evaluation_ends_somewhere(time_limit, each_iter, own, 
         assert line is None
     else:
         assert f"1 of 2 episodes of the evaluation were cut off after {limit:,} steps" in line
-
-
-def test_an_evaluation_that_takes_long_shows_a_line_every_ten_seconds():
-    said, seconds = [], iter([0.0, 4.0, 12.0, 50.0, 51.0, 52.0, 61.0])
-    lines = ProgressLines(said.append, clock=lambda: next(seconds))
-    for number in range(6):
-        lines.step([Episode("a", 0, 1.0, 2)] if number == 1 else [])
-    assert said == [f"playing: {steps} steps of the environment, 1 episode ended" for steps in (2, 3, 6)]
 
 
 def both(a: list[str], b: list[str]) -> Both:

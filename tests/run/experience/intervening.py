@@ -1,7 +1,5 @@
 """Environments with a scripted person, whose observations hold the action that was executed before."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """Agents appear, leave and vanish; each keeps what is its own, and begins with nothing of anybody's."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
@@ -11,11 +9,9 @@ import pytest
 from algorithm.core.data import Episode, Segment, StepBatch
 from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.env.base import Observation
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import UniformSampler
 from algorithm.run.experience import collector
-from algorithm.run.experience.agent_processor import AgentProcessor
 from algorithm.run.experience.collector import Iteration, LocalCollector
 from tests.lib.toys_agents import SPEC, Attentive, Guests, carried, chosen, random_script, tale
 
@@ -128,12 +124,6 @@ def test_results_that_contradict_themselves_are_refused(event, altered, said):
     with pytest.raises(ValueError, match=said):
         roll(Says([event], {0}, **altered), player, 1)
     assert player.log == []
-
-
-def test_an_id_stands_once_at_the_start():
-    first = Observation(ids=np.zeros(2, np.int64), obs={}, action_mask=None)
-    with pytest.raises(ValueError, match="twice"):
-        AgentProcessor("g", SPEC, Attentive(), None, first)
 
 
 @pytest.mark.parametrize(("script", "on_reset", "closed", "of_agent_1", "left"), [

@@ -1,7 +1,5 @@
 """A rollout that goes on where another one was left stores and reports what that one would have."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from typing import Any
 
@@ -131,7 +129,7 @@ def test_with_another_number_of_environments_all_episodes_are_closed(n):
         assert [player.seen[agent][-1].step for agent in range(n)] == [0] * n and second.steps == 21 + n
 
 
-@pytest.mark.parametrize("what", ["carry", "number", "behaviours"])
+@pytest.mark.parametrize("what", ["carry", "number"])
 def test_agents_that_are_others_begin_anew(what):
     """The open episodes end, also those of agents that wait."""
     first, house, player = rolled(Guests(TWO, {0, 1}), Attentive()), Guests(TWO, {0, 1}), Attentive()
@@ -139,20 +137,15 @@ def test_agents_that_are_others_begin_anew(what):
     if what == "carry":
         player.initial_carry = lambda n: np.zeros((n, 1), np.float32)
         player.stored_carry_shape = (1,)
-    if what == "behaviours":
-        house.specs = {"others": house.specs[DEFAULT_BEHAVIOUR]}
-        begin = house.reset
-        house.reset = lambda *args, **words: {"others": begin(*args, **words)[DEFAULT_BEHAVIOUR]}
     (line,) = rolled(house, player, num_envs=3 if what == "number" else None).load_state(
         stored(first.state())
     )
     why = {
         "carry": "default: carry was float32 (2,) and is float32 (1,)",
         "number": "2 environments became 3",
-        "behaviours": "the behaviours were default and are others",
     }
     assert line.startswith(why[what])
-    assert sorted(player.closed) == ([] if what == "behaviours" else [0, 1])
+    assert sorted(player.closed) == [0, 1]
 
 
 def test_an_iteration_waits_for_those_it_waited_for():

@@ -1,7 +1,5 @@
 """Actions that a person executed in place of the policy's: stored, acted on, counted, learned from."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from functools import partial
 
@@ -125,13 +123,6 @@ def test_the_share_of_a_person_s_steps_is_a_number_of_the_episode(way, style):
     assert len(reported) > 10 and any(infos["helped"] for infos in reported)
     assert all(infos["intervention_rate"] == pytest.approx(infos["helped"]) for infos in reported)
     assert all(infos["unaided"] == (infos["helped"] == 0) for infos in reported)
-
-
-def test_an_environment_that_reports_nothing_has_no_such_number():
-    with closing(make_vec_env(EnvRequest("GYM", "Pendulum-v1", seed_of=SEEDS))) as env:
-        env.reset()
-        result = env.step({DEFAULT_BEHAVIOUR: np.zeros((1, 1), np.float32)})[DEFAULT_BEHAVIOUR]
-        assert result.executed is None and env.infos(0) == {}
 
 
 def test_of_an_unknown_density_the_ratio_is_one():

@@ -1,7 +1,5 @@
 """``base_config.reward_scale``: learned from in another unit, shown in the environment's own."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
