@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +82,3 @@ def _code(words: list[str]) -> int | str | None:
         return main(words)
     except SystemExit as end:
         return end.code
-
-
-def test_the_check_needs_its_library(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert main([*words, "--export", "p.onnx"]) == 2
-    assert main([*words, "--export", "p.onnx", "-o", "export_config.check=false"]) == 0

@@ -92,15 +92,6 @@ def test_agents_of_another_offset_are_in_other_messages_and_a_destroyed_one_gets
         assert (asking.obs[0][:, 3:] == 0).all(), "all episodes begin, and no action of the last one is left"
 
 
-def test_the_first_sight_of_a_behaviour_brings_its_spaces(tmp_path: Path, rng: Any) -> None:
-    with opened(tmp_path, "--task=late") as env:
-        seen = []
-        for _ in range(25):
-            seen.append(len(env.behavior_specs))
-            act(env, rng)
-    assert seen[:15] == [1] * 15 and seen[-1] == 2
-
-
 @pytest.mark.parametrize("task", ["two", "camera"])
 def test_the_best_policy_gets_the_optimum(task: str, tmp_path: Path) -> None:
     _, optima = LEARNABLE[task]
