@@ -20,7 +20,6 @@ from algorithm.agents.base import Agent
 from algorithm.core.spec import AgentSpec, ObsSpec
 from algorithm.env.pool.repetition import spec_from_json, specs_as_json
 from algorithm.extras.onnx import play
-from algorithm.extras.onnx.check import session_of
 from algorithm.extras.onnx.errors import ExportError
 from algorithm.extras.onnx.graph import PolicyGraph, draw_graph
 from algorithm.extras.onnx.reference import Situation
@@ -269,22 +268,6 @@ def test_the_exporter_is_the_one_that_is_pinned(monkeypatch: pytest.MonkeyPatch)
 
 
 # ---- names, memory, limits
-
-
-def test_the_memory_of_a_hand_written_step() -> None:
-    """What goes out is the carry and the action, by samples and by modes; zeros are an episode's start."""
-    graph = graph_of(agent_of(memory="GRU", action="branches", obs="vector"))
-    session = session_of(draw_graph(graph, 15).SerializeToString())
-    names = [one.name for one in session.get_outputs()]
-    ones = {"obs_0": np.ones((1, 3), np.float32), "action_masks": np.array([[1, 0, 0, 1, 0]], np.float32)}
-    found = dict(
-        zip(names, session.run(None, {**ones, "recurrent_in": np.zeros((1, 1, 26), np.float32)}), strict=True)
-    )
-    assert found["memory_size"].tolist() == [26.0] and found["version_number"].tolist() == [3.0]
-    assert found["discrete_action_output_shape"].tolist() == [[2.0, 3.0]]
-    assert found["discrete_actions"].tolist() == [[0, 1]], "all else is forbidden"
-    for remembered in found["recurrent_out"].reshape(2, 13):
-        assert remembered[8:].tolist() == [1, 0, 0, 1, 0] and np.abs(remembered[:8]).min() > 0.0
 
 
 class Remembering(Rep):

@@ -167,14 +167,6 @@ def test_what_is_no_player_of_this_protocol_is_refused(first, kind, why):
     assert future is not None
 
 
-def test_each_link_takes_the_next_free_port_and_gives_it_back():
-    port = free_port()
-    with linked(port) as one, linked(port) as two, linked(port, fixed=True) as three:
-        assert port == one.port < two.port < three.port  # three: the port is our own, so the next one will do
-    with linked(port, fixed=True) as again:
-        assert again.port == port
-
-
 def test_a_port_of_another_process_is_passed_over_or_refused_with_its_name():
     code = (
         "import socket, sys\ns = socket.socket()\ns.bind(('127.0.0.1', 0))\ns.listen()\n"

@@ -63,18 +63,6 @@ def test_the_package_reads_each_kind_of_camera(channels: int, stack: int, as_png
     assert np.allclose(read, np.concatenate(images[-stack:], axis=2) / 255, atol=1e-6)
 
 
-@pytest.mark.parametrize(("period", "alone"), [(1, False), (5, True)])
-def test_an_end_comes_at_once_and_with_a_decision_period_alone(
-    period: int, alone: bool, tmp_path: Path, rng: Any
-) -> None:
-    with opened(tmp_path, "--task=echo", f"--period={period}", "--max-step=12") as env:
-        kinds = []
-        for _ in range(60):
-            kinds.append(tuple(map(len, env.get_steps("Echo?team=0"))))
-            act(env, rng)
-    assert ((0, 1) in kinds) == alone and (1, 1) in kinds and (0, 0) not in kinds
-
-
 def test_agents_of_another_offset_are_in_other_messages_and_a_destroyed_one_gets_a_new_id(
     tmp_path: Path, rng: Any
 ) -> None:

@@ -139,19 +139,6 @@ def test_an_end_without_a_question_is_passed_over(stage: Stage) -> None:
     assert result.final is None and result.left is None
 
 
-def test_players_are_stepped_together_in_a_fixed_order(stage: Stage) -> None:
-    for k in range(2):
-        start = ball([(0, k, 0)])
-        stage.add(start, start, ball([(0, 10 + k, k)]), ball([(0, 20 + k, 0)]), index=k)
-    env = Env(n=2)
-    env.reset()
-    assert told(env.act(0.1, 0.2)) == [(0, 10, 0, False, False), (1, 11, 1, False, False)]
-    assert [_rounded(player)[0] for player in stage.players] == [[0.1], [0.2]]
-    assert len(set(stage.seeds)) == 2
-    env.close()
-    assert all(player.closed for player in stage.players)
-
-
 def test_a_reset_is_one_of_a_whole_player(stage: Stage) -> None:
     for k in range(2):
         start = ball([(0, k, 0), (1, k, 0)])
