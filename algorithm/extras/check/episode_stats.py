@@ -23,12 +23,12 @@ class RunningMoments(RunningMeanStd):
     """Count, mean, variance, minimum and maximum of arrays of one shape, element by element."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__(epsilon=0, shape=shape)
+        super().__init__(epsilon=0, shape=shape)  # type: ignore[no-untyped-call]
         self.low, self.high = np.full(shape, np.inf), np.full(shape, -np.inf)
 
     def add(self, value: Double) -> None:
         """Include an array of that shape in the moments."""
-        self.update(value[None])
+        self.update(value[None])  # type: ignore[no-untyped-call]
         np.minimum(self.low, value, out=self.low)
         np.maximum(self.high, value, out=self.high)
 

@@ -17,6 +17,7 @@ from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.npz import read_npz
 from algorithm.extras.unity.testing.academy import RESET
 from main import main
+from tests.extras.short_run import exit_code
 from tests.extras.unity.ledgers import read_ledgers
 from tests.extras.unity.test_training import write_task
 
@@ -144,10 +145,7 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: Any, monkeypat
         (["-o", "reset_config={gravity: {uniform: [1, 2]}}"], "reset_config.gravity"),
         (["-o", "ma_config.Absent.sac_config.n_step=1", "-o", "base_config.env_timeout=2"], "'Absent'"),
     ):
-        try:
-            code = main([*WORDS, *words])
-        except SystemExit as left:
-            code = int(left.code or 0)
+        code = exit_code([*WORDS, *words])
         told = capsys.readouterr()
         assert (code, why in told.err + told.out) == (2, True), words
     assert main([*WORDS, "--quiet"]) == 0, "what failed to start has left the name free"
