@@ -17,6 +17,7 @@ from algorithm.env.request import EnvRequest
 from algorithm.extras.league.anchors import UniformPolicy
 from algorithm.extras.league.contests import Contest, Entrant, MatchScore
 from main import main
+from tests.extras.short_run import exit_code
 from tests.lib.toys_teams import HigherNumber
 
 ENV = "tests.lib.toys_teams:HigherNumber"
@@ -186,10 +187,7 @@ def test_matches_that_cannot_be_are_refused(
     folder: Path, monkeypatch: Any, capsys: Any, words: list[str], told: str
 ) -> None:
     monkeypatch.chdir(folder)
-    try:
-        code = main(["./cards", "--play_against", *words])
-    except SystemExit as left:
-        code = int(left.code or 0)
+    code = exit_code(["./cards", "--play_against", *words])
     assert code in (2, 4, 6) and told in capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ from algorithm.extras.onnx.check import Checker
 from algorithm.extras.onnx.reference import Situation
 from tests.extras.onnx.policies import actor, graph_of, reference
 
-ROWS, TIMES, SIGMAS = 8, 2500, 5.0
+ROWS, TIMES, SIGMAS = 3, 8000, 5.0
 """Observations, samples of each, the limit in standard deviations of a difference."""
 
 
