@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.core.errors import EnvError
 from algorithm.env.config import PettingZooArgs
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
@@ -105,12 +104,10 @@ def test_a_share_has_the_interval_of_wilson() -> None:
     assert many.text == "won 61 % [51, 70], drawn 4 %, lost 35 %, 100 games"
 
 
-def test_games_without_an_end_are_drawn_and_those_without_an_opponent_refused() -> None:
+def test_games_without_an_end_are_drawn() -> None:
     assert games(length=0).score(Always("2"), Always("1"), 2) == MatchScore(
         first="2", second="1", won=0, drawn=2, lost=0
     )
-    with pytest.raises(EnvError, match="needs two teams"):
-        games(one_team=True).score(Always("2"), Always("1"), 2)
 
 
 TASK = """
