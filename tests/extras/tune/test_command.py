@@ -14,6 +14,7 @@ from algorithm.config.tree import to_value
 from algorithm.config.yaml_io import parse_tree, read_yaml
 from algorithm.extras.tune.command import section_text
 from algorithm.extras.tune.records import TrialRecord, verdict
+from algorithm.extras.tune.study import Study
 from tests.extras.tune.conftest import Made
 
 SECTION = """\
@@ -79,6 +80,17 @@ def test_a_study_goes_on_as_it_was_begun(
     assert "another --seed could not be compared" in capsys.readouterr().err
     assert study("--tune", "t", "--resume") == 2
     assert "studies there: s" in capsys.readouterr().err
+
+
+def test_a_verdict_outlives_a_resume_that_is_interrupted(
+    study: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert study("-c", "t.yaml:own", "--tune", "s", "--seed", "1", "-o", "tune_config.trials=2") == 0
+    before = (STUDY / "tuned.yaml").read_text()
+    assert "fresh seeds" in before.splitlines()[1]
+    monkeypatch.setattr(Study, "search", lambda self, stop, ended: stop.set("a signal", interrupted=True))
+    assert study("--tune", "--resume", "-o", "tune_config.trials=3") != 0
+    assert (STUDY / "tuned.yaml").read_text() == before
 
 
 @pytest.mark.parametrize(

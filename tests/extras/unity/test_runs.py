@@ -12,10 +12,11 @@ import pytest
 
 import asac
 from algorithm.app.policy import _of_unity
-from algorithm.core.errors import UsageError
+from algorithm.core.errors import EditorStoppedError, UsageError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.npz import read_npz
 from algorithm.extras.unity.testing.academy import RESET
+from algorithm.run.experience.collector import LocalCollector
 from main import main
 from tests.extras.short_run import exit_code
 from tests.extras.unity.ledgers import read_ledgers
@@ -135,6 +136,7 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: Any, monkeypat
     for words, why in (
         (["-o", "base_config.workers=1"], "already a process"),
         (["--render"], "the Unity player cannot be shown"),
+        (["--dry_run", "--editor"], "--dry_run and --editor cannot go together"),
         (
             ["--check", "-o", "base_config.unity_args.side_channels=[json:JSONDecoder]"],
             "is not a subclass",
@@ -150,6 +152,21 @@ def test_what_a_player_cannot_do_is_refused(folder: Path, capsys: Any, monkeypat
         assert (code, why in told.err + told.out) == (2, True), words
     assert main([*WORDS, "--quiet"]) == 0, "what failed to start has left the name free"
     assert main([*WORDS, "--video"]) == 2
+
+
+def test_what_was_done_before_a_stop_in_a_reset_is_counted(folder: Path, monkeypatch: Any) -> None:
+    """Any environment: all that is looked at lies outside of it."""
+    real = LocalCollector._reset
+
+    def stop(self: LocalCollector, agents: Any) -> Any:
+        if not any(agents.values()):
+            return real(self, agents)
+        raise EditorStoppedError("the Unity Editor has stopped playing")
+
+    monkeypatch.setattr(LocalCollector, "_reset", stop)
+    words = ["Pendulum-v1", "-n", "a", "-o", "base_config.max_step_each_iter=20", "--device=cpu", "--quiet"]
+    assert main([*words, "--max_step=60"]) == 130
+    assert json.loads(Path("models/Pendulum-v1/a/result.json").read_text())["steps"] == 20
 
 
 def test_black_images_are_told(folder: Path, capsys: Any) -> None:
