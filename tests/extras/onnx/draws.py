@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from algorithm.agents.base import Agent
-from algorithm.core.data import Float
+from algorithm.core.data import Float, Int
 from algorithm.extras.onnx.check import Checker
 from algorithm.extras.onnx.reference import Situation
 from tests.extras.onnx.policies import actor, graph_of, reference
@@ -16,7 +16,10 @@ ROWS, TIMES, SIGMAS = 3, 8000, 5.0
 
 
 def wrong_draws(agent: Agent, data: bytes) -> list[int]:
-    """Return the numbers of a flat action whose means or squares differ, twice: one of many may once."""
+    """Return the indices of a flat action's elements whose moments differ in each of two comparisons.
+
+    In a single one, an element of many may differ by chance.
+    """
     situation = reference(agent).situation(ROWS, np.random.default_rng(0))
     rows = np.tile(np.arange(ROWS), TIMES)
     many = Situation({name: x[rows] for name, x in situation.obs.items()}, situation.mask[rows])
@@ -24,8 +27,8 @@ def wrong_draws(agent: Agent, data: bytes) -> list[int]:
     return [int(i) for i in second if i in first]
 
 
-def _unlike(drawn: Float, expected: Float) -> Float:
-    """Return the numbers of the elements whose moments are not alike in some row."""
+def _unlike(drawn: Float, expected: Float) -> Int:
+    """Return the indices of the elements whose mean or mean square differs in some row."""
     wrong = np.zeros(drawn.shape[-1], np.bool_)
     for power in (1, 2):
         ours, theirs = ((x.astype(np.float64) ** power).reshape(TIMES, ROWS, -1) for x in (drawn, expected))
