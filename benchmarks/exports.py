@@ -12,7 +12,7 @@ import torch
 
 from algorithm.config.extras_config import ExportConfig
 from algorithm.extras.onnx.check import session_of
-from algorithm.extras.onnx.exporting import PolicySource, export_policy
+from algorithm.extras.onnx.exporting import export_policy
 from algorithm.extras.onnx.graph import PolicyGraph
 from algorithm.extras.onnx.names import Ports
 from algorithm.extras.onnx.reference import Reference
@@ -58,7 +58,7 @@ def export_of(policy: str, rounds: int, sizes: list[int]) -> dict[str, Any]:
     spec = make_spec(*shape, **action)
     agent = make_agent(spec, "Pendulum-v1", None, words, 0)
     begin = time.perf_counter()
-    made = export_policy(agent, ExportConfig(), PolicySource("", "", "", 0, "", ""))
+    made = export_policy(agent, ExportConfig(), {})
     seconds = time.perf_counter() - begin
     actor: Any = agent.new_policy("playing")
     graph = PolicyGraph(actor.choice, spec)

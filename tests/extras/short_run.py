@@ -1,4 +1,6 @@
-"""A small training of two networks with eight units."""
+"""A small training of two networks with eight units, and the exit code of a command."""
+
+from main import main
 
 KEYS = {
     "sac_config.save_model_per_step": 60,
@@ -10,3 +12,11 @@ KEYS = {
     "eval_config.episodes": 2,
 }
 SHORT = {"overrides": KEYS, "max_step": 120, "seed": 1, "device": "cpu", "quiet": True}
+
+
+def exit_code(words: list[str]) -> int:
+    """Return the exit code of a command; argparse raises its own."""
+    try:
+        return main(words)
+    except SystemExit as end:
+        return int(end.code or 0)

@@ -16,7 +16,7 @@ import numpy as np
 from algorithm.core.data import Array, Bool, Float
 from algorithm.core.errors import UsageError, UserError
 from algorithm.core.seeding import episode_seeds
-from algorithm.core.spec import ActionSpec, AgentSpec
+from algorithm.core.spec import AgentSpec
 from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys
 from algorithm.env.gym import GymEnv
 from algorithm.env.observations import check_shape
@@ -151,32 +151,24 @@ class EnvInstance:
             raise FindingError(call_failed(call, where, failure)) from failure
 
 
-Choose = Callable[[ActionSpec, np.random.Generator, Bool], Float]
-"""(spec, random numbers, mask [1, ΣN]) -> flat action [A]."""
-
-
-def random_policy(spec: ActionSpec, rng: np.random.Generator, mask: Bool) -> Float:
-    """Return a random action [A] that the mask [1, ΣN] allows, as in the warm-up."""
-    action, _, _ = spec.random(rng, mask)
-    flat: Float = action[0]
-    return flat
-
-
 def play(
     instance: EnvInstance,
     config: CheckConfig,
-    choose: Choose = random_policy,
     *,
     episode: int = 0,
     limit: int = -1,
 ) -> Iterator[CheckStep]:
-    """Yield steps of episodes without end, from number ``episode`` on, each of at most ``limit`` steps."""
+    """Yield steps of episodes without end, from number ``episode`` on, each of at most ``limit`` steps.
+
+    Actions are random among those that the masks allow, as in the warm-up.
+    """
     rng = np.random.default_rng(episode)
     for number in count(episode):
         now = instance.reset(config.seed_of(number))
         yield now
         while not now.over and now.number != limit:
-            now = instance.step(choose(instance.spec.action, rng, now.mask[None]))
+            action, _, _ = instance.spec.action.random(rng, now.mask[None])
+            now = instance.step(action[0])
             yield now
 
 

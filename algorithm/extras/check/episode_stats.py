@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.wrappers.utils import RunningMeanStd
 
 from algorithm.core.data import Array, Double
 from algorithm.core.spec import ObsSpec
@@ -18,32 +19,23 @@ ROUNDING = 1e-6
 """Relative tolerance; float32 has about 1.2e-7, and computed values some times that."""
 
 
-class RunningMoments:
-    """Count, mean, variance, minimum and maximum of arrays of one shape, element by element.
-
-    Welford, Technometrics 4 (1962): numerically stable in one pass.
-    """
+class RunningMoments(RunningMeanStd):
+    """Count, mean, variance, minimum and maximum of arrays of one shape, element by element."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self.count = 0
-        self.mean = np.zeros(shape)
-        self.low = np.full(shape, np.inf)
-        self.high = np.full(shape, -np.inf)
-        self._m2 = np.zeros(shape)
+        super().__init__(epsilon=0, shape=shape)  # type: ignore[no-untyped-call]
+        self.low, self.high = np.full(shape, np.inf), np.full(shape, -np.inf)
 
     def add(self, value: Double) -> None:
         """Include an array of that shape in the moments."""
-        self.count += 1
-        off = value - self.mean
-        self.mean += off / self.count
-        self._m2 += off * (value - self.mean)
+        self.update(value[None])  # type: ignore[no-untyped-call]
         np.minimum(self.low, value, out=self.low)
         np.maximum(self.high, value, out=self.high)
 
     @property
     def std(self) -> Double:
         """Standard deviation of the population."""
-        deviation: Double = np.sqrt(self._m2 / max(1, self.count))
+        deviation: Double = np.sqrt(self.var)
         return deviation
 
 

@@ -122,9 +122,10 @@ def check_time_limits(context: CheckContext) -> Iterator[Finding]:
     terminated = [episode for episode in episodes if episode.terminated]
     lengths = {episode.length for episode in terminated}
     if len(both) > 1 and 2 * len(both) > len(terminated):
+        often = Counter(episode.length for episode in both).most_common(3)
         yield warning(
             f"{len(both):,} of {len(episodes):,} episodes were terminated and truncated in the same step",
-            where=f"after {_lengths(Counter(episode.length for episode in both))} steps",
+            where=f"after {', '.join(f'{length:,}' for length, _ in often)} steps",
             why=(
                 "terminated takes precedence: the agent learns that nothing follows, which is wrong at a "
                 "time limit"
@@ -165,8 +166,3 @@ def _without_end(context: CheckContext, stats: EpisodeStats) -> Iterator[Finding
             "eval_config.max_step",
             fix="set base_config.max_step_each_iter, or wrappers: [{TimeLimit: {max_episode_steps: 1000}}]",
         )
-
-
-def _lengths(counts: Counter[int]) -> str:
-    """Return the three most frequent lengths as text."""
-    return ", ".join(f"{length:,}" for length, _ in counts.most_common(3))

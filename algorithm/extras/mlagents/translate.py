@@ -28,7 +28,15 @@ def translate(file: Path) -> str:
     problems: list[Problem] = []
     root = read_yaml(file, problems)
     if root is not None and not root.only(*KNOWN).children:
-        problems.append(_no_trainer_file(file))
+        problems.append(
+            Problem(
+                f"{file} is not a training configuration",
+                str(file),
+                f"it has none of the blocks {', '.join(KNOWN)}",
+                "pass the file that mlagents-learn was started with; ML-Agents itself upgrades one from "
+                "before 0.18: python -m mlagents.trainers.upgrade_config",
+            )
+        )
     if root is None or problems:
         raise ConfigError(problems)
     work = _Translator(file, read_layout(root))
@@ -37,17 +45,6 @@ def translate(file: Path) -> str:
         raise ConfigError(work.problems)
     head = f"From {file.name} of ML-Agents; its keys are in the comments. ml-agents: no counterpart here."
     return yaml_of(work.section, head)
-
-
-def _no_trainer_file(file: Path) -> Problem:
-    """Return the problem of a file without any of the blocks that ML-Agents has since 0.18."""
-    return Problem(
-        f"{file} is not a training configuration",
-        str(file),
-        f"it has none of the blocks {', '.join(KNOWN)}",
-        "pass the file that mlagents-learn was started with; ML-Agents itself upgrades one from before 0.18: "
-        "python -m mlagents.trainers.upgrade_config",
-    )
 
 
 @dataclass

@@ -23,36 +23,6 @@ from algorithm.nn.normalise import Normaliser
 
 
 @dataclass(frozen=True)
-class PolicySource:
-    """Origin of an exported policy.
-
-    env, run, behaviour: names
-    step:   of the checkpoint
-    config: SHA-256 of the run's configuration
-    commit: of the program that trained it; empty if unknown
-    """
-
-    env: str
-    run: str
-    behaviour: str
-    step: int
-    config: str
-    commit: str = ""
-
-    @property
-    def content(self) -> dict[str, object]:
-        """Entries of the card about the origin."""
-        return {
-            "environment": self.env,
-            "run": self.run,
-            "behaviour": self.behaviour,
-            "step": self.step,
-            "config_sha256": self.config,
-            "trained_by_commit": self.commit,
-        }
-
-
-@dataclass(frozen=True)
 class Exported:
     """Contents of the two files of a policy: ``NAME.onnx`` and its card, ``NAME.json``."""
 
@@ -60,8 +30,10 @@ class Exported:
     card: dict[str, object]
 
 
-def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exported:
+def export_policy(agent: Agent, keys: ExportConfig, origin: Mapping[str, object]) -> Exported:
     """Return the policy of an agent as a checked graph, with its card.
+
+    origin: entries of the card about the run
 
     Raises UsageError for a policy that cannot be exported, ExportError for a graph that fails a check.
     """
@@ -87,7 +59,7 @@ def export_policy(agent: Agent, keys: ExportConfig, origin: PolicySource) -> Exp
     difference = Checker(data, graph.ports, Reference(choice, spec))() if keys.check else None
     normaliser = choice.model.normaliser
     card = {
-        **origin.content,
+        **origin,
         "version": VERSION,
         "exporter": f"{model.producer_name} {model.producer_version}",
         "opset": keys.opset,

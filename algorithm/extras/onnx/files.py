@@ -10,7 +10,7 @@ from pathlib import Path
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.reading import read_bytes, read_json
 from algorithm.core.spec import AgentSpec
-from algorithm.extras.onnx.exporting import Exported, PolicySource, export_policy
+from algorithm.extras.onnx.exporting import Exported, export_policy
 from algorithm.extras.onnx.names import refuse_collisions, safe_name
 from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
@@ -49,7 +49,14 @@ def export_graphs(
             specs, networks, saved
         )
         for name, path in files.items():
-            origin = PolicySource(run.env, run.name, name, saved.step, config, _commit(run))
+            origin = {
+                "environment": run.env,
+                "run": run.name,
+                "behaviour": name,
+                "step": saved.step,
+                "config_sha256": config,
+                "trained_by_commit": _commit(run),
+            }
             exported[path] = export_policy(agents[name], loaded.config.export_config, origin)
     return exported
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -59,7 +59,16 @@ class PolicyGraph(nn.Module):
             self.wide = normaliser.beyond_float32()
             normaliser.narrow(self.wide)
         self.ports = ports_of(spec, memory_size(choice, spec), self.wide)
-        self._observed = list(_observers(spec, self.wide))
+        layouts = image_layouts(spec.obs)
+        self._observed = [
+            _Observer(
+                name,
+                shape,
+                "float32" if dtype == "float64" and name not in self.wide else dtype,
+                layouts.get(name),
+            )
+            for name, shape, dtype in spec.obs.items()
+        ]
         for port in self.ports.outputs:
             if not port.batched:
                 self.register_buffer(port.name, torch.tensor(port.values).float().view(port.shape))
@@ -155,17 +164,6 @@ class _Observer:
         elif not self._shape:
             x = x[:, 0]
         return x > 0.5 if self._dtype == torch.bool else x.to(self._dtype)
-
-
-def _observers(spec: AgentSpec, wide: Collection[str]) -> list[_Observer]:
-    """Return the conversion of each input to an observation."""
-    layouts = image_layouts(spec.obs)
-    return [
-        _Observer(
-            name, shape, "float32" if dtype == "float64" and name not in wide else dtype, layouts.get(name)
-        )
-        for name, shape, dtype in spec.obs.items()
-    ]
 
 
 def memory_size(choice: ActionChoice, spec: AgentSpec) -> int:

@@ -19,8 +19,6 @@ from algorithm.actions.continuous import Noise, logits_of
 from algorithm.actions.parts import (
     ActionParts,
     Categorical,
-    DiscretePart,
-    DiscretePolicy,
     GreedyBranches,
     MeanQ,
     RecordedCategorical,
@@ -190,13 +188,13 @@ class FiniteBranches:
     """Discrete part whose scores are always finite: logits, or critics' values with ``asks_critics``.
 
     A sample is the largest ``logit − log(−log(u))``, as in :func:`~algorithm.ops.discrete.sample_branches`.
+    It only acts: a graph has neither distributions nor ratios.
 
-    part: the part that this one replaces; it still gives distributions and ratios
+    part: the part that this one replaces
     """
 
     def __init__(self, part: Categorical | GreedyBranches) -> None:
         self.branches, self.asks_critics = part.branches, part.asks_critics
-        self._part = part
 
     def act(
         self,
@@ -218,18 +216,8 @@ class FiniteBranches:
         ]
         return onehots[0] if len(onehots) == 1 else torch.cat(onehots, -1), scores[:, 0] * 0.0
 
-    def distribution(self, policy: HybridAction, mask: Tensor, mean_q: Tensor | None) -> DiscretePolicy:
-        """Return π of the original part; arguments as of :class:`~algorithm.actions.parts.DiscretePart`."""
-        return self._part.distribution(policy, mask, mean_q)
 
-    def log_ratio(
-        self, policy: HybridAction, mask: Tensor, action: Tensor, behaviour_logp: Tensor
-    ) -> Tensor | float:
-        """Return log π − log μ [...] of the original part: actions [..., A], behaviour_logp [..., H]."""
-        return self._part.log_ratio(policy, mask, action, behaviour_logp)
-
-
-PARTS: Mapping[type, Callable[[Any], DiscretePart]] = {
+PARTS: Mapping[type, Callable[[Any], Any]] = {
     Categorical: FiniteBranches,
     RecordedCategorical: FiniteBranches,
     GreedyBranches: FiniteBranches,

@@ -69,7 +69,8 @@ def _parameter(path: str, entry: Any) -> BaseDistribution | Problem:  # noqa: AN
         return Problem(
             f"`{path}` cannot be searched", where, "it is the same for all runs of a study", "leave it out"
         )
-    if not (field_at(key) or _is_mapping(key[:-1])):
+    block = key[:-1]  # perhaps a mapping of undeclared arguments, such as nn_config.policy
+    if not (field_at(key) or (field_at(block) and "object" in _kinds(block))):
         close = did_you_mean(path, [".".join(known) for known, _ in fields()])
         fix = f"did you mean `{close}`?" if close else "write its whole path: sac_config.learning_rate"
         return Problem(f"`{path}` cannot be searched", where, "there is no such key", fix)
@@ -127,11 +128,6 @@ def _numbers(path: str, read: _Entry, kinds: set[object]) -> BaseDistribution | 
         return IntDistribution(math.ceil(low), math.floor(high), log=read.log, step=int(step or 1))
     except ValueError as error:
         return Problem(f"`{path}` has no values to search", where, str(error), f"write {_FORMS}")
-
-
-def _is_mapping(path: KeyPath) -> bool:
-    """Return whether a key is a mapping of undeclared arguments, such as ``nn_config.policy``."""
-    return field_at(path) is not None and "object" in _kinds(path)
 
 
 def _kinds(path: KeyPath) -> set[object]:

@@ -31,8 +31,7 @@ def load() -> None:
     """Make ``mlagents_envs`` importable in this process; further calls do nothing.
 
     Its modules of messages are built from the descriptors in them, because protobuf 4 and later refuse their
-    code. Its loggers write to the log of the run. Its test for NaN is off: it names neither behaviour nor
-    sensor, and ignores images; numbers of environments are checked elsewhere.
+    code. Its loggers write to the log of the run.
     Raises EnvError if the package is missing or of another release.
     """
     with _lock:
@@ -46,8 +45,6 @@ def load() -> None:
             (folder,) = importlib.import_module(_MESSAGES).__path__
             for file in Path(folder).glob("*_pb2.py"):
                 _build_messages(file)
-            checks = importlib.import_module("mlagents_envs.rpc_utils")
-            checks._raise_on_nan_and_inf = lambda data, source: data  # type: ignore[attr-defined]
             with _strict_version():
                 importlib.import_module("mlagents_envs.environment")
         except ImportError as error:

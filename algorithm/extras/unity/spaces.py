@@ -169,7 +169,7 @@ class UnityBehaviour:
                 sensor.name: sensor.read([info.observations[k] for info in infos])
                 for k, sensor in self.seen.items()
             },
-            reward=rewards_of(infos),
+            reward=np.array([info.reward + info.group_reward for info in infos], np.float32),
             action_mask=self._allowed(infos),
             interrupted=np.array([info.max_step_reached for info in infos], np.bool_),
         )
@@ -196,11 +196,6 @@ class UnityBehaviour:
                         fix="leave at least one action enabled in WriteDiscreteActionMask",
                     )
         return allowed
-
-
-def rewards_of(infos: Sequence[Any]) -> Float:
-    """Return rewards [N]: the agents' plus their groups'."""
-    return np.array([info.reward + info.group_reward for info in infos], np.float32)
 
 
 def changed_spaces(behaviour: str, before: str, now: str) -> EnvError:

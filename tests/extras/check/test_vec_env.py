@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.env.base import Observation, ResetResult, StepResult
-from algorithm.env.lanes.tensor import TensorVecEnv
-from algorithm.env.request import EnvRequest
 from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.check.finding import Finding, Level
-from algorithm.extras.check.vec_env import BehaviourRecord, _play
+from algorithm.extras.check.vec_env import BehaviourRecord
 from main import main
-from tests.env.lanes.test_tensor import Count
-from tests.lib.clock import Time
 
 
 def findings(record: BehaviourRecord) -> dict[str, Finding]:
     """The first finding of each check."""
     return {result.title: result.findings[0] for result in record.results()}
-
-
-def test_the_speed_is_that_of_the_steps_alone(monkeypatch: Any) -> None:
-    """A step takes half a second, and its record 4 s."""
-    time = Time()
-    monkeypatch.setattr("algorithm.extras.check.vec_env.time", SimpleNamespace(perf_counter=lambda: time.now))
-    request = EnvRequest("TENSOR", "Count", n=8, seed_of=lambda i, k: k, on_fault=lambda fault: None)
-    env = TensorVecEnv(partial(Count, 8), request)
-    step, add = env.step, BehaviourRecord.add
-    monkeypatch.setattr(env, "step", lambda actions: (time.spend(0.5), step(actions))[1])
-    monkeypatch.setattr(BehaviourRecord, "add", lambda *one: (time.spend(4.0), add(*one))[1])
-    (record,), speed = _play(env, 1, 20.0)
-    assert speed == "16 steps/s: 2 calls/s with 8.0 steps each" and record.steps == 40
 
 
 def test_black_images_and_bad_numbers_are_found() -> None:

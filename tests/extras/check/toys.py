@@ -89,15 +89,15 @@ class Choosy(Sound):
         return mask
 
 
+def broken(name: str, base: type[Sound] = Sound, **parts: Any) -> type[Sound]:
+    """Return a kind of ``base`` with other methods or spaces."""
+    return type(name, (base,), {"__module__": __name__, **parts})
+
+
 # --- the environment
 
-
-class Unbounded(Sound):
-    action_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
-
-
-class Unserved(Sound):
-    observation_space = gym.spaces.Text(5)
+Unbounded = broken("Unbounded", action_space=gym.spaces.Box(-np.inf, np.inf, (1,), np.float32))
+Unserved = broken("Unserved", observation_space=gym.spaces.Text(5))
 
 
 class Unmakeable(Sound):
@@ -105,9 +105,7 @@ class Unmakeable(Sound):
         raise FileNotFoundError("no such map")
 
 
-class OldReset(Sound):
-    def reset(self, **kwargs: Any) -> Any:
-        return super().reset(**kwargs)[0]
+OldReset = broken("OldReset", reset=lambda self, **kwargs: Sound.reset(self, **kwargs)[0])
 
 
 class OldStep(Sound):
@@ -121,9 +119,7 @@ class Seedless(Sound):
         return super().reset()
 
 
-class Uninformed(Sound):
-    def step(self, action: Any) -> Any:
-        return *super().step(action)[:4], []
+Uninformed = broken("Uninformed", step=lambda self, action: (*Sound.step(self, action)[:4], []))
 
 
 class Raising(Sound):
@@ -153,17 +149,15 @@ class Strict(Sound):
         return taken
 
 
-class Closed(Choosy):
-    def _mask(self) -> Any:
-        return np.zeros(3, np.int8) if self._steps == 9 else super()._mask()
-
+Closed = broken(
+    "Closed", Choosy, _mask=lambda self: np.zeros(3, np.int8) if self._steps == 9 else Choosy._mask(self)
+)
 
 # --- observations
 
-
-class Misshapen(Sound):
-    def _seen(self) -> Any:
-        return super()._seen()[None] if self._steps == 9 else super()._seen()
+Misshapen = broken(
+    "Misshapen", _seen=lambda self: Sound._seen(self)[None] if self._steps == 9 else Sound._seen(self)
+)
 
 
 class Partial(Sound):
@@ -174,132 +168,59 @@ class Partial(Sound):
         return {"near": seen["near"]} if self._steps == 9 else seen
 
 
-class Overchosen(Sound):
-    observation_space = gym.spaces.Discrete(3)
-
-    def _seen(self) -> Any:
-        return 3 if self._steps == 9 else int(self._state[0] * 10) % 3
-
-
-class Undefined(Sound):
-    def _seen(self) -> Any:
-        seen = super()._seen()
-        if self._steps == 9:
-            seen[2] = np.nan
-        return seen
+Overchosen = broken(
+    "Overchosen",
+    observation_space=gym.spaces.Discrete(3),
+    _seen=lambda self: 3 if self._steps == 9 else int(self._state[0] * 10) % 3,
+)
 
 
-class Outside(Sound):
-    def _seen(self) -> Any:
-        seen = super()._seen()
-        if self._steps == 9:
-            seen[1] = 7.0
-        return seen
-
-
-class Stuck(Sound):
-    def _seen(self) -> Any:
-        seen = super()._seen()
-        seen[2] = 0.5
-        return seen
-
-
-class Blind(Sound):
-    def _seen(self) -> Any:
-        return np.zeros(3, np.float32)
-
-
-class Vast(Sound):
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
-
-    def _seen(self) -> Any:
-        return super()._seen() * np.float32([1, 1, 1000])
-
+Undefined = broken(
+    "Undefined", _seen=lambda self: np.where([0, 0, self._steps == 9], np.float32("nan"), Sound._seen(self))
+)
+Outside = broken(
+    "Outside", _seen=lambda self: np.where([0, self._steps == 9, 0], np.float32(7), Sound._seen(self))
+)
+Stuck = broken("Stuck", _seen=lambda self: np.where([0, 0, 1], np.float32(0.5), Sound._seen(self)))
+Blind = broken("Blind", _seen=lambda self: np.zeros(3, np.float32))
+Vast = broken(
+    "Vast",
+    observation_space=gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+    _seen=lambda self: Sound._seen(self) * np.float32([1, 1, 1000]),
+)
 
 # --- actions
 
-
-class Mighty(Sound):
-    action_space = gym.spaces.Box(-1e6, 1e6, (1,), np.float32)
-
-    def _pushed(self, action: Any) -> float:
-        return float(action[0]) / 1e6
-
+Mighty = broken(
+    "Mighty",
+    action_space=gym.spaces.Box(-1e6, 1e6, (1,), np.float32),
+    _pushed=lambda self, action: float(action[0]) / 1e6,
+)
 
 # --- rewards
 
-
-class Worthless(Sound):
-    def _reward(self) -> Any:
-        return float("nan") if self._steps == 9 else super()._reward()
-
-
-class Rewardless(Sound):
-    def _reward(self) -> Any:
-        return None if self._steps == 9 else super()._reward()
-
-
-class Boxed(Sound):
-    def _reward(self) -> Any:
-        return np.array([super()._reward()])
-
-
-class Barren(Sound):
-    def _reward(self) -> Any:
-        return 0.0
-
-
-class Monotonous(Sound):
-    """Always 1 for as many steps."""
-
-    def _reward(self) -> Any:
-        return 1.0
-
-    def _is_over(self) -> bool:
-        return False
-
-
-class Rich(Sound):
-    def _reward(self) -> Any:
-        return 1e5 * super()._reward()
-
-
-class Poor(Sound):
-    def _reward(self) -> Any:
-        return 1e-6 * super()._reward()
-
+Worthless = broken(
+    "Worthless", _reward=lambda self: float("nan") if self._steps == 9 else Sound._reward(self)
+)
+Rewardless = broken("Rewardless", _reward=lambda self: None if self._steps == 9 else Sound._reward(self))
+Boxed = broken("Boxed", _reward=lambda self: np.array([Sound._reward(self)]))
+Barren = broken("Barren", _reward=lambda self: 0.0)
+Monotonous = broken("Monotonous", _reward=lambda self: 1.0, _is_over=lambda self: False)
+Rich = broken("Rich", _reward=lambda self: 1e5 * Sound._reward(self))
+Poor = broken("Poor", _reward=lambda self: 1e-6 * Sound._reward(self))
 
 # --- episodes
 
-
-class Ceaseless(Sound):
-    def _ends(self, over: bool) -> tuple[Any, Any]:
-        return False, False
-
-
-class Unending(Sound):
-    def _is_over(self) -> bool:
-        return False
-
-
-class Both(Sound):
-    def _ends(self, over: bool) -> tuple[Any, Any]:
-        return self._steps >= LIMIT, self._steps >= LIMIT
-
-
-class Punctual(Sound):
-    def _ends(self, over: bool) -> tuple[Any, Any]:
-        return self._steps >= LIMIT, False
-
+Ceaseless = broken("Ceaseless", _ends=lambda self, over: (False, False))
+Unending = broken("Unending", _is_over=lambda self: False)
+Both = broken("Both", _ends=lambda self, over: (self._steps >= LIMIT, self._steps >= LIMIT))
+Punctual = broken("Punctual", _ends=lambda self, over: (self._steps >= LIMIT, False))
 
 # --- seeds
 
-
-class Unseeded(Sound):
-    """Never begins quite where it began before."""
-
-    def _moved(self) -> Any:
-        return np.float32(1e-3 * int.from_bytes(os.urandom(4), "little") / 2**32)
+Unseeded = broken(  # never begins quite where it began before
+    "Unseeded", _moved=lambda self: np.float32(1e-3 * int.from_bytes(os.urandom(4), "little") / 2**32)
+)
 
 
 class Remembering(Sound):

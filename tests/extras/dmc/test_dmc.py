@@ -18,7 +18,6 @@ from algorithm.env.base import VecEnv
 from algorithm.env.gym import GymEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
-from algorithm.extras.check.context import CheckLimits
 from algorithm.extras.dmc.suite import DmControlEnv
 from main import main
 
@@ -166,16 +165,6 @@ def test_a_suite_without_a_renderer_is_refused(monkeypatch):
     monkeypatch.setattr("dm_control._render.BACKEND", "off")
     with pytest.raises(EnvError, match="MUJOCO_GL=disabled excludes them"):
         make(env_args={"render_mode": "rgb_array"})
-
-
-@pytest.mark.slow
-def test_its_check_finds_nothing_wrong(cwd, monkeypatch, capsys):
-    few = CheckLimits(steps=60, compared=20, seconds=60.0, total=300.0)
-    monkeypatch.setattr("algorithm.extras.check.command.CheckLimits", lambda: few)
-    flags = ("-o", "base_config.env_args={time_limit: 0.5}", "-o", "base_config.max_step_each_iter=-1")
-    assert main(["dm_control/cartpole", "--check", "--seed=1", *flags]) == 0
-    told = capsys.readouterr().out
-    assert "the same in another process" in told and "no errors, no warnings" in told
 
 
 def test_a_task_trains_in_workers(cwd, capsys):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from algorithm.core.data import ActorOutput, Array, Bool, Episode, Float, State, StepBatch
+from algorithm.core.data import Episode, Float, State, StepBatch
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import AgentSpec
 from algorithm.env.base import StepResult
@@ -22,26 +22,9 @@ from algorithm.env.request import EnvRequest
 from algorithm.extras.league.season import Opponents
 from algorithm.extras.league.teams import SelfPlayEnv
 from algorithm.run.experience.collector import LocalCollector
+from tests.lib.episodes import Scripted
 
 pytest.importorskip("pettingzoo")
-
-
-class Uniform:
-    """Policy with random legal actions, which keeps a count in its carry."""
-
-    stored_carry_shape = (1,)
-
-    def __init__(self, spec: AgentSpec, seed: int) -> None:
-        self._spec, self.rng = spec.action, np.random.default_rng(seed)
-
-    def initial_carry(self, n: int) -> Float:
-        return np.zeros((n, 1), np.float32)
-
-    def act(
-        self, obs: Mapping[str, Array], prev_action: Float, carry: Float, action_mask: Bool
-    ) -> ActorOutput:
-        action, z, logp = self._spec.random(self.rng, action_mask)
-        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry + 1.0)
 
 
 class Turns(Opponents):
@@ -49,7 +32,7 @@ class Turns(Opponents):
 
     def __init__(self, behaviour: str, spec: AgentSpec, every: int) -> None:
         super().__init__({})
-        self.policy = Uniform(spec, 5)
+        self.policy = Scripted(spec)
         self.policies = {behaviour: self.policy}
         self.scores: list[float] = []
         self.steps, self._every, self._calls = 0, every, 0
@@ -128,7 +111,8 @@ class Played:
             return shown
 
         games.step = recorded  # type: ignore[method-assign]
-        self.turns, self.policy = Turns(name, spec, self.every), Uniform(spec, 9)
+        self.turns, self.policy = Turns(name, spec, self.every), Scripted(spec)
+        self.policy.rng = np.random.default_rng(9)  # others than its opponent's
         env = SelfPlayEnv(games, self.turns)
         self.rollout = LocalCollector(env, {name: self.policy}, {name: self.kept}, num_envs=3)
 

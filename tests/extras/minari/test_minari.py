@@ -176,22 +176,6 @@ def test_a_data_set_that_is_not_here_or_none_or_damaged_is_told(minari, tmp_path
     assert "[offline]" in refusal(tmp_path, spec)
 
 
-def test_damage_at_random_is_told(minari, tmp_path, spec, rng):
-    built(minari)
-    file = tmp_path / "sets" / ID / "data" / "main_data.hdf5"
-    whole, refused = file.read_bytes(), 0
-    for _ in range(40):
-        data = bytearray(whole)
-        for at in rng.integers(len(data), size=rng.integers(1, 30)):
-            data[at] = rng.integers(256)
-        file.write_bytes(data)
-        try:
-            load(tmp_path, spec)
-        except UsageError:
-            refused += 1
-    assert refused > 0
-
-
 def test_sources_of_several_kinds_are_read_in_their_order(minari, tmp_path, spec):
     built(minari)
     found = load(tmp_path, spec, ("a.npz", f"minari:{ID}", "*.npz", f"minari:{ID}"))

@@ -8,10 +8,8 @@ import pytest
 
 from algorithm.demos.check import fitted
 from algorithm.demos.episode import FaultyRecordingError
-from algorithm.demos.sources import load_demonstrations
 from algorithm.extras.unity.package import recorded_behaviour
 from algorithm.extras.unity.testing.sensors import Buffer, Camera, Vector
-from algorithm.keys.demonstrations import DemoConfig
 from tests.extras.mlagents.demo_files import (
     HAND,
     Brain,
@@ -103,16 +101,6 @@ def test_what_a_recorder_left_behind_is_said_and_used(tmp_path):
         assert notices == said
         assert episodes[0].reward.tolist() == [2, -1][: lengths[0]] and episodes[0].truncated[-1]
     assert episodes[1].reward.tolist() == [7, 7] and episodes[1].number == 1
-    whole = file_of([first, second, last], number_steps=0)
-    for size in range(len(whole)):
-        path.write_bytes(whole[:size])
-        try:
-            episodes, notices = read(path)
-        except FaultyRecordingError as error:
-            assert size < 99 and ("it ends before its" in error.why or "no step" in error.why)
-        else:
-            assert [len(episode.reward) for episode in episodes] == ([1] if size >= 145 else [])
-            assert ("its last record is cut off, and left out" in notices) == (size not in (49, 99, 145))
 
 
 def test_a_recording_that_ends_in_the_middle_needs_no_last_action(tmp_path):
@@ -146,11 +134,3 @@ def test_sensors_are_found_by_their_place_where_they_have_no_name(tmp_path):
     assert kept.obs["eye"].tolist() == [[1, -2], [3, 4], [5, 6]]
     with pytest.raises(FaultyRecordingError, match="expected the observations ear, eye"):
         fitted(found, spec_of(("eye", (2,), "float32"), ("ear", (3,), "float32")))
-
-
-def test_notices_are_those_of_the_start_screen(tmp_path):
-    (tmp_path / "a.demo").write_bytes(file_of(pairs_of()[:2]))
-    found = load_demonstrations(
-        DemoConfig(path="a.demo"), spec_of(("eye", (2,), "float32")), "Ball", tmp_path
-    )
-    assert found.notices == ["a.demo: episodes without an end, treated as cut off: 1"]

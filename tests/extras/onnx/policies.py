@@ -14,12 +14,12 @@ from algorithm.agents.base import Agent
 from algorithm.config.extras_config import ExportConfig
 from algorithm.core.spec import AgentSpec
 from algorithm.extras.onnx.check import Checker
-from algorithm.extras.onnx.exporting import Exported, PolicySource, export_policy
+from algorithm.extras.onnx.exporting import Exported, export_policy
 from algorithm.extras.onnx.graph import PolicyGraph, draw_graph
 from algorithm.extras.onnx.reference import Reference
 from tests.lib import grid as agents
 
-SOURCE = PolicySource("task", "run", "x", 7, "0" * 64)
+SOURCE = {"step": 7}
 PLAIN = {name: next(iter(values)) for name, values in agents.FACTORS.items()}
 """SAC on vectors and continuous actions, without memory."""
 

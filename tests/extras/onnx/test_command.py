@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import asac
 from algorithm.core.errors import UsageError
 from algorithm.extras.onnx.graph import PolicyGraph
 from main import main
+from tests.extras.short_run import exit_code
 
 
 @pytest.fixture
@@ -73,19 +73,5 @@ def test_settings_of_the_export_alone_can_be_changed(words: list[str]) -> None:
     card = json.loads(Path("p.json").read_text())
     assert card["largest_difference"] is None and card["target"]["name"] == "Barracuda"
     for wrong in ("export_config.opset=8", "export_config.opset=21", "sac_config.gamma=0.5"):
-        assert _code([*words, "--export", "q.onnx", "-o", wrong]) == 2
+        assert exit_code([*words, "--export", "q.onnx", "-o", wrong]) == 2
     assert not Path("q.onnx").exists()
-
-
-def _code(words: list[str]) -> int | str | None:
-    """The exit code of a command; argparse raises its own."""
-    try:
-        return main(words)
-    except SystemExit as end:
-        return end.code
-
-
-def test_the_check_needs_its_library(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert main([*words, "--export", "p.onnx"]) == 2
-    assert main([*words, "--export", "p.onnx", "-o", "export_config.check=false"]) == 0

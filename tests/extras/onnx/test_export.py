@@ -12,20 +12,16 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import onnx
 import pytest
 import torch
 from torch import nn
 
 from algorithm.agents.base import Agent
-from algorithm.core.errors import UserError
 from algorithm.core.spec import AgentSpec, ObsSpec
 from algorithm.env.pool.repetition import spec_from_json, specs_as_json
 from algorithm.extras.onnx import play
-from algorithm.extras.onnx.check import session_of
 from algorithm.extras.onnx.errors import ExportError
 from algorithm.extras.onnx.graph import PolicyGraph, draw_graph
-from algorithm.extras.onnx.names import ports_of
 from algorithm.extras.onnx.reference import Situation
 from algorithm.nn import Rep
 from tests.extras.onnx.draws import wrong_draws
@@ -37,7 +33,6 @@ from tests.extras.onnx.policies import (
     exported,
     graph_of,
     reference,
-    with_names,
 )
 from tests.lib import grid as agents
 
@@ -115,30 +110,20 @@ def test_every_kind_of_observation_is_what_was_trained_on(
     assert shapes == [[4], [2], [5], [4, 12, 12], [3, 10, 9], [3, 9, 10], [1], [2, 3]]
 
 
-def test_what_float32_does_not_hold_goes_in_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_float32_does_not_hold_goes_in_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only that: the input of a float64 near 0 stays float32, which Unity's runtimes read."""
     names, dtypes = ("near", "time", "count", "small"), ("float64", "float64", "int64", "int32")
     monkeypatch.setitem(agents.OBSERVATIONS, "far", ObsSpec(names, ((2,),) * 4, dtypes))
     agent = agents.make_agent({**PLAIN, "obs": "far"}, seed=3)
-    rng = np.random.default_rng(0)
-    far = {"time": 1.7e9, "count": 2e8}
+    far, rng = {"time": 1.7e9, "count": 2e8}, np.random.default_rng(0)
     rows = {
         name: (far.get(name, 0.0) + 9.0 * rng.normal(size=(200, 2))).astype(kind)
         for name, kind in zip(names, dtypes, strict=True)
     }
     agent.learner.model.normaliser.observe(rows)
-    out = exported(agent)
-    assert out.card["largest_difference"] < 1e-5
-    assert [one["type"] for one in out.card["inputs"]] == ["float32", "float64", "int64", "float32"]
-    (tmp_path / "p.json").write_text(json.dumps(out.card))
-    (tmp_path / "p.onnx").write_bytes(out.data)
-    policy = play.ExportedPolicy(str(tmp_path / "p.onnx"))
-    for step in (0.0, 9.0):
-        moved = {name: rows[name][:1] + np.array(step, rows[name].dtype) for name in names}
-        _, u = policy.act(moved)
-        torch_side, now = reference(agent), Situation(moved, agent.spec.action.all_allowed(1))
-        mode, _ = torch_side.act(now, agent.spec.action.padding(1), torch_side.initial_carry(1))
-        np.testing.assert_allclose(u, mode, atol=1e-5)
+    card = exported(agent).card
+    assert card["largest_difference"] < 1e-5
+    assert [one["type"] for one in card["inputs"]] == ["float32", "float64", "int64", "float32"]
 
 
 @pytest.mark.parametrize("rnn", ["gru", "lstm"])
@@ -171,10 +156,6 @@ def test_layers_of_memory_are_what_they_were(rnn: str) -> None:
 # ---- what the check finds
 
 
-def _squash_is_wrong(graph: PolicyGraph) -> None:
-    graph._action = graph._action.__class__(continuous=2, squash="clip")
-
-
 def _mask_is_inverted(graph: PolicyGraph) -> None:
     draw = graph._choice.draw
     object.__setattr__(
@@ -196,16 +177,6 @@ def _version_depends_on_inputs(graph: PolicyGraph) -> None:
     graph.forward = lambda *given: (outputs(*given)[0] + given[0].sum(), *outputs(*given)[1:])
 
 
-def _gumbel_is_nan(graph: PolicyGraph) -> None:
-    """As −log(−log(u)) of a u that a runtime rounds to 1: every sampled choice is the first one."""
-    draw = graph._choice.draw
-
-    def drawn(policy: Any, state: Any, mask: Any, normal: Any, uniform: Any) -> Any:
-        return draw(policy, state, mask, normal, uniform if uniform is None else uniform * np.nan)
-
-    object.__setattr__(graph._choice, "draw", drawn)
-
-
 def _another_action_is_remembered(graph: PolicyGraph) -> None:
     """The mode goes on where a sample was taken."""
     outputs = graph._outputs
@@ -222,11 +193,9 @@ def _batch_is_fixed(graph: PolicyGraph) -> None:
 @pytest.mark.parametrize(
     ("row", "damage", "named"),
     [
-        ({}, _squash_is_wrong, "deterministic_continuous_actions"),
         ({}, _normaliser_is_left_out, "deterministic_continuous_actions"),
         ({}, _version_depends_on_inputs, "version_number"),
         ({"action": "discrete"}, _mask_is_inverted, "discrete_actions violate the mask"),
-        ({"action": "discrete"}, _gumbel_is_nan, "discrete_actions"),
         ({"action": "discrete"}, _batch_is_fixed, "does not run for a batch of 3"),
         ({"memory": "GRU"}, _memory_is_not_fed, "deterministic_continuous_actions"),
         ({"memory": "GRU"}, _another_action_is_remembered, "output recurrent_out"),
@@ -274,39 +243,12 @@ class Twice(nn.Module):
         return (x.double() * 2.0).float()
 
 
-class Selected(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + x[x > 0.0].sum()
-
-
 def planted(own: nn.Module) -> Agent:
     """Return an agent with a user's module in front of its policy."""
     agent = agent_of(obs="vector", replay="raw")
     model = agent.learner.model
     model.policy = Added(model.policy, nn.Sequential(nn.Linear(8, 3), own, nn.Linear(3, 8)))
     return agent
-
-
-@pytest.mark.parametrize(
-    ("own", "opset", "operator"),
-    [
-        (Einsum(), 15, "Einsum"),
-        (Recurrent(), 15, "GRU"),
-        (Indexed(), 9, "index_put"),
-        (Selected(), 15, "NonZero"),
-        (nn.GELU(), 9, "Erf"),
-        (Twice(), 15, "double"),
-    ],
-    ids=lambda one: type(one).__name__ if isinstance(one, nn.Module) else "",
-)
-def test_an_operator_that_unity_lacks_is_named_with_its_module(
-    own: nn.Module, opset: int, operator: str
-) -> None:
-    with pytest.raises(ExportError) as caught:
-        exported(planted(own), opset=opset)
-    said = str(caught.value)
-    assert operator in said and "module policy/own/own." in said, said
-    assert caught.value.fix
 
 
 @pytest.mark.parametrize(
@@ -319,63 +261,13 @@ def test_what_unity_has_becomes_elementary_operators(own: nn.Module, operator: s
 
 
 def test_the_exporter_is_the_one_that_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of TorchScript: names of inputs stay, nodes name their modules, and there are no functions.
-
-    It fails where torch drops ``dynamo=False``, or ignores it.
-    """
+    """Of TorchScript, whose nodes name their modules: it fails where torch ignores ``dynamo=False``."""
     monkeypatch.setattr(sys, "stdout", None)  # as in a program with windows alone
-    model = draw_graph(graph_of(agent_of(memory="GRU", action="hybrid")), 15)
-    assert model.producer_name == "pytorch" and not model.functions and not model.metadata_props
-    assert [one.name for one in model.graph.input] == ["obs_0", "action_masks", "recurrent_in"]
-    assert [one.name for one in model.graph.output] == [
-        "version_number",
-        "memory_size",
-        "continuous_actions",
-        "continuous_action_output_shape",
-        "deterministic_continuous_actions",
-        "discrete_actions",
-        "discrete_action_output_shape",
-        "deterministic_discrete_actions",
-        "recurrent_out",
-    ]
-    nodes = {node.name: node.op_type for node in model.graph.node}
-    assert nodes["/policy/net/net.0/Gemm"] == "Gemm" and nodes["/rep/memory/layers.0/Gemm"] == "Gemm"
-    kinds = {one.name: one.type.tensor_type.elem_type for one in model.graph.output}
-    assert kinds["discrete_actions"] == kinds["deterministic_discrete_actions"] == onnx.TensorProto.INT64
-    assert [op.version for op in model.opset_import] == [15]
-
-
-def test_another_exporter_leaves_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if torch took ``dynamo=True`` whatever is said, without its library, or knew the word no more."""
-    export = torch.onnx.export
-
-    def without_the_word(*arguments: Any, **keys: Any) -> Any:
-        if "dynamo" in keys:
-            raise TypeError("export() got an unexpected keyword argument 'dynamo'")
-        return export(*arguments, **keys)
-
-    monkeypatch.setattr(torch.onnx, "export", without_the_word)
-    with pytest.raises(ExportError, match="unexpected keyword"):
-        draw_graph(graph_of(agent_of()), 15)
+    nodes = {node.name for node in draw_graph(graph_of(agent_of(memory="GRU")), 15).graph.node}
+    assert {"/policy/net/net.0/Gemm", "/rep/memory/layers.0/Gemm"} <= nodes
 
 
 # ---- names, memory, limits
-
-
-def test_the_memory_of_a_hand_written_step() -> None:
-    """What goes out is the carry and the action, by samples and by modes; zeros are an episode's start."""
-    graph = graph_of(agent_of(memory="GRU", action="branches", obs="vector"))
-    session = session_of(draw_graph(graph, 15).SerializeToString())
-    names = [one.name for one in session.get_outputs()]
-    ones = {"obs_0": np.ones((1, 3), np.float32), "action_masks": np.array([[1, 0, 0, 1, 0]], np.float32)}
-    found = dict(
-        zip(names, session.run(None, {**ones, "recurrent_in": np.zeros((1, 1, 26), np.float32)}), strict=True)
-    )
-    assert found["memory_size"].tolist() == [26.0] and found["version_number"].tolist() == [3.0]
-    assert found["discrete_action_output_shape"].tolist() == [[2.0, 3.0]]
-    assert found["discrete_actions"].tolist() == [[0, 1]], "all else is forbidden"
-    for remembered in found["recurrent_out"].reshape(2, 13):
-        assert remembered[8:].tolist() == [1, 0, 0, 1, 0] and np.abs(remembered[:8]).min() > 0.0
 
 
 class Remembering(Rep):
@@ -410,24 +302,6 @@ def test_a_run_notes_what_its_agents_see_and_do(kind: str) -> None:
     for seen in (obs, replace(obs, axes=axes)):
         spec = AgentSpec(seen, agents.ACTIONS["hybrid"][0])
         assert spec_from_json(json.loads(json.dumps(specs_as_json({"own": spec})))["own"]) == spec
-
-
-def test_what_cannot_be_asked_for() -> None:
-    agent = agent_of(memory="attention", obs="mixed")
-    with pytest.raises(UserError, match="attention cannot be exported for Barracuda"):
-        exported(agent, opset=9)
-    with pytest.raises(UserError, match="two observations have the same name"):
-        ports_of(with_names(agent, {"v": "eye one", "i": "eye-one", "c": "eye_one"}), 0, {})
-    wide = agent_of(memory="attention").learner.model.rep
-    wide.carry_shape = (257, 17)
-    with pytest.raises(UserError, match="4,369 numbers"):
-        graph_of_rep(wide)
-
-
-def graph_of_rep(rep: nn.Module) -> None:
-    agent = agent_of(memory="attention")
-    agent.learner.model.rep = rep
-    graph_of(agent)
 
 
 # ---- without torch

@@ -10,10 +10,9 @@ import pytest
 pytest.importorskip("pettingzoo")
 
 from algorithm.config.locate import find_env
-from algorithm.core.data import ActorOutput, Float, StepBatch
+from algorithm.core.data import Float, StepBatch
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.seeding import episode_seeds
-from algorithm.core.spec import AgentSpec
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.config import PettingZooArgs
 from algorithm.env.objects import source_of
@@ -21,6 +20,7 @@ from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.extras.pettingzoo.vec import PettingZooVecEnv
 from algorithm.run.experience.collector import LocalCollector
+from tests.lib.episodes import Scripted
 from tests.lib.toys_games import Crowd, Ring
 
 TOYS = "tests.lib.toys_games"
@@ -31,22 +31,6 @@ def made(toy: str = "Crowd", n: int = 1, **options: Any) -> PettingZooVecEnv:
     env = make_vec_env(request)
     assert isinstance(env, PettingZooVecEnv)
     return env
-
-
-class Dice:
-    """Policy that draws among what the masks allow."""
-
-    stored_carry_shape = (0,)
-
-    def __init__(self, spec: AgentSpec) -> None:
-        self._spec, self._rng = spec.action, np.random.default_rng(5)
-
-    def initial_carry(self, n: int) -> Float:
-        return np.zeros((n, 0), np.float32)
-
-    def act(self, obs: Any, prev_action: Float, carry: Float, action_mask: Any) -> ActorOutput:
-        action, z, logp = self._spec.random(self._rng, action_mask)
-        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)
 
 
 class Tape:
@@ -69,7 +53,7 @@ class Tape:
 
 
 def collector(env: VecEnv, tape: Tape, **options: Any) -> LocalCollector:
-    policies = {name: Dice(spec) for name, spec in env.specs.items()}
+    policies = {name: Scripted(spec) for name, spec in env.specs.items()}
     return LocalCollector(env, policies, dict.fromkeys(policies, tape), num_envs=len(env._slots), **options)
 
 

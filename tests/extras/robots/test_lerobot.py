@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,45 +17,30 @@ from algorithm.core.errors import UsageError
 from algorithm.env.gym import GymEnv
 from algorithm.extras.robots.lerobot import LeRobot
 
+NAMES = ("OBSERVATION", "ACTION", "REWARD", "DONE", "TRUNCATED", "INFO", "COMPLEMENTARY_DATA")
+Key = SimpleNamespace(**{name: name.lower() for name in NAMES})
+"""Keys of a transition."""
 
-class Key(str, Enum):
-    """Keys of a transition."""
-
-    OBSERVATION = "observation"
-    ACTION = "action"
-    REWARD = "reward"
-    DONE = "done"
-    TRUNCATED = "truncated"
-    INFO = "info"
-    COMPLEMENTARY_DATA = "complementary_data"
+FLAG = "is_intervention"
 
 
-class Event(Enum):
-    IS_INTERVENTION = "is_intervention"
-
-
-def transition(
-    observation=None, action=None, reward=0.0, done=False, truncated=False, info=None, complementary_data=None
-):
-    values = observation, action, reward, done, truncated, info or {}, complementary_data or {}
-    return dict(zip(Key, values, strict=True))
+def transition(**facts):
+    return {Key.ACTION: None, Key.REWARD: 0.0, Key.DONE: False, Key.TRUNCATED: False, **facts}
 
 
 def take_step(env, before, action, of_env, of_action):
     """A step of lerobot: the environment's info has the last word, and the action is the processed one."""
-    before[Key.ACTION], before[Key.OBSERVATION] = action, env.get_raw_joint_positions()
-    sent = of_action(before)
+    sent = of_action({**before, Key.ACTION: action})
     obs, reward, terminated, truncated, info = env.step(sent[Key.ACTION])
     return of_env(
-        transition(
-            obs,
-            sent[Key.ACTION],
-            reward + sent[Key.REWARD],
-            terminated or sent[Key.DONE],
-            truncated or sent[Key.TRUNCATED],
-            {**sent[Key.INFO], **info},
-            dict(sent[Key.COMPLEMENTARY_DATA]),
-        )
+        {
+            **sent,
+            Key.OBSERVATION: obs,
+            Key.REWARD: reward + sent[Key.REWARD],
+            Key.DONE: terminated or sent[Key.DONE],
+            Key.TRUNCATED: truncated or sent[Key.TRUNCATED],
+            Key.INFO: {**sent[Key.INFO], **info},
+        }
     )
 
 
@@ -69,18 +53,14 @@ class Arm(gym.Env):
     def __init__(self):
         self.joints, self.executed = np.zeros(2, np.float32), []
 
-    def get_raw_joint_positions(self):
-        return {"a.pos": self.joints[0], "b.pos": self.joints[1]}
-
     def reset(self, *, seed=None, options=None):
         self.joints = np.zeros(2, np.float32)
-        info = {Event.IS_INTERVENTION: False, "raw_joint_positions": self.get_raw_joint_positions()}
-        return self._seen(), info
+        return self._seen(), {FLAG: False, "raw_joint_positions": {"a.pos": 0.0, "b.pos": 0.0}}
 
     def step(self, action):
         self.executed.append(action.tolist())
         self.joints = self.joints + action.numpy()
-        return self._seen(), 0.0, False, False, {Event.IS_INTERVENTION: False}
+        return self._seen(), 0.0, False, False, {FLAG: False}
 
     def close(self):
         self.closed = True
@@ -116,7 +96,7 @@ class ActionPipeline(EnvPipeline):
             Key.ACTION: action,
             Key.REWARD: float(succeeds),
             Key.DONE: succeeds,
-            Key.INFO: {**step[Key.INFO], Event.IS_INTERVENTION: helps},
+            Key.INFO: {**step[Key.INFO], FLAG: helps},
             Key.COMPLEMENTARY_DATA: {**step[Key.COMPLEMENTARY_DATA], "teleop_action": action},
         }
 
@@ -141,7 +121,7 @@ def robot(monkeypatch, tmp_path):
         "lerobot.processor": SimpleNamespace(TransitionKey=Key, create_transition=transition),
         "lerobot.rl": SimpleNamespace(gym_manipulator=rl),
         "lerobot.teleoperators": SimpleNamespace(),
-        "lerobot.teleoperators.utils": SimpleNamespace(TeleopEvents=Event),
+        "lerobot.teleoperators.utils": SimpleNamespace(TeleopEvents=SimpleNamespace(IS_INTERVENTION=FLAG)),
     }
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)

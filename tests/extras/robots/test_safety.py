@@ -46,32 +46,24 @@ class Button(Arm):
         return self.asked < 3
 
 
-def test_what_is_executed_is_clipped_and_reported():
-    arm = Arm()
-    env = ActionLimits(arm, low=-1, high=[0.5, 1.0])
-    env.reset()
-    info = env.step(np.array([2.0, -2.0], np.float32))[-1]
-    np.testing.assert_array_equal(arm.executed[0], [0.5, -1.0])
-    np.testing.assert_array_equal(info["action_taken"], [0.5, -1.0])
-    assert env.action_space.contains(info["action_taken"])
-
-
-def test_the_change_is_counted_from_rest_and_then_from_what_was_executed():
-    arm = Arm()
-    env = ActionLimits(arm, change=0.5)
-    for _ in range(2):  # a reset begins at rest again
+@pytest.mark.parametrize(
+    ("space", "limits", "wanted", "executed"),
+    [
+        (None, {"low": -1, "high": [0.5, 1.0]}, [[2.0, -2.0]], [[0.5, -1.0]]),
+        (None, {"change": 0.5}, [[2.0, 2.0], [2.0, 2.0], [-2.0, -2.0]], [[0.5, 0.5], [1.0, 1.0], [0.5, 0.5]]),
+        (Box(1.0, 3.0, (1,)), {"change": 0.5}, [[3.0]], [[1.5]]),  # without 0, rest is the nearest bound
+    ],
+)
+def test_what_is_executed_is_limited_and_reported(space, limits, wanted, executed):
+    """A change is counted from rest, and then from what was executed; a reset begins at rest again."""
+    arm = Arm(space)
+    env = ActionLimits(arm, **limits)
+    for _ in range(2):
         env.reset()
-        for wanted in (2.0, 2.0, -2.0):
-            env.step(np.full(2, wanted, np.float32))
-    np.testing.assert_array_equal(np.array(arm.executed)[:, 0], [0.5, 1.0, 0.5] * 2)
-
-
-def test_the_rest_of_bounds_without_0_is_the_nearest_bound():
-    arm = Arm(Box(1.0, 3.0, (1,)))
-    env = ActionLimits(arm, change=0.5)
-    env.reset()
-    env.step(np.array([3.0], np.float32))
-    np.testing.assert_array_equal(arm.executed[0], [1.5])
+        for action in wanted:
+            info = env.step(np.array(action, np.float32))[-1]
+    np.testing.assert_array_equal(arm.executed, executed * 2)
+    np.testing.assert_array_equal(info["action_taken"], executed[-1])
 
 
 def test_of_a_dict_one_part_is_limited():

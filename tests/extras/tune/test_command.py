@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from algorithm.app.command import main
 from algorithm.config import load_config
 from algorithm.config.tree import to_value
 from algorithm.config.yaml_io import parse_tree, read_yaml
-from algorithm.core.errors import UsageError
 from algorithm.extras.tune.command import section_text
 from algorithm.extras.tune.records import TrialRecord, verdict
 from algorithm.extras.tune.study import Study
@@ -169,12 +167,3 @@ def test_a_verdict_is_what_the_interval_says() -> None:
     assert "are worse" in verdict(better, "minimize")
     assert "no difference" in verdict({"tuned": [1.0, 2.0, 3.0], "default": [2.0, 1.0, 3.0]}, "maximize")
     assert verdict({"tuned": [1.0, None], "default": [0.5, 1.0]}, "maximize") == "", "one pair"
-
-
-def test_without_optuna_the_extra_is_named(
-    made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(UsageError, match="--tune needs the extra tune") as caught:
-        made().optimiser()
-    assert "[tune]" in caught.value.fix

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -80,26 +77,6 @@ def test_a_kill_between_any_two_transactions_changes_no_draw(made: Make, sampler
         while len(optimiser.trials) < 3:
             _trial(optimiser)
         assert [dict(one.values) for one in optimiser.trials] == drawn, f"killed in transaction {number}"
-
-
-def test_a_process_killed_while_it_writes_leaves_a_database_that_goes_on(made: Make) -> None:
-    study = made()
-    _trial(study.optimiser())
-    database = study.run.path / DATABASE
-    program = (
-        "import os, signal, sqlite3, sys\n"
-        "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-        "db.execute('PRAGMA cache_size = 1')\n"  # so that pages are written before the commit
-        "db.execute('BEGIN IMMEDIATE')\n"
-        "db.execute('DELETE FROM trials')\n"
-        "db.execute('CREATE TABLE large (x)')\n"
-        "for _ in range(200): db.execute('INSERT INTO large VALUES (randomblob(4000))')\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    killed = subprocess.run([sys.executable, "-c", program, str(database)], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert database.with_name(f"{DATABASE}-journal").stat().st_size > 0, "it was killed while it wrote"
-    assert [one.state for one in study.optimiser().trials] == ["complete"]
 
 
 def test_a_report_counts_once(made: Make) -> None:

@@ -89,15 +89,6 @@ def test_a_run_that_is_killed_is_resumed_and_fails_with_the_third_kill(made: Mak
     assert trial.state == "complete" and study.begun == ["trial_001 new", "trial_001 resumed"]
 
 
-def test_the_reason_is_that_of_the_last_start(made: Make) -> None:
-    study = made(trials=1)
-    output = study.run.path / trial.OUTPUT / "trial_001.txt"
-    output.parent.mkdir()
-    output.write_text("error: of an earlier start\n")
-    (study.run.path / "fail_trial_001").write_text("4 no such environment")
-    assert study.search()[0].why == "exit code 4: no such environment"
-
-
 def test_failures_are_told_with_exit_code_and_reason(made: Make) -> None:
     study = made(trials=3)
     (study.run.path / "fail_trial_002").write_text("5 the critic's loss is NaN")
@@ -155,18 +146,6 @@ def test_a_run_that_a_signal_ended_goes_on(made: Make) -> None:
     folder.mkdir()
     (folder / "result.json").write_text('{"steps": 100, "last_eval": null, "ended": {"by": "signal"}}')
     assert study.search()[0].state == "complete" and study.begun == ["trial_001 new"]
-
-
-def test_a_refused_draw_that_was_not_told_is_refused_on_resume(made: Make) -> None:
-    study = made(trials=1)
-    study.optimiser().ask()  # killed
-    study.refused = lambda values: "refused: too much"
-    assert [(one.state, one.why) for one in study.search()] == [("failed", "refused: too much")]
-
-
-def test_rows_without_a_number_are_no_values(made: Make) -> None:
-    study = made(trials=1, metric="rollout/return_mean")
-    assert study.search()[0].why == "no row of its metrics has rollout/return_mean", "its values are null"
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(made: Make) -> None:

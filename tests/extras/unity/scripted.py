@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.core.data import ActorOutput
-from algorithm.core.spec import ActionSpec
 from algorithm.env.request import EnvRequest
 from algorithm.extras.unity import slot as slot_module
 from algorithm.extras.unity.player import PlayerError
@@ -137,24 +135,3 @@ class Stage:
         if isinstance(started, Exception):
             raise started
         return started
-
-
-class RandomPolicy:
-    """Random actions; those of agent i come from the seed i."""
-
-    stored_carry_shape: tuple[int, ...] = (0,)
-
-    def __init__(self, spec: ActionSpec, n: int) -> None:
-        self._spec = spec
-        self._rngs = [np.random.default_rng(i) for i in range(n)]
-
-    def initial_carry(self, n: int) -> np.ndarray:
-        return np.zeros((n, 0), np.float32)
-
-    def act(self, obs, prev_action, carry, action_mask) -> ActorOutput:
-        drawn = [
-            self._spec.random(rng, action_mask[i : i + 1])
-            for i, rng in enumerate(self._rngs[: len(action_mask)])
-        ]
-        action, z, logp = (np.concatenate(part) for part in zip(*drawn, strict=True))
-        return ActorOutput(action=action, z=z, behaviour_logp=logp, carry=carry)

@@ -106,15 +106,7 @@ class Weather(SideChannel):
         super().__init__(uuid.UUID("621f0a70-4f87-11ea-a6bf-784f4387d1f7"))
 
     def on_message_received(self, msg):
-        text = msg.read_string()
-        if text == "short":
-            msg.get_raw_bytes()
-            msg.offset -= 1
-            msg.read_int32()
-        self._look_up(text)
-
-    def _look_up(self, text):
-        {"sun": 1}[text]
+        pass
 
 class Needy(Weather):
     def __init__(self, what):
@@ -130,6 +122,10 @@ def task(tmp_path: Path) -> Path:
     """A task's folder with channels of its own."""
     (tmp_path / "own_weather.py").write_text(OWN)
     return tmp_path
+
+
+def test_a_users_channel_is_one_of_the_players(task: Path) -> None:
+    assert type(channels(classes=load_channels(["own_weather:Weather"], task)).all[-1]).__name__ == "Weather"
 
 
 @pytest.mark.parametrize(

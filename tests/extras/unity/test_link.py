@@ -121,44 +121,16 @@ def test_a_second_player_is_turned_away_and_disturbs_nobody():
         assert not waiting.done()
 
 
-def cut(client: Client) -> None:
-    client.channel.close()
-    time.sleep(0.3)  # an answer that crosses the cut is lost with it, which only the time-out can tell
-
-
-def leave(client: Client) -> None:
-    assert status_of(client.send(UnityMessageProto(header={"status": 400}))) == 400, "a receipt"
-
-
-@pytest.mark.parametrize(
-    ("event", "kind", "seconds"),
-    [(cut, "lost", 2.0), (leave, "goodbye", 2.0), (lambda client: None, "hangs", 3.0)],
-    ids=("cut", "leave", "silence"),
-)
-def test_an_end_is_noticed_at_once_and_silence_after_the_time_out(event, kind, seconds):
-    with linked(timeout=1.0) as link:
+def test_a_connection_that_is_cut_is_noticed_at_once():
+    with linked() as link:
         client = Client(link.port)
         shake_hands(link, client)
-        event(client)
+        client.channel.close()
+        time.sleep(0.3)  # an answer that crosses the cut is lost with it, which only the time-out can tell
         since = time.monotonic()
         with pytest.raises(LinkError) as error:
             link.exchange(UnityInputProto())
-        took = time.monotonic() - since
-    assert error.value.kind == kind and took < seconds
-    assert kind != "hangs" or took >= 1.0
-
-
-def test_an_end_of_the_process_is_noticed_within_two_polls():
-    ended = threading.Event()
-    loss = LinkError("ended", "exit code 1")
-    with linked(loss=lambda: loss if ended.is_set() else None) as link:
-        client = Client(link.port)  # a client without a name would be cut off here
-        shake_hands(link, client)
-        threading.Timer(0.3, ended.set).start()
-        since = time.monotonic()
-        with pytest.raises(LinkError, match="exit code 1"):
-            link.exchange(UnityInputProto())
-        assert time.monotonic() - since < 1.5  # 0.3 + 0.2, on a loaded machine
+        assert error.value.kind == "lost" and time.monotonic() - since < 2.0
 
 
 @pytest.mark.parametrize("takes", [True, False])
@@ -193,14 +165,6 @@ def test_what_is_no_player_of_this_protocol_is_refused(first, kind, why):
             link.initialize(start_inputs())
         assert error.value.kind == kind
     assert future is not None
-
-
-def test_each_link_takes_the_next_free_port_and_gives_it_back():
-    port = free_port()
-    with linked(port) as one, linked(port) as two, linked(port, fixed=True) as three:
-        assert port == one.port < two.port < three.port  # three: the port is our own, so the next one will do
-    with linked(port, fixed=True) as again:
-        assert again.port == port
 
 
 def test_a_port_of_another_process_is_passed_over_or_refused_with_its_name():

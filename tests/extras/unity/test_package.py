@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-
-import numpy as np
 
 from algorithm.extras.unity import package
 
@@ -30,25 +27,6 @@ def test_loads_in_a_new_process_with_warnings_as_errors_and_prints_nothing():
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_its_log_is_part_of_the_program_s_and_nan_passes():
-    from mlagents_envs import environment, rpc_utils
-
-    assert environment.logger.name == "algorithm.extras.unity.mlagents_envs.environment"
-    assert environment.logger.handlers == []
-    rpc_utils._raise_on_nan_and_inf(np.array([np.nan]), "observations")
-
-
-def test_nothing_but_the_unity_package_imports_mlagents_envs():
-    for file in [*(ROOT / "algorithm").rglob("*.py"), *(ROOT / "ds").rglob("*.py")]:
-        text = file.read_text("utf-8")
-        if "extras/unity" in file.as_posix() or "mlagents_envs" not in text:
-            continue
-        for node in ast.walk(ast.parse(text)):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not any(name.startswith("mlagents_envs") for name in names), file
 
 
 def test_another_release_is_refused_and_the_right_one_named(tmp_path):

@@ -63,18 +63,6 @@ def test_the_package_reads_each_kind_of_camera(channels: int, stack: int, as_png
     assert np.allclose(read, np.concatenate(images[-stack:], axis=2) / 255, atol=1e-6)
 
 
-@pytest.mark.parametrize(("period", "alone"), [(1, False), (5, True)])
-def test_an_end_comes_at_once_and_with_a_decision_period_alone(
-    period: int, alone: bool, tmp_path: Path, rng: Any
-) -> None:
-    with opened(tmp_path, "--task=echo", f"--period={period}", "--max-step=12") as env:
-        kinds = []
-        for _ in range(60):
-            kinds.append(tuple(map(len, env.get_steps("Echo?team=0"))))
-            act(env, rng)
-    assert ((0, 1) in kinds) == alone and (1, 1) in kinds and (0, 0) not in kinds
-
-
 def test_agents_of_another_offset_are_in_other_messages_and_a_destroyed_one_gets_a_new_id(
     tmp_path: Path, rng: Any
 ) -> None:
@@ -90,15 +78,6 @@ def test_agents_of_another_offset_are_in_other_messages_and_a_destroyed_one_gets
         env.reset()
         asking, _ = env.get_steps("Echo?team=0")
         assert (asking.obs[0][:, 3:] == 0).all(), "all episodes begin, and no action of the last one is left"
-
-
-def test_the_first_sight_of_a_behaviour_brings_its_spaces(tmp_path: Path, rng: Any) -> None:
-    with opened(tmp_path, "--task=late") as env:
-        seen = []
-        for _ in range(25):
-            seen.append(len(env.behavior_specs))
-            act(env, rng)
-    assert seen[:15] == [1] * 15 and seen[-1] == 2
 
 
 @pytest.mark.parametrize("task", ["two", "camera"])

@@ -161,6 +161,8 @@ def test_what_is_trained_or_played_in_the_editor_ends_with_it(
         with subprocess.Popen([*command, f"--fault=quit@step:{steps}"], cwd=ROOT) as player:
             assert main([*RUN, "--editor", f"--port={port}", *words]) == 130
             assert player.wait(10) == 0
+    said = capsys.readouterr().out
+    assert "the Unity Editor has stopped playing" in said and "SIGINT" not in said
     result = json.loads((run / "result.json").read_text())
     assert 200 < result["steps"] <= 250 and result["last_eval"] is None
     returns = json.loads((run / "evaluation.json").read_text())["behaviours"]["Continuous"]["returns"]

@@ -14,12 +14,12 @@ from algorithm.env.base import Fault, StepResult
 from algorithm.env.config import UnityArgs
 from algorithm.env.request import EnvRequest
 from algorithm.extras.unity.player import PlayerEnd, PlayerError
-from algorithm.extras.unity.slot import AgentNumbers
 from algorithm.extras.unity.vec import UnityVecEnv
 from algorithm.run.experience.collector import LocalCollector
 from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.non_finite import Drop
-from tests.extras.unity.scripted import RandomPolicy, ScriptedPlayer, Stage, behaviour, crash
+from tests.extras.unity.scripted import ScriptedPlayer, Stage, behaviour, crash
+from tests.lib.episodes import Scripted
 
 BALL, CUBE = "Ball?team=0", "Cube?team=0"
 
@@ -139,19 +139,6 @@ def test_an_end_without_a_question_is_passed_over(stage: Stage) -> None:
     assert result.final is None and result.left is None
 
 
-def test_players_are_stepped_together_in_a_fixed_order(stage: Stage) -> None:
-    for k in range(2):
-        start = ball([(0, k, 0)])
-        stage.add(start, start, ball([(0, 10 + k, k)]), ball([(0, 20 + k, 0)]), index=k)
-    env = Env(n=2)
-    env.reset()
-    assert told(env.act(0.1, 0.2)) == [(0, 10, 0, False, False), (1, 11, 1, False, False)]
-    assert [_rounded(player)[0] for player in stage.players] == [[0.1], [0.2]]
-    assert len(set(stage.seeds)) == 2
-    env.close()
-    assert all(player.closed for player in stage.players)
-
-
 def test_a_reset_is_one_of_a_whole_player(stage: Stage) -> None:
     for k in range(2):
         start = ball([(0, k, 0), (1, k, 0)])
@@ -218,7 +205,7 @@ def test_a_dropped_episode_resets_its_player(stage: Stage) -> None:
         ball([(0, 5, 0), (1, 5, 1)]),
     )
     env, kept, dropped = Env(), Closed(), Faults(LineConsole(lambda _: None, lambda _: None))
-    policy = RandomPolicy(env.specs["Ball"].action, 8)
+    policy = Scripted(env.specs["Ball"])
     rollout = LocalCollector(env, {"Ball": policy}, {"Ball": kept}, on_non_finite=Drop(dropped))
     (player,) = stage.players
     for _ in range(2):
@@ -318,16 +305,6 @@ def test_teams_with_other_sensors_cannot_share(stage: Stage) -> None:
     assert stage.players[0].closed
 
 
-def test_an_agent_has_the_smallest_number_that_is_neither_taken_nor_reserved() -> None:
-    numbers = AgentNumbers()
-    assert [numbers.take() for _ in range(3)] == [0, 1, 2]
-    numbers.release([0, 1])
-    numbers.reserve([0])
-    assert numbers.take() == 1, "a saved run knows another agent by the number 0"
-    numbers.release([0])
-    assert [numbers.take() for _ in range(2)] == [0, 3]
-
-
 def test_a_resumed_run_ends_all_saved_episodes(stage: Stage) -> None:
     """With the collector: rows, waiting agents and streams fit, and ended episodes are closed."""
     start = ball([(0, 1, 0), (1, 2, 0), (2, 3, 0)])
@@ -362,5 +339,5 @@ def test_the_players_of_agents_are_named_by_their_own_numbers(stage: Stage) -> N
 
 
 def _collector(env: UnityVecEnv, recorder: Closed, *, num_envs: int = 1) -> LocalCollector:
-    policy = RandomPolicy(env.specs["Ball"].action, 8)
+    policy = Scripted(env.specs["Ball"])
     return LocalCollector(env, {"Ball": policy}, {"Ball": recorder}, num_envs=num_envs)

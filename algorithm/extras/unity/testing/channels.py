@@ -14,7 +14,6 @@ ENGINE = uuid.UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
 PARAMETERS = uuid.UUID("534c891e-810f-11ea-a9d0-822485860400")
 STATISTICS = uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520")
 ANALYTICS = uuid.UUID("b664a4a9-d86f-5a5f-95cb-e8353a7e8356")
-ECHO = uuid.UUID("621f0a70-4f87-11ea-a6bf-784f4387d1f7")  # of the C# package's own example: a log of strings
 
 AGGREGATIONS = ("average", "most_recent", "sum", "histogram")
 ENGINE_SETTINGS = ("screen", "quality_level", "time_scale", "target_frame_rate", "capture_frame_rate")
@@ -52,10 +51,6 @@ class Channels:
                 self.on_message(self._engine(reader))
             elif channel == PARAMETERS:
                 self.on_message(self._parameter(reader))
-            elif channel == ECHO:
-                text = reader.read_string()
-                self.on_message({"kind": "echo", "text": text})
-                self.send(ECHO, packed_string(f"echo of {text}"))
             elif channel != ANALYTICS:
                 self.on_message({"kind": "unknown channel", "channel": str(channel), "bytes": len(message)})
 

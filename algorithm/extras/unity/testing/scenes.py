@@ -10,7 +10,7 @@ from algorithm.extras.unity.testing.agent import PlayerAgent
 from algorithm.extras.unity.testing.data import Action, Behaviour, SensorValues, Timing
 from algorithm.extras.unity.testing.selfcheck import SELF_CHECKING
 from algorithm.extras.unity.testing.sensors import Camera, Sensor, Vector
-from algorithm.extras.unity.testing.tasks import LEARNABLE, duel, late, teams
+from algorithm.extras.unity.testing.tasks import LEARNABLE, duel, teams
 
 
 class StandIn(PlayerAgent):
@@ -63,7 +63,6 @@ TASKS: dict[str, Scene] = {
     **{name: scene for name, (scene, _) in LEARNABLE.items()},
     **SELF_CHECKING,
     "duel": duel,
-    "late": late,
     "teams": teams,
     "roller": stand_in(ROLLER, agents=1, period=10, max_step=1000),
     "3dball": stand_in(BALANCE, agents=12, period=5, max_step=5000),

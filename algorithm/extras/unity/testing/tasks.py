@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from algorithm.extras.unity.testing.academy import Academy
@@ -25,13 +24,6 @@ def timing_of(academy: Academy, number: int, *, between: bool = True) -> Timing:
         between=between,
         max_step=options.max_step,
     )
-
-
-def one_hot(index: int, size: int) -> NDArray[np.float32]:
-    """Return zeros [size] with a one at the index."""
-    bits = np.zeros(size, np.float32)
-    bits[index] = 1
-    return bits
 
 
 class RoundAgent(PlayerAgent):
@@ -92,7 +84,7 @@ class Pick(RoundAgent):
     @override
     def observe(self) -> SensorValues:
         pairs = zip(self._shown, self.sizes, strict=True)
-        return [np.concatenate([one_hot(shown, size) for shown, size in pairs])]
+        return [np.concatenate([np.eye(size, dtype=np.float32)[shown] for shown, size in pairs])]
 
     @override
     def mask(self) -> list[bool]:
@@ -215,12 +207,6 @@ def duel(academy: Academy, area: int) -> None:
     academy.add(first)
     academy.add(second)
     academy.after_step.append(lambda: compare(first, second))
-
-
-def late(academy: Academy, area: int) -> None:
-    """Add two behaviours, the second with its first agent after 20 steps."""
-    continuous(academy, area)
-    academy.add_later(20, lambda: Pick(academy, BRANCHES, timing_of(academy, 0, between=False)))
 
 
 LEARNABLE: dict[str, tuple[Callable[[Academy, int], None], dict[str, float]]] = {
