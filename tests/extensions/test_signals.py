@@ -1,7 +1,5 @@
 """Reward signals: what is rewarded, what learns from it, and at which step size."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -9,7 +7,7 @@ import pytest
 import torch
 
 from algorithm.core import AgentSpec, SequenceBatch
-from algorithm.extensions.curiosity import RND, RndBonus
+from algorithm.extensions.curiosity import RndBonus
 from algorithm.extensions.gail import Gail
 from algorithm.keys.signals import ExtrinsicSignal, GailSignal, RewardSignals, RndSignal
 from algorithm.ops.imitation import airl_reward, gail_reward
@@ -67,22 +65,15 @@ def test_the_reward_is_that_of_the_discriminator_now(form):
     assert one.reward_bonus(ctx)[~batch.valid].eq(0.0).all()
 
 
-def test_actions_are_seen_only_if_they_shall_be():
-    """Where observations and ends are alike, and actions differ, only they tell."""
-    found = {}
-    for use_actions in (True, False):
-        shown = Shown()
-        shown.batch.obs["obs"].zero_()
-        shown.batch.action.fill_(0.9)
-        shown.batch.terminated.zero_()
-        sac = make_agent(signals=gail(learning_rate=0.01, use_actions=use_actions), demonstrations=shown)
-        batch = small_windows(sac)
-        batch.obs["obs"].zero_()
-        batch.terminated.zero_()
-        for _ in range(60):
-            metrics = sac.update(batch).metrics
-        found[use_actions] = float(metrics["gail/expert"] - metrics["gail/policy"])
-    assert found[True] > 0.1 and abs(found[False]) < 1e-5
+@pytest.mark.parametrize("seen", [True, False])
+def test_actions_are_seen_only_if_they_shall_be(seen):
+    sac = make_agent(signals=gail(use_actions=seen), demonstrations=Shown())
+    batch = small_windows(sac)
+    rewards = [
+        only_gail(sac).reward_bonus(context(sac, replace(batch, action=action)))
+        for action in (batch.action, -batch.action)
+    ]
+    assert torch.equal(*rewards) is not seen
 
 
 def test_demonstrations_are_normalised_as_the_agent_s_own_observations():
@@ -142,26 +133,3 @@ def test_encoder_critics_and_policy_get_nothing_from_a_model_of_its_own(options)
         other.update(batch)
     expected, found = saved(plain), saved(other)
     assert all(torch.equal(found[name], value) for name, value in expected.items())
-
-
-def test_choice_and_bonus_share_their_networks():
-    plain = make_agent(use_rnd=True)
-    both = make_agent(use_rnd=True, signals=RewardSignals(rnd=RndSignal(strength=1.0)))
-    (one,), (shared,) = plain.extensions, both.extensions
-    assert type(one) is RND and isinstance(shared, RndBonus)
-    assert shared.num_candidates == one.num_candidates > 1
-    state, action = torch.randn(2, 8), torch.randn(2, 5, 2)
-    torch.testing.assert_close(shared.score_actions(state, action), one.score_actions(state, action))
-    assert shared.state_dict().keys() - one.state_dict().keys() == {
-        "deviation.count",
-        "deviation.mean",
-        "deviation.square",
-    }
-
-
-def test_an_agent_that_only_plays_needs_no_demonstrations():
-    """A checkpoint's networks fit; only learning asks for episodes."""
-    learner, player = make_agent(signals=gail(), demonstrations=Shown()), make_agent(signals=gail())
-    player.load_model(learner.tensors()["model"])
-    with pytest.raises(AssertionError, match="a learner has demonstrations"):
-        player.update(small_windows(player))

@@ -1,7 +1,5 @@
 """A random shift is a crop from an image padded with its own border; a look shifts and adds noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.core.spec import ObsSpec
-from algorithm.nn.layers.augment import Augmentation, RandomShift, default_shift, shift_images
+from algorithm.nn.layers.augment import Augmentation, OneView, RandomShift, default_shift, shift_images
 from algorithm.nn.layers.images import image_layout, image_layouts
 
 
@@ -37,6 +35,16 @@ def test_every_shift_happens_to_each_image_on_its_own_and_none_is_larger():
     assert shift.eval()(image) is image
     with pytest.raises(ValueError, match="at least 1 pixel"):
         RandomShift(0)
+
+
+def test_under_a_memory_the_images_of_a_window_move_alike_in_all_passes():
+    image = (10 * torch.arange(9)[:, None] + torch.arange(9)).view(1, 9, 9, 1)
+    shift = RandomShift(pad=2)
+    with OneView(shift, 20):
+        passes = [shift(image.expand(20 * tokens, 9, 9, 1)).view(20, tokens, -1) for tokens in (1, 3)]
+    moved = torch.cat(passes, 1)
+    assert torch.equal(moved, moved[:, :1].expand_as(moved))
+    assert len(moved[:, 0].unique(dim=0)) > 4 and shift.view is None
 
 
 @pytest.mark.parametrize(
@@ -105,28 +113,6 @@ def test_all_tokens_and_frames_of_a_window_are_shifted_alike_and_windows_apart(n
     possible = shift_images(layout.arrange(obs[name][:1, :1]).expand(size, -1, -1, -1), *offsets)
     alike = (layout.arrange(moved[:, 0])[:, None] == possible).flatten(2).all(-1)
     assert alike.any(1).all() and alike.any(0).sum() > size // 4
-
-
-def test_the_noise_of_a_vector_is_a_tenth_of_its_spread_and_one_per_window():
-    obs = windows(500)
-    found = look(obs)
-    noise, frames = (found[name] - obs[name] for name in ("vector", "history"))
-    assert noise[..., 0].std().item() == pytest.approx(1.0, rel=0.1)  # a tenth of 10
-    assert not noise[..., 1].any()  # what never changes stays as it is
-    torch.testing.assert_close(noise, noise[:, :1].expand_as(noise), rtol=0, atol=2e-4)
-    torch.testing.assert_close(frames, frames[:, :1, :1].expand_as(frames), rtol=0, atol=2e-4)
-
-
-def test_the_content_of_missing_tokens_changes_no_other():
-    exists = torch.tensor([[False, True, True, False]] * 6)
-    results = []
-    for fill in (0, 3):
-        obs = windows(6)
-        for value in obs.values():
-            value[~exists] = fill
-        results.append(look(obs, exists))
-    for name in LOOKS.names:
-        assert torch.equal(*(result[name][exists] for result in results))
 
 
 @pytest.mark.parametrize(

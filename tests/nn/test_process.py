@@ -69,18 +69,6 @@ def test_measurements_leave_the_process_as_it_was():
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_products_of_rounded_factors_are_found_out(monkeypatch):
-    x, y = torch.rand(256, 64), torch.rand(64, 32)
-    assert process._error(x, y) < 1e-5
-    matmul = torch.Tensor.__matmul__
-
-    def rounded(a, b):
-        return matmul(a, b) if a.dtype == torch.float64 else matmul(a.bfloat16(), b.bfloat16())
-
-    monkeypatch.setattr(torch.Tensor, "__matmul__", rounded)
-    assert process._error(x, y) > 1e-5
-
-
 def test_a_run_has_the_precision_and_the_threads_of_its_configuration(cwd, monkeypatch, capsys):
     monkeypatch.setattr(process, "medium_is_single", lambda: True)
     set_to = ["-o", "sac_config.matmul_precision=medium", "-o", "sac_config.threads=2"]

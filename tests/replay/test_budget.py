@@ -1,7 +1,5 @@
 """Free memory of machines and control groups, what a replay takes, and the refusal of one that cannot fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -71,13 +69,6 @@ def test_bytes_are_what_the_replay_says_of_itself(spec, capacity, carry_shape, p
         largest_capacity(spec, n, carry_shape, prioritised=prioritised) for n in (found - 1, found, 2**60)
     ]
     assert rows == [capacity - 1 if capacity > 2 else 0, capacity, MAX_CAPACITY]
-
-
-def test_bytes_of_a_row_by_hand():
-    pixels = AgentSpec(ObsSpec(("obs",), ((4, 84, 84),), ("uint8",), stacks=(4,)), ActionSpec((6,), 0))
-    row = 84 * 84 + (6 + 6) + 4 * (1 + 1) + 12  # newest frame; mask, one-hot; log-probability, reward; links
-    assert replay_bytes(pixels, 1000, prioritised=False) == 1000 * row
-    assert replay_bytes(pixels, 1000, (256,), prioritised=True) == 1000 * (row + 4 * 256 + 8)
 
 
 def reserve(budget: MemoryBudget, behaviour: str, capacity: int) -> str:

@@ -1,7 +1,5 @@
 """Compiled updates are the updates. But for the slow tests, no code is generated."""
 
-from __future__ import annotations
-
 import copy
 import math
 import random
@@ -276,23 +274,6 @@ def test_a_batch_of_another_size_is_learned_from_in_training_mode(pure):
     for step, rows in enumerate((16, 8)):
         update_alike(sacs, random_batch(rows, 3, seed=step), step)
         assert sacs[1].compiled.graphs
-
-
-def test_what_cannot_be_compiled_goes_on_as_it_is(monkeypatch):
-    def fails(function, **_):
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr(torch, "compile", fails)
-    plain, other = small_sac(), small_sac(compiled=True)
-    said = messages(other)
-    for step in range(3):
-        batch = random_batch(8, 1, seed=step)
-        plain.update(batch)
-        other.update(batch)
-    assert said[-1] == "the update cannot be compiled, training continues without that: no compiler"
-    assert len(said) == 2
-    for name, value in weights(plain).items():
-        assert torch.equal(value, weights(other)[name]), name
 
 
 @pytest.mark.parametrize(

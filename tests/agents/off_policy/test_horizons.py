@@ -1,7 +1,5 @@
 """Rewards with horizons of their own: what their critics learn, and that their sum is what acts."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -18,7 +16,6 @@ from tests.lib.batches import (
     saved,
     small_sac,
     small_windows,
-    target_of,
 )
 from tests.lib.oracles import n_step_target
 
@@ -34,10 +31,6 @@ class Part(Extension):
 
     def reward_bonus(self, ctx):
         return self._share * ctx.batch.reward
-
-
-class Taken(Part):
-    """Another one, so that there may be two."""
 
 
 def with_part(horizon=SHORT, **options):
@@ -59,25 +52,6 @@ def test_the_horizon_of_the_agent_changes_nothing_to_the_last_bit():
         found.append(saved(sac))
     assert found[0].keys() == found[1].keys() and not any("signal_q" in name for name in found[0])
     assert all(torch.equal(found[1][name], value) for name, value in found[0].items())
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"n_step": 3}, {"n_step": 3, "use_n_step_is": "sampled"}, {"n_step": 3, "use_n_step_is": False}],
-    ids=["one", "v-trace", "sampled", "n-step"],
-)
-def test_a_reward_in_two_parts_has_the_values_of_the_whole(options):
-    """Without an end ``ends`` changes nothing; with V_2 = 0 the first critics know all rewards."""
-    parts = Taken(-0.7), Part(0.7, Horizon(0.9, ends=False))
-    two, one = small_sac(extensions=parts, gamma=0.9, **options), small_sac(gamma=0.9, **options)
-    with torch.no_grad():
-        for value in two.model.target_signal_q.parameters():
-            value.zero_()
-    batch = small_windows(one)
-    batch = replace(batch, terminated=torch.zeros_like(batch.terminated))
-    first, second = (target.y for target in learning_targets(two, batch))
-    torch.testing.assert_close(first + second, target_of(one, batch), rtol=1e-6, atol=1e-6)
-    assert second.std() > 0.1
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -150,7 +124,7 @@ def test_greedy_choices_are_those_of_the_sum():
         assert chosen[allowed].argmax(1).eq(best).all() and allowed.any()
 
 
-def test_signals_of_one_horizon_share_their_critics_and_begin_with_takes_all_along():
+def test_signals_of_one_horizon_share_their_critics():
     signals = RewardSignals(
         curiosity=CuriositySignal(gamma=0.6, ends=False), rnd=RndSignal(strength=1.0, gamma=0.6, ends=False)
     )
@@ -158,11 +132,6 @@ def test_signals_of_one_horizon_share_their_critics_and_begin_with_takes_all_alo
     assert [len(one.extensions) for one in sac.horizons] == [0, 2]
     metrics = sac.update(small_windows(sac)).metrics
     assert "value/q_curiosity" in metrics and "value/q_rnd" not in metrics
-    other = small_sac(signals=signals, curiosity="FORWARD", seed=3)
-    other.begin_with(sac.tensors()["model"], None)
-    for online, target in zip(sac.model.critics, other.model.target_critics, strict=True):
-        for one, two in zip(online.parameters(), target.parameters(), strict=True):
-            torch.testing.assert_close(one, two)
 
 
 def test_networks_of_signals_take_their_steps_on_demonstrations_of_their_own():
@@ -176,17 +145,3 @@ def test_networks_of_signals_take_their_steps_on_demonstrations_of_their_own():
     steps = {name: float(one.tensors()["step"]) for name, one in sac.optimisers().items()}
     assert steps["gail"] == 3.0 and steps["critic"] == 1.0 and len(seen) == 3
     assert not torch.equal(seen[0].ids, seen[1].ids)
-
-
-def test_bounds_of_values_are_saved_whether_they_bind_or_not():
-    """So a run goes on with γ = 1, and another one begins with its networks."""
-    norms = {"q": {"norm": "batch"}, "policy": {"norm": "batch"}}
-    learners = [
-        with_part(**norms, use_target_network=False),
-        with_part(**norms, use_target_network=False, gamma=1.0),
-        with_part(),
-    ]
-    limits = [{n for n in sac.tensors()["model"] if ".bounds." in n} for sac in learners]
-    assert limits[0] == limits[1] == limits[2] and len(limits[0]) == 2
-    binding = [[critics.bounds is not None for critics in sac.horizons] for sac in learners]
-    assert binding == [[True, True], [False, True], [False, False]]

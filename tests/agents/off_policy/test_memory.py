@@ -1,7 +1,5 @@
 """Agents with memory: what is computed while acting, and again in training from the replay."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +8,6 @@ import torch
 
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core import ActionSpec, AgentSpec, SequenceBatch
-from algorithm.nn import AttentionRep, RecurrentRep
 from algorithm.replay import ReplayBuffer, UniformSampler
 from tests.lib.batches import CPU, SMALL, Sac, random_batch, sac_actor, small_sac
 from tests.lib.grid import random_steps
@@ -110,14 +107,6 @@ def test_burn_in_gets_no_gradient_and_learned_inputs_do(memory):
     for grad in (obs.grad, prev_action.grad):
         assert not grad[:, :4].any() and not grad[:, 10:].any()
         assert grad[:, 4:10].flatten(2).any(-1).all()
-
-
-@pytest.mark.parametrize("rep", [RecurrentRep(SPEC, 8, 1), AttentionRep(SPEC, 4, 8, 1)])
-def test_what_does_not_exist_has_a_state_of_zeros(rep):
-    """Also behind dense layers, whose biases make something of nothing."""
-    batch = random_batch(2, 5, spec=SPEC, exists=torch.tensor([2, 5]))
-    state, _ = rep(batch.obs, batch.prev_action, torch.zeros(2, *rep.stored_carry_shape), batch.obs_valid)
-    assert not state[~batch.obs_valid].any() and state[batch.obs_valid].any(-1).all()
 
 
 @pytest.mark.parametrize("memory", RNN)

@@ -11,8 +11,7 @@ from algorithm.agents.on_policy.rollout import make_rollout
 from algorithm.config.schema import fields
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn import LSTM, ModelRep
-from algorithm.nn.layers.initial import set_orthogonal
+from algorithm.nn import ModelRep
 from algorithm.nn.models.tanh import TanhPolicy, TanhValue
 from tests.lib.on_policy import fill, make, train
 
@@ -81,16 +80,6 @@ def test_the_network_of_atari_is_that_of_the_37_details():
     encoder.conv.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     rep.eval()({"obs": bright}, torch.zeros(1, 1, 4), torch.zeros(1, 0), torch.ones(1, 1, dtype=torch.bool))
     assert (seen[0] == 1.0).all() and seen[0].shape == (1, 4, 84, 84)
-
-
-def test_convolutions_and_memories_begin_orthogonal():
-    conv, memory = torch.nn.Conv2d(3, 8, 4), LSTM(5, 4)
-    for module in (conv, memory):
-        set_orthogonal(module)
-    assert is_orthogonal(conv.weight, math.sqrt(2.0)) and not conv.bias.any()
-    parameters = dict(memory.layers[0].named_parameters())
-    assert is_orthogonal(parameters["weight_ih_l0"], 1.0) and is_orthogonal(parameters["weight_hh_l0"], 1.0)
-    assert not parameters["bias_ih_l0"].any() and not parameters["bias_hh_l0"].any()
 
 
 def test_normalised_observations_are_clipped_at_ten_deviations():

@@ -1,7 +1,5 @@
 """TD3: its target and its policy by hand, its delay, what it refuses, a task that it solves."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 
@@ -10,12 +8,10 @@ import pytest
 import torch
 
 from algorithm.actions.continuous import NoNoise, SpreadNoise
-from algorithm.agents.health import History, Summary
 from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.td3.config import Td3Config, misplaced, shared_keys
-from algorithm.agents.td3.family import FAMILIES, TD3, Deterministic, Td3Objective
-from algorithm.config.schema import Config
+from algorithm.agents.td3.family import TD3, Deterministic, Td3Objective
 from algorithm.core import ActionSpec, UsageError
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from main import main
@@ -88,9 +84,9 @@ def test_policy_and_targets_wait_for_two_updates_of_the_critics():
 
 
 def test_noise_is_added_to_actions_and_not_to_greedy_ones():
-    """Standard deviation √(0.3² + 0.4²) = 0.5 with action_noise of 0.4; an action of 1 may get noise too."""
+    """Standard deviation √(0.3² + 0.4²) = 0.5 with action_noise of 0.4."""
     part, normal = Deterministic(0.3), torch.randn(4000, 1, generator=torch.Generator().manual_seed(0))
-    zeros, bound = policy_of(*[0.0] * 4000), policy_of(*[6.0] * 4000)
+    zeros = policy_of(*[0.0] * 4000)
     for noise, std in ((NoNoise(), 0.3), (SpreadNoise(0.4, 0.4), 0.5)):
         z, logp = part.act(zeros, normal, noise)
         u = z.tanh()
@@ -99,8 +95,6 @@ def test_noise_is_added_to_actions_and_not_to_greedy_ones():
         expected = torch.distributions.Normal(0.0, std).log_prob(u)
         torch.testing.assert_close(logp[inside[:, 0]], expected[inside], rtol=1e-4, atol=1e-4)
         assert float((u.abs() < std).float().mean()) == pytest.approx(0.683, abs=0.03)
-    z, _ = part.act(bound, normal, NoNoise())
-    assert float((z.tanh() < 0.9).float().mean()) == pytest.approx(0.37, abs=0.04) and z.isfinite().all()
     greedy, _ = part.act(zeros, None, NoNoise())
     assert not greedy.any() and np.isclose(part.squash(np.float32(0.5)), math.tanh(0.5))
 
@@ -133,15 +127,6 @@ def test_discrete_actions_are_refused():
 def test_keys_that_say_nothing_are_named(key, says):
     found = misplaced("TD3", "sac_config", key)
     assert found is None if says is None else says in found[0]
-
-
-def test_trouble_is_reported():
-    rules, history = FAMILIES["TD3"].health_rules(Config(algorithm="TD3")), History(random_until=0)
-    for i in range(12):
-        values = {"value/q_mean": 3.0**i}
-        values |= {f"rollout/return_{name}": -1.0 - i for name in ("mean", "min", "max")}
-        history.add(Summary(1000 * i, {**values, "rollout/length": 10.0}))
-    assert "no more than 120 is possible" in rules["diverging"](history)  # 12 / 10 a step · 1 / (1 − γ)
 
 
 @pytest.mark.slow

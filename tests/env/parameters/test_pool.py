@@ -1,7 +1,5 @@
 """Parameters of episodes in a pool: equal draws anywhere, lessons from the next reset on, resume."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from typing import Any
@@ -109,29 +107,6 @@ def test_a_restarted_environment_has_the_parameters_of_its_next_episode(workers:
     with closing(make(args={"breaks": breaks, "fails": True}, workers=workers)) as env:
         env.reset(episode=0)
         assert step(env)[:, :2].tolist() == [drawn(copy == heaviest)[copy] for copy in range(3)]
-
-
-def test_the_episode_that_ended_is_named_though_the_next_one_did_not_begin() -> None:
-    def fails(seed: int, values: object) -> None:
-        raise RuntimeError("not now")
-
-    with closing(make(restarts=1)) as env:
-        env.reset(episode=0)
-        step(env), step(env)
-        env._executor._group._envs[1].reset = fails  # type: ignore[attr-defined]
-        step(env)
-    assert ", episode 0, " in env.episode_of(1, begins=False) and told(env) == drawn(0)[1]
-    assert (
-        f", seed {SEEDS(1, 2)}, " in env.episode_of(1, begins=True) and told(env, begins=True) == drawn(2)[1]
-    )
-
-
-def test_without_parameters_nothing_of_a_state_is_another() -> None:
-    with closing(make({})) as env:
-        env.reset(episode=0)
-        state = env.state()
-        assert "parameters" not in state.arrays and "parameters" not in state.meta
-        assert env.metrics() == {} and env.episode_of(0, begins=True).endswith(f"seed {SEEDS(0, 0)}")
 
 
 def test_a_vector_class_of_its_own_is_not_used() -> None:

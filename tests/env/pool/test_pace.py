@@ -1,7 +1,5 @@
 """Actions at fixed times."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import numpy as np
@@ -75,16 +73,6 @@ def test_learning_pauses_when_an_update_would_make_the_action_late():
     time.spend(0.03)
     assert not pace.must_pause()  # 70 ms are left for an update of 30 and acting of 15
     time.spend(0.03)
-    assert pace.must_pause()
-
-
-def test_an_update_without_another_after_it_is_timed_by_the_next_action():
-    time = Time()
-    pace = time.pace()
-    times_of_actions(pace, time, [0.01])
-    assert not pace.must_pause()
-    time.spend(0.15)  # the only update of the step, too long
-    assert times_of_actions(pace, time, [0.01]) == pytest.approx([0.16])
     assert pace.must_pause()
 
 
