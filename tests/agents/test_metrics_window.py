@@ -105,3 +105,14 @@ def test_ages_stay_what_they_were_where_ids_begin_anew():
     age = recent.metrics(2 * 10**9)["replay/age_mean"]
     assert other.metrics(0)["replay/age_mean"] == age > 10**9
     assert other.metrics(7)["replay/age_mean"] == pytest.approx(age + 7)
+
+
+def test_what_a_new_setting_brings_is_averaged_over_the_updates_that_have_it():
+    rng, recent = np.random.default_rng(2), MetricsWindow()
+    recent.add(*an_update(rng, ("loss/q",)))
+    resumed, late = carried_over(recent), [an_update(rng, ("loss/q",)) for _ in range(2)]
+    for value, (batch, result) in enumerate(late):
+        result.metrics["vtrace/rho_mean"] = torch.tensor(float(value))
+        resumed.add(batch, result)
+    for each in (resumed, carried_over(resumed)):
+        assert each.metrics(0)["vtrace/rho_mean"] == 0.5

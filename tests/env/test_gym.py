@@ -12,6 +12,7 @@ from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
+from algorithm.env.gym import GymRecipe
 from algorithm.env.objects import source_of
 from algorithm.env.registered import reward_threshold
 from algorithm.env.registry import make_vec_env
@@ -223,3 +224,26 @@ def test_what_is_unlike_gymnasium_is_told_in_one_sentence_and_not_tried_again(ca
         env.reset()
         step(env)
     assert call in caught.value.why and "\n" not in caught.value.why
+
+
+def test_options_of_a_reset_reach_the_environment():
+    made = GymRecipe(env_id="tests.lib.toys:Counting-v0", env_args={}, options={"mass": 3.0})(0)
+    made.reset(seed=1)
+    assert made._env.unwrapped.options == {"mass": 3.0}
+
+
+def test_only_the_first_copy_has_a_window(monkeypatch):
+    monkeypatch.setattr(Painted, "reset", lambda self, **_: (np.zeros(1, np.float32), {}))
+    with closing(make(PAINTED, n=3, render=True)):
+        assert Painted.open == ["human", None, None]
+    assert Painted.open == []
+
+
+def test_a_picture_is_of_copy_0_and_stays_as_it_is():
+    with closing(make(PAINTED, n=2, video=True)) as env:
+        env.reset()
+        step(env, 2)
+        env.reset([1])
+        before = env.render()
+        step(env, 2)
+        assert (before == 1).all() and (env.render() == 2).all() and env.fps == 12

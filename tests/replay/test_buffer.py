@@ -194,3 +194,10 @@ def weights_by_step(replay: ReplayBuffer, length: int, updates: int) -> np.ndarr
 def test_every_step_of_an_episode_weighs_the_same(sampler, lengths: list[int], updates: int):
     replay = filled(sampler, capacity=50_000, lengths=lengths, learn=LEARN, batch_size=256)
     np.testing.assert_allclose(weights_by_step(replay, lengths[0], updates), 1.0, atol=0.13)
+
+
+def test_priorities_of_zero_everywhere_draw_uniformly():
+    buffer = filled(linear(), lengths=(20,))
+    buffer.feedback(result(np.arange(20), np.zeros(20)))
+    batch = buffer.sample()
+    assert batch.valid.all() and batch.weight.tolist() == [1.0] * 16 and len(batch.ids.unique()) > 10

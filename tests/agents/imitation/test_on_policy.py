@@ -14,6 +14,7 @@ from algorithm.demos.sources import load_demonstrations
 from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.signals import BehavioralCloning, ExtrinsicSignal, GailSignal, RewardSignals
 from algorithm.replay.budget import MemoryBudget
+from tests.lib.callbacks import watch
 from tests.lib.episodes import record
 from tests.lib.on_policy import make, train, weights
 
@@ -155,3 +156,30 @@ def test_other_episodes_are_refused_by_the_file_that_changed(tmp_path):
     with pytest.raises(StorageError) as error:
         make(PENDULUM, blocks=gail(), demonstrations=other)[0].load_state(state)
     assert error.value.why == "changed, new or gone: a.npz, c.npz"
+
+
+def test_networks_of_signals_take_their_steps_on_demonstrations_of_their_own(tmp_path, monkeypatch):
+    blocks = gail()
+    blocks["reward_signals"] = blocks["reward_signals"].model_copy(update={"updates": 3})
+    agent, collector = make(PENDULUM, blocks=blocks, demonstrations=shown(tmp_path), num_epoch=2)
+    drawn, draw = [], DemoStore.draw
+    monkeypatch.setattr(DemoStore, "draw", lambda *args: drawn.append(draw(*args)) or drawn[-1])
+    while not agent.updates:
+        train(agent, collector, collector.steps + 1)
+    steps = {name: float(one.tensors()["step"]) for name, one in agent.learner.optimisers().items()}
+    assert steps == {"all": 8.0, "gail": 24.0} and len(drawn) == 24
+
+
+def test_cloning_fades_and_then_costs_nothing(tmp_path, monkeypatch):
+    agent, collector = make(
+        PENDULUM, blocks=cloning(strength=0.5, steps=64), demonstrations=shown(tmp_path), learning_rate=0.004
+    )
+    rates, (optimiser,) = [], agent.learner._cloning.optimisers.values()
+    watch(
+        monkeypatch,
+        agent.learner._cloning,
+        "_step",
+        lambda _: rates.append(optimiser.learning_rate * optimiser.factor),
+    )
+    train(agent, collector, 128)
+    assert rates == [0.5 * 0.004 * 0.5] * 40  # of four rollouts the first, at step 32; 0 from 64 on
