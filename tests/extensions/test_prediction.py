@@ -1,4 +1,4 @@
-"""The world model beside SAC: what it is given, what it is compared with, whom its gradient reaches."""
+"""The world model beside SAC: what it is given and what it is compared with."""
 
 import math
 from dataclasses import replace

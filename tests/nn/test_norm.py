@@ -1,4 +1,4 @@
-"""Batch norm against hand numbers and torch's own, and statistics that only a step moves."""
+"""Batch norm against hand numbers, and statistics that only a step moves."""
 
 import copy
 

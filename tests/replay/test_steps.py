@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from algorithm.core.data import Segment
@@ -38,6 +38,13 @@ def of(spec, stream: int, moment: list[int], event: str) -> Segment:
     sampler=st.sampled_from(SAMPLERS),
     script=st.lists(st.lists(EVENT, min_size=5, max_size=5), min_size=1, max_size=12),
     steps=st.integers(1, 4),
+)
+@example(  # the row behind an end has the number that would follow
+    spec=(VECTOR, (0,)),
+    capacity=40,
+    sampler=UniformSampler,
+    script=[["terminated"] * 5, ["skip"] * 5, ["go on"] * 5],
+    steps=3,
 )
 def test_the_replay_is_the_same_to_the_last_bit(spec, capacity, sampler, script, steps):
     """steps: of the environments, that come at once; fewer where an episode is closed between them"""

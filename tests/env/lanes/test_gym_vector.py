@@ -35,6 +35,16 @@ def rows(seen) -> list[list[float]]:
     return seen.obs["obs"].astype(int).tolist()
 
 
+def test_a_reset_from_outside_takes_the_place_of_the_pending_one():
+    env = adapt(lambda: DiaryVector(3, mode=NEXT))
+    begin(env)
+    assert step(env).truncated.tolist() == [True, False, True]
+    assert rows(begin(env, [0])) == [[0, 1, 0, 0]]
+    result = step(env)
+    assert result.skipped.tolist() == [False, False, True]
+    assert rows(result)[0] == [0, 1, 1, 1]
+
+
 @pytest.mark.parametrize("mode", [NEXT, SAME, OFF])
 def test_gymnasiums_own_classes_take_seed_and_options_of_each_reset(mode):
     options = {"mass": 2.0}
@@ -44,6 +54,14 @@ def test_gymnasiums_own_classes_take_seed_and_options_of_each_reset(mode):
     assert rows(begin(env, [3, 1], episode=8)) == [[3, 8, 0, 0], [1, 8, 0, 0]]
     assert rows(begin(env, [1])) == [[1, 9, 0, 0]]
     assert [diary.options for diary in made.envs] == [options] * 4 == [{"mass": 2.0}] * 4
+
+
+def test_another_class_takes_one_seed_for_all():
+    made = DiaryVector(3, mode=OFF)
+    env = adapt(lambda: made)
+    begin(env, episode=4)
+    begin(env, [2, 0])
+    assert [seed for seed, _ in made.calls] == [diary_seed(0, 4), diary_seed(2, 5)]
 
 
 @pytest.mark.parametrize(("mode", "fix"), [(SAME, "max_step_each_iter to -1"), (OFF, "workers to 1")])
