@@ -81,3 +81,26 @@ def test_the_density_of_what_is_held_by_hand():
     assert (np.exp(1e3 - after.behaviour_logp[held, 1]) == 0.0).all(), "it had a probability"
     forbidden = act(one, first.action, ~first.action[:, :5].astype(bool))
     np.testing.assert_allclose(np.exp(forbidden.behaviour_logp[:, 0]), 1.0 / 2.0, rtol=1e-5)
+
+
+def test_half_of_the_numbers_that_are_held_are_at_a_bound():
+    u = act(player(c=16.0), HYBRID.action.padding(4000)).action[:, 5:]
+    at_bound = np.abs(u) > 0.999
+    assert at_bound.mean(0) == pytest.approx([AT_BOUND] * 2, abs=0.03)
+    assert (at_bound[:, 0] & at_bound[:, 1]).mean() == pytest.approx(AT_BOUND**2, abs=0.03)
+    assert (u[at_bound] > 0).mean() == pytest.approx(0.5, abs=0.03)
+    assert np.abs(u[~at_bound]).mean() == pytest.approx(0.5, abs=0.03), "the others are uniform"
+    assert (np.abs(act(player(c=1.0), HYBRID.action.padding(400)).action[:, 5:]) < 0.999).mean() > 0.99
+
+
+def test_the_density_of_more_branches_than_a_probability_has_bits():
+    """2 to the power of −1500 is 0 in double precision. A choice is held with 3/4."""
+    one, n = player(d=4.0, spec=AgentSpec(HYBRID.obs, ActionSpec((2,) * 1500))), 100
+    prev, mask = np.zeros((n, 3000), np.float32), np.ones((n, 3000), np.bool_)
+    first = one.act({}, prev, np.zeros((n, 0), np.float32), mask)
+    np.testing.assert_allclose(first.behaviour_logp[:, 0], -1500 * np.log(2.0), rtol=1e-5)
+    after = one.act({}, first.action, first.carry, mask)
+    same = (after.action == first.action).all(1)
+    assert 0.6 < same.mean() < 0.9
+    expected = np.where(same, np.log(0.75), np.log(0.25) - 1500 * np.log(2.0))
+    np.testing.assert_allclose(after.behaviour_logp[:, 0], expected, rtol=1e-5)

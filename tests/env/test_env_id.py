@@ -113,3 +113,11 @@ def test_a_file_may_be_called_like_an_installed_module_or_lie_in_a_package(folde
     (folder / "own_env.py").rename(folder / path)
     assert register_env(resolve_env_id(name, folder)) == "Own-v0"
     assert gym.make("Own-v0").spec.max_episode_steps == 10
+
+
+@pytest.mark.parametrize("name", ["Own", "CartPole"])
+def test_a_class_need_not_be_registered_and_may_be_called_like_another(folder, name):
+    own_env.write(folder, source=own_env.SOURCE.replace("class Own", f"class {name}"))
+    env_id = register_env(resolve_env_id(f"own_env.py:{name}", folder))
+    assert gym.make(env_id).unwrapped.observation_space.shape == (1,)
+    assert register_env(resolve_env_id(f"own_env:{name}", folder)) == env_id

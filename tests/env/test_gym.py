@@ -247,3 +247,10 @@ def test_a_picture_is_of_copy_0_and_stays_as_it_is():
         before = env.render()
         step(env, 2)
         assert (before == 1).all() and (env.render() == 2).all() and env.fps == 12
+
+
+@pytest.mark.filterwarnings("ignore:.*render_mode")
+def test_a_mode_that_is_not_offered_is_refused(monkeypatch):
+    monkeypatch.setattr(Painted, "metadata", {"render_modes": ["human"]})
+    with pytest.raises(EnvError, match=r"its render_modes are \['human'\]"):
+        make(PAINTED, video=True)

@@ -115,3 +115,14 @@ def test_stacks_are_recognised_where_a_replay_can_rebuild_them(args, wrappers, s
     """Those that are not are stored as they are; a stack of stacks is one whose frames are stacks."""
     env = GymRecipe(env_id="tests.lib.toys:Film-v0", env_args=args, wrappers=tuple(wrappers))(0)
     assert env.spec.obs.stacks[0] == stacks
+
+
+@pytest.mark.parametrize("value", [1, np.zeros(1, np.int64), np.zeros((3, 2), np.int64)])
+def test_choices_are_not_spread_over_a_shape_they_do_not_have(value):
+    """A single number plus the start of a MultiDiscrete would have its shape."""
+    observations = Observations(MultiDiscrete([3, 3]), "x")
+    assert np.shape(observations.read(value)["obs"]) == np.shape(value)
+    with pytest.raises(SpaceMismatchError, match=r"its space has \(2,\)"):
+        observations.read_each([value])
+    with pytest.raises(SpaceMismatchError, match="its space has"):
+        observations.read_batch(value, 2)

@@ -187,3 +187,14 @@ def test_simulators_that_print_are_silenced():
     command = [sys.executable, "-W", "ignore", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path.cwd())
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_wrappers_reach_every_environment_wherever_it_runs(workers):
+    """CartPole has a vector class, which would know nothing of them."""
+    pool = {"workers": workers}
+    with closing(wrapped({KEEP: {"indices": [2, 0]}}, name="CartPole-v1", **pool)) as env:
+        obs = env.reset()[DEFAULT_BEHAVIOUR].obs["obs"]
+    whole = gym.make("CartPole-v1")
+    for index in range(2):
+        np.testing.assert_array_equal(obs[index], whole.reset(seed=10 * index)[0][[2, 0]])

@@ -41,3 +41,10 @@ def test_values_of_any_action_train_the_critics():
     assert sac.critic_optimiser.gradient[sac.encoder].any(), "the encoder"
     assert sac.critic_optimiser.gradient[sac.encoder.stop :].any(), "the critics"
     assert not sac.policy_optimiser.gradient.any(), "the policy is asked, not taught"
+
+
+def test_without_gradient_no_value_has_one():
+    sac = small_sac(rep_depth=1)
+    ctx = sac.encode(small_windows(sac))
+    assert ctx.q(ctx.states.learned).requires_grad and not ctx.target_q(ctx.states.learned).requires_grad
+    assert not ctx.detached().q(ctx.states.learned).requires_grad

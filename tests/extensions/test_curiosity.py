@@ -9,7 +9,7 @@ from algorithm.agents.sac.config import SacConfig
 from algorithm.extensions.base import Extension
 from algorithm.extensions.curiosity import RND, Curiosity, forward_error, inverse_error
 from algorithm.nn.distributions import TanhNormal
-from tests.lib.batches import CPU, SPECS, context, random_batch, small_sac
+from tests.lib.batches import CPU, SMALL, SPECS, context, random_batch, small_sac
 from tests.lib.batches import sac_actor as new_actor
 
 KINDS = ["FORWARD", "INVERSE"]
@@ -137,3 +137,10 @@ def test_the_candidate_with_the_largest_score_is_taken_with_its_own_probability(
     if spec.action.continuous:
         heads.append(TanhNormal(*vars(policy.continuous).values()).logp(torch.from_numpy(out.z)).numpy())
     np.testing.assert_allclose(out.behaviour_logp, np.stack(heads, 1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("how", [{"exploring": False}, {"greedy": True}])
+def test_nobody_judges_who_does_not_explore(how):
+    sac, scorer = small_sac(), Scorer(2)
+    act(SMALL, sac, (scorer,), **how)
+    assert scorer.asked == []

@@ -52,6 +52,34 @@ def step(monkeypatch, *extensions: Extension) -> tuple[torch.Tensor, torch.Tenso
     return tuple(seen[0])
 
 
+class Pauses(Extension):
+    """A loss of its own, until it is told to rest."""
+
+    def __init__(self, learning_rate: float | None) -> None:
+        super().__init__()
+        self.own.append(torch.nn.Linear(1, 1))
+        self.learning_rate, self.rests = learning_rate, False
+
+    def own_losses(self, ctx: Context) -> dict[str, torch.Tensor]:
+        return {} if self.rests else {"pauses": self.own[0].weight.square().sum()}
+
+
+@pytest.mark.parametrize("rate", [None, 0.1])
+def test_an_extension_without_a_loss_takes_no_step(rate):
+    """Not along the moments of losses before either."""
+    extension = Pauses(rate)
+    sac = small_sac(extensions=(extension,))
+    (adam,) = sac.extension_steps.optimisers.values()
+    states = []
+    for rests in (False, True, False):
+        extension.rests = rests
+        sac.update(random_batch())
+        states.append([x.detach().clone() for x in (extension.own[0].weight, adam.tensors()["step"])])
+    (weight, count), (rested, count_then), (moved, count_later) = states
+    assert torch.equal(weight, rested) and not torch.equal(rested, moved)
+    assert [int(n) for n in (count, count_then, count_later)] == [1, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("pulls", "factor"),
     [
@@ -74,3 +102,22 @@ def test_a_gated_loss_is_taken_or_left_by_the_critics_and_an_ungated_one_is_take
     own, theirs = step(monkeypatch, *(Pull(sign, gated=gated) for sign, gated in pulls))
     torch.testing.assert_close(own, factor * encoder)
     torch.testing.assert_close(theirs, (1.0 + sum(sign for sign, _ in pulls)) * critics)
+
+
+def test_an_encoder_without_parameters_has_nothing_to_gate(monkeypatch):
+    sac = small_sac(rep_depth=0, extensions=(Pull(1.0, gated=True),))
+    assert sac.update(random_batch()).metrics["loss/pull"].isfinite() and sac.skipped == 0
+
+
+class Twice(Extension):
+    """A bonus with two rounds, and nothing of its own to train."""
+
+    rounds = 2
+
+    def reward_bonus(self, ctx: Context) -> torch.Tensor:
+        return ctx.batch.reward
+
+
+def test_rounds_without_own_parts_are_none():
+    sac = small_sac(extensions=(Twice(),))
+    assert sac.extension_steps.rounds == 1 and sac.update(random_batch()).metrics["loss/q"].isfinite()

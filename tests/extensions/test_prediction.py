@@ -1,4 +1,4 @@
-"""The world model beside SAC: what it is given and what it is compared with."""
+"""The world model beside SAC: what it is given, what it is compared with, whom its gradient reaches."""
 
 import math
 from dataclasses import replace
@@ -15,7 +15,7 @@ from algorithm.extensions.base import Context
 from algorithm.extensions.prediction import Prediction
 from algorithm.nn.layers.images import UNIT, image_layouts, to_planes
 from algorithm.nn.models.world import ImageDecoder
-from tests.lib.batches import random_batch, small_sac
+from tests.lib.batches import random_batch, small_sac, small_windows
 
 MIXED = AgentSpec(
     ObsSpec(
@@ -86,6 +86,81 @@ def test_losses_by_hand():
     assert losses["reward"].item() == pytest.approx(((1 + 4 + 0) / 3 + (9 + 1) / 2) / 2)
     assert losses["observation"].item() == pytest.approx(1.0)
     assert networks[0].asked[0][2] == {}  # without extra data the observations are not even handed over
+
+
+@pytest.mark.parametrize("kind", [None, "RNN", "ATTN"])
+def test_neither_target_nor_policy_gets_a_gradient(kind):
+    sac = learner(spec=MIXED, seq_encoder=kind)
+    losses = sac.extensions[0].auxiliary_losses(sac.encode(small_windows(sac, MIXED)))
+    for step in (sac.critic_optimiser, sac.joint_optimiser):
+        step.gradient.zero_()
+    sum(losses.values()).backward()
+    assert all(p.grad.any() for p in sac.extensions[0].joint.parameters() if p.dim() > 1)
+    assert sum(p.grad.any().item() for p in sac.model.rep.parameters()) > 0
+    assert not any(p.grad.any() for p in sac.model.q.parameters())
+    others = (sac.model.target_rep, sac.model.target_q, sac.model.policy)
+    assert all(p.grad is None or not p.grad.any() for net in others for p in net.parameters())
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_rewards_are_predicted_on_the_scale_of_values(scaled):
+    """With reward_scaling their unit does not decide how much the encoder listens to their model."""
+    losses = {}
+    for unit in (1.0, 1e4):
+        sac = learner(reward_scaling=scaled)
+        batch = small_windows(sac)
+        batch = replace(batch, reward=batch.reward * unit)
+        sac.return_scale.observe(SimpleNamespace(rewards=lambda unit=unit: [(0, 0, [unit, -3 * unit], True)]))
+        losses[unit] = sac.extensions[0].auxiliary_losses(sac.encode(batch))["reward"].item()
+    assert (losses[1e4] == pytest.approx(losses[1.0], rel=1e-3)) is scaled
+
+
+BLIND = """
+import torch
+import algorithm.nn as m
+
+
+class ModelRep(m.Rep):
+    def __init__(self, spec, **sizes):
+        super().__init__(spec)
+        self.net = torch.nn.Linear(2, 4)
+
+    def forward(self, obs, prev_action, carry, valid):
+        return self.net(obs["seen"]), carry
+"""
+
+
+@pytest.mark.parametrize("extra", [True, False])
+def test_only_the_transition_model_sees_what_the_encoder_leaves_out(tmp_path, extra):
+    (tmp_path / "nn.py").write_text(BLIND)
+    spec = AgentSpec(ObsSpec(("seen", "secret"), ((2,), (3,)), ("float32",) * 2), ActionSpec(continuous=1))
+    sac = learner(spec=spec, file=tmp_path / "nn.py", use_extra_data=extra)
+    batch = small_windows(sac, spec)
+    losses = {}
+    for secret in (0.0, 1.0):
+        other = replace(batch, obs={**batch.obs, "secret": torch.full_like(batch.obs["secret"], secret)})
+        losses[secret] = sac.extensions[0].auxiliary_losses(sac.encode(other))
+    assert (losses[0.0]["transition"] != losses[1.0]["transition"]).item() == extra
+    assert losses[0.0]["reward"] == losses[1.0]["reward"]
+    assert losses[0.0]["observation"] != losses[1.0]["observation"]  # of which the state should know
+
+
+def test_observations_are_compared_as_networks_see_them():
+    """Bytes from 0 to 1, vectors normalised."""
+    sac = learner(spec=MIXED, use_normalization=True)
+    sac.model.normaliser.observe(
+        {name: x.flatten(0, 1).numpy() for name, x in small_windows(sac, MIXED).obs.items()}
+    )
+    ctx = sac.encode(small_windows(sac, MIXED))
+    here = {name: x[:, ctx.learned] for name, x in ctx.obs.items()}
+    exact = {**here, "i": here["i"] / 255, "b": here["b"].float()}
+    exact["c"] = (
+        torch.cat([nn.functional.one_hot(here["c"][..., i], n) for i, n in enumerate((2, 3))], -1) * 50.0
+    )
+    extension = sac.extensions[0]
+    extension.joint[2] = Script(lambda s: exact)
+    assert extension.auxiliary_losses(ctx)["observation"].item() == pytest.approx(0.0, abs=1e-6)
+    assert here["v"].abs().max() <= 5.0 and not torch.equal(ctx.obs["v"], ctx.batch.obs["v"])
 
 
 @pytest.mark.parametrize(("shape", "dtype", "stack"), [

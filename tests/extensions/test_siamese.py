@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 
@@ -140,3 +141,27 @@ def test_agreement_of_values_reaches_encoder_and_critics():
     assert sac.critic_optimiser.gradient[sac.encoder.stop :].any()
     plain = make_sac("ATC", seq_encoder="RNN")
     assert set(plain.extensions[0].auxiliary_losses(context(plain, batch))) == {"siamese"}
+
+
+def test_the_target_projection_of_other_networks_begins_equal_to_theirs():
+    trained, _ = train("BYOL", 2)
+    sac, _ = train("BYOL", 0)
+    sac.begin_with(trained.tensors()["model"], None)
+    theirs, own = (one.extensions[0].joint[0].state_dict() for one in (trained, sac))
+    for name, target in sac.extensions[0].target_projection.state_dict().items():
+        assert torch.equal(target, own[name]) and torch.equal(target, theirs[name])
+
+
+@pytest.mark.parametrize("siamese", ["ATC", "BYOL"])
+def test_the_encoder_and_the_joint_parts_learn_and_the_policy_does_not(siamese):
+    sac = make_sac(siamese)
+    ctx = context(sac, make_batch(sac))
+    (extension,) = sac.extensions
+    loss = extension.auxiliary_losses(ctx)["siamese"]
+    for step in sac.optimisers().values():
+        step.gradient.zero_()
+    loss.backward()
+    assert sac.critic_optimiser.gradient[sac.encoder].any()
+    assert not sac.critic_optimiser.gradient[sac.encoder.stop :].any()  # the critics
+    assert all(p.grad.any() for p in extension.joint.parameters() if p.dim() > 1)
+    assert not sac.policy_optimiser.gradient.any()

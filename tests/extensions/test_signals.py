@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from algorithm.core import AgentSpec, SequenceBatch
-from algorithm.extensions.curiosity import RndBonus
+from algorithm.extensions.curiosity import RND, RndBonus
 from algorithm.extensions.gail import Gail
 from algorithm.keys.signals import ExtrinsicSignal, GailSignal, RewardSignals, RndSignal
 from algorithm.ops.imitation import airl_reward, gail_reward
@@ -133,3 +133,26 @@ def test_encoder_critics_and_policy_get_nothing_from_a_model_of_its_own(options)
         other.update(batch)
     expected, found = saved(plain), saved(other)
     assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_choice_and_bonus_share_their_networks():
+    plain = make_agent(use_rnd=True)
+    both = make_agent(use_rnd=True, signals=RewardSignals(rnd=RndSignal(strength=1.0)))
+    (one,), (shared,) = plain.extensions, both.extensions
+    assert type(one) is RND and isinstance(shared, RndBonus)
+    assert shared.num_candidates == one.num_candidates > 1
+    state, action = torch.randn(2, 8), torch.randn(2, 5, 2)
+    torch.testing.assert_close(shared.score_actions(state, action), one.score_actions(state, action))
+    assert shared.state_dict().keys() - one.state_dict().keys() == {
+        "deviation.count",
+        "deviation.mean",
+        "deviation.square",
+    }
+
+
+def test_an_agent_that_only_plays_needs_no_demonstrations():
+    """A checkpoint's networks fit; only learning asks for episodes."""
+    learner, player = make_agent(signals=gail(), demonstrations=Shown()), make_agent(signals=gail())
+    player.load_model(learner.tensors()["model"])
+    with pytest.raises(AssertionError, match="a learner has demonstrations"):
+        player.update(small_windows(player))

@@ -130,3 +130,13 @@ def test_images_and_real_numbers_are_augmented(shape, dtype, categories, as_it_i
     obs = ObsSpec(("at",), (shape,), (dtype,), (categories,))
     found = [Augmentation(obs, normalised=how).changes_anything() for how in (False, True)]
     assert found == [as_it_is, normalised]
+
+
+def test_the_noise_of_a_vector_is_a_tenth_of_its_spread_and_one_per_window():
+    obs = windows(500)
+    found = look(obs)
+    noise, frames = (found[name] - obs[name] for name in ("vector", "history"))
+    assert noise[..., 0].std().item() == pytest.approx(1.0, rel=0.1)  # a tenth of 10
+    assert not noise[..., 1].any()  # what never changes stays as it is
+    torch.testing.assert_close(noise, noise[:, :1].expand_as(noise), rtol=0, atol=2e-4)
+    torch.testing.assert_close(frames, frames[:, :1, :1].expand_as(frames), rtol=0, atol=2e-4)

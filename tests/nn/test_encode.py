@@ -100,3 +100,12 @@ def test_mistakes_are_explained(make, error, named):
     with pytest.raises(error) as caught:
         make()
     assert named in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "bounded", "lowest"), [("front", True, -0.5), ("front", False, 0.0), ("rear", True, 0.0)]
+)
+def test_bytes_are_centred_where_features_are_bounded(monkeypatch, name, bounded, lowest):
+    encoder = ImageEncoder(OBS, name, bounded=bounded)
+    monkeypatch.setattr(encoder.conv, "forward", lambda planes: planes.flatten(1)[:, : encoder.out_size])
+    assert encoder(torch.zeros_like(ONE[name])).unique().tolist() == [lowest]

@@ -58,3 +58,13 @@ def test_vmap_is_the_default_from_five_on_a_cpu_and_what_it_refuses_runs_in_the_
     ensemble = Ensemble(Branching, 5, probe=(torch.zeros(1, 3), torch.zeros(1, 2)))
     assert ensemble.backend == "loop"
     assert ensemble(*inputs).shape == (5, 7, 1)
+
+
+def test_members_start_apart_and_answer_as_themselves(inputs):
+    torch.manual_seed(3)
+    alone = [Critic() for _ in range(3)]
+    torch.manual_seed(3)
+    together = Ensemble(Critic, 3)(*inputs)
+    for member, value in zip(alone, together, strict=True):
+        torch.testing.assert_close(value, member(*inputs))
+    assert not torch.equal(together[0], together[1])

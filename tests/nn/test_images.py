@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithm.core.errors import ModelError
 from algorithm.core.spec import ObsSpec
 from algorithm.nn.layers.images import conv, image_layout, image_layouts
 
@@ -96,3 +97,9 @@ def test_sizes_are_those_of_the_papers_and_every_parameter_has_a_gradient(kind, 
     out.square().sum().backward()
     assert all(p.grad.any() for p in net.parameters())
     assert sum(p.numel() for p in net.parameters()) == parameters
+
+
+def test_images_too_small_for_a_kind_are_refused():
+    with pytest.raises(ModelError) as caught:
+        conv(image_layout((35, 80, 3), "uint8"), "nature")
+    assert "use simple or resnet" in str(caught.value)

@@ -153,12 +153,16 @@ def test_what_is_not_finite_leaves_no_trace():
 
 
 class Twice(nn.Module):
-    """Two layers with one weight."""
+    """One layer, applied twice in a pass, or two layers with one weight."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tied: bool) -> None:
         super().__init__()
-        self.one, self.two = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.one = nn.Linear(2, 2)
+        self.two = nn.Linear(2, 2) if tied else self.one
         self.two.weight = self.one.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(self.one(x))
 
 
 @pytest.mark.parametrize(
@@ -169,9 +173,18 @@ class Twice(nn.Module):
         (nn.Conv2d(2, 2, 3, padding="same"), "Conv2d has no Fisher matrix"),
         (nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"), "Conv2d has no Fisher matrix"),
         (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False)), r"1\.weight is frozen"),
-        (Twice(), "Twice.two shares weight with Twice.one"),
+        (Twice(tied=True), "Twice.two shares weight with Twice.one"),
     ],
 )
 def test_what_has_no_factors_is_named(network: nn.Module, named: str):
     with pytest.raises(ModelError, match=named):
         kfac(network)
+
+
+def test_a_layer_that_is_used_twice_is_named_and_no_hook_stays():
+    network = Twice(tied=False)
+    optimiser = kfac(network)
+    with pytest.raises(ModelError, match=r"Twice\.one is used twice"), optimiser.recording():
+        network(torch.ones(1, 2))
+    assert not network.one._forward_hooks
+    network(torch.ones(1, 2))

@@ -111,3 +111,8 @@ def test_the_bounds_of_the_standard_deviation_by_hand(way, low, middle, high, sl
     assert part.mean[0].tolist() == [1.0, 2.0, 3.0] and part.log_std[0].tolist() == [low, middle, high]
     (found,) = torch.autograd.grad(part.log_std[0].sum(), head.continuous.bias)
     assert found[3:].tolist() == slope
+
+
+def test_an_unknown_bound_is_an_error():
+    with pytest.raises(ValueError, match="log_std is 'exp'; known: clamp, tanh"):
+        ModelPolicy(SPEC, 3, log_std="exp")

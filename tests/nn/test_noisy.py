@@ -2,8 +2,13 @@
 
 import pytest
 import torch
+from torch import nn
 
-from algorithm.nn.layers.noisy import NoisyLinear
+from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
+from algorithm.nn.ensemble import Ensemble
+from algorithm.nn.layers.noisy import LayerNoise, NoisyLinear
+from algorithm.nn.learning.flat import FlatParameters
+from algorithm.nn.models.defaults import ModelPolicy
 
 
 def test_a_layer_by_hand():
@@ -35,3 +40,32 @@ def test_noise_is_the_signed_root_of_a_normal_number_and_stays():
     torch.testing.assert_close(
         torch.cat([layer.noise_in, layer.noise_out]), normal.sign() * normal.abs().sqrt()
     )
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_the_default_policy_is_noisy_where_asked_for(depth):
+    spec = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(branches=(2, 3), continuous=1))
+    policy, state = ModelPolicy(spec, 3, dense_n=8, dense_depth=depth, noisy=True), torch.rand(5, 3)
+    kinds = [type(part) for part in policy.modules()]
+    assert kinds.count(NoisyLinear) == depth + 2 and nn.Linear not in kinds
+    found = []
+    for on in (True, False):
+        LayerNoise([policy], on=on).apply(torch.Generator())
+        found.append(policy(state, {}))
+    assert not torch.equal(found[0].logits, found[1].logits)
+    assert not torch.equal(found[0].continuous.mean, found[1].continuous.mean)
+    assert NoisyLinear not in map(type, ModelPolicy(spec, 3).modules())
+
+
+def test_noise_drawn_for_critics_reaches_both_back_ends():
+    x, results = torch.rand(4, 3), []
+    for backend in ("loop", "vmap"):
+        torch.manual_seed(1)
+        ensemble = Ensemble(lambda: NoisyLinear(3, 1), 3, backend=backend)
+        FlatParameters([ensemble])
+        mean = ensemble(x)
+        LayerNoise(ensemble.members, on=True).apply(torch.Generator().manual_seed(2))
+        results += [ensemble(x), ensemble.frozen(x)]
+        assert not torch.equal(results[-1], mean)
+    for other in results[1:]:
+        torch.testing.assert_close(results[0], other)

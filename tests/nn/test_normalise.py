@@ -143,3 +143,18 @@ def test_an_image_of_unknown_range_is_normalised_channel_by_channel(dtype, shape
     exact = (pixels - pixels.mean(over, keepdims=True)) / pixels.std(over, keepdims=True)
     np.testing.assert_allclose(seen["x"], exact, atol=1e-4)
     assert seen["known"].shape == (1,)
+
+
+def test_a_scale_that_changes_for_good_is_learned_though_it_is_far_from_what_was_seen():
+    rows = np.random.default_rng(0).normal(size=(2000, 3))
+    deviation = 1 / after(rows[:1000], np.zeros(3), *(1e6 * rows[1000:])).scale.numpy()
+    assert ((deviation > 0.5e6) & (deviation < 1.5e6)).all(), "half of all rows have it"
+
+
+def test_what_never_changes_is_nothing_of_any_size():
+    """To the last bit: the smallest deviation makes 1e13 of it."""
+    normaliser = Normaliser(ObsSpec(("x",), ((3,),), ("float64",)))
+    same = np.array([[0.1, -1.7e9, 1 / 3]])
+    for count in (1, 3, 1, 200, 7):
+        normaliser.observe({"x": same.repeat(count, 0)})
+    assert not normaliser({"x": torch.from_numpy(same)})["x"].any()

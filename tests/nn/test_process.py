@@ -77,3 +77,15 @@ def test_a_run_has_the_precision_and_the_threads_of_its_configuration(cwd, monke
         assert torch.get_float32_matmul_precision() == "medium" and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
+
+
+def test_products_of_rounded_factors_are_found_out(monkeypatch):
+    x, y = torch.rand(256, 64), torch.rand(64, 32)
+    assert process._error(x, y) < 1e-5
+    matmul = torch.Tensor.__matmul__
+
+    def rounded(a, b):
+        return matmul(a, b) if a.dtype == torch.float64 else matmul(a.bfloat16(), b.bfloat16())
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", rounded)
+    assert process._error(x, y) > 1e-5

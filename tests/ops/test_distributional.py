@@ -3,6 +3,7 @@
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributions import Normal
 from torch.nn.functional import huber_loss
 
 from algorithm.ops.distributional import (
@@ -58,3 +59,10 @@ def test_a_histogram_by_hand():
     logits = torch.zeros(1, 5, 1, requires_grad=True)
     cross_entropy(logits.log_softmax(1), p[:, None]).sum().backward()
     torch.testing.assert_close(logits.grad.flatten(), 0.2 - p, atol=1e-6, rtol=0)
+
+
+@given(y=st.floats(-2, 2), bins=st.integers(2, 9), sigma=st.floats(0.1, 2))
+def test_a_histogram_is_the_mass_of_a_normal_within_the_edges(y, bins, sigma):
+    edges, y = torch.linspace(-2.5, 2.5, bins + 1, dtype=torch.float64), torch.tensor([y]).double()
+    mass = Normal(y, sigma).cdf(edges).diff()
+    torch.testing.assert_close(histogram(y, edges, sigma=sigma).flatten(), mass / mass.sum())

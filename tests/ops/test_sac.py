@@ -98,3 +98,12 @@ def test_priority_by_hand():
     td = torch.tensor([[[1.0, -3.0]], [[-3.0, 5.0]]])
     assert sequence_priority(td, ALL).item() == pytest.approx(3.9)
     assert sequence_priority(td, FIRST).item() == pytest.approx(2.0)
+
+
+def test_a_wide_clip_is_none():
+    """Neither by rounding."""
+    q, q_target = torch.rand(2, 2, 500, 1) * 100
+    y, weight, valid = torch.rand(500, 1) * 100, torch.rand(500), torch.ones(500, 1, dtype=torch.bool)
+    assert not clip_binds(q, y, q_target, epsilon=100.0).any()
+    wide = clipped_critic_loss(q, y, q_target, weight, valid, epsilon=100.0)
+    torch.testing.assert_close(wide, critic_loss(q, y, weight, valid))

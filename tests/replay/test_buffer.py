@@ -9,7 +9,10 @@ from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
 from tests.lib.buffers import Script, filled, result
 from tests.lib.oracles_replay import (
+    MIXED,
     VECTOR,
+    NaiveReplay,
+    assert_batch_equals,
     digest,
     make_segment,
     stored,
@@ -201,3 +204,25 @@ def test_priorities_of_zero_everywhere_draw_uniformly():
     buffer.feedback(result(np.arange(20), np.zeros(20)))
     batch = buffer.sample()
     assert batch.valid.all() and batch.weight.tolist() == [1.0] * 16 and len(batch.ids.unique()) > 10
+
+
+@BOTH
+def test_sampled_windows_equal_the_oracles_while_the_ring_wraps(sampler):
+    sizes = {"burn_in": 2, "learn": 2, "n_step": 2}
+    buffer = filled(sampler(), spec=MIXED, capacity=60, batch_size=8, carry_shape=(3,), lengths=(), **sizes)
+    naive, script = NaiveReplay(MIXED, 60, **sizes), Script(MIXED, (3,))
+    for t in range(150):
+        for stream in range(2):
+            script.do((stream, 1, "terminated" if t % 11 == 10 else "open", "go on"), buffer, naive)
+        if t % 5 == 0 and (batch := buffer.sample()):
+            assert set(batch.anchor.tolist()) == {2, 3}, "the first learned position and the last"
+            given = result(batch.ids, np.linspace(0, 2, 8), anchor=batch.anchor)
+            assert_batch_equals(batch, naive, given.anchor_ids.tolist(), (batch.anchor - 2).tolist())
+            buffer.feedback(given)
+
+
+def test_a_windows_first_carry_does_not_undo_what_another_refreshed():
+    buffer = filled(UniformSampler(), capacity=10, lengths=(4,), carry_shape=(1,), batch_size=1)
+    carry = torch.tensor([[[1.0], [2.0], [3.0]], [[8.0], [4.0], [5.0]]])
+    buffer.refresh_carry(result([[0, 1, 2], [1, 2, 3]], [0.0, 0.0], carry=carry))
+    assert stored(buffer)["carry"][1:4, 0].tolist() == [2.0, 4.0, 5.0]

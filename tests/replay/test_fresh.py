@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.layout import ArrayChunks
-from algorithm.replay.samplers import FifoSampler, UniformSampler
+from algorithm.replay.samplers import MAX_YOUNG, FifoSampler, UniformSampler
 from tests.lib.buffers import OPERATION, Script, filled
 from tests.lib.oracles_replay import VECTOR, NaiveReplay
 
@@ -65,3 +65,12 @@ def test_what_is_not_there_cannot_be_drawn_or_loaded():
         state = replace(fresh.state(), arrays={"waiting": ArrayChunks.of(wrong)})
         with pytest.raises(ValueError, match=f"not all of the {wrong.size} waiting transitions"):
             filled(FifoSampler(), lengths=(), batch_size=1).load_state(state)
+
+
+def test_transitions_nobody_asks_for_are_not_remembered_beyond_the_ring():
+    sampler, script, added = FifoSampler(), Script(VECTOR, (0,)), 2 * MAX_YOUNG + 5
+    buffer = ReplayBuffer(VECTOR, capacity=10, batch_size=2, n_step=2, sampler=sampler)
+    for _ in range(added):
+        script.do((0, 1, "open", "go on"), buffer)
+    assert sampler.nbytes < 8 * (MAX_YOUNG + 10)
+    assert draw(buffer) == [added - 9, added - 8]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.replay.sumtree import SumTree
+from algorithm.replay.sumtree import MAX_PENDING, SumTree
 
 
 class Draws:
@@ -73,3 +73,16 @@ def test_refuses_values_that_would_poison_it(bad):
         with pytest.raises(ValueError, match="finite"):
             write(np.array([1, 2]), np.array([1.0, bad]))
         assert not tree.leaves.any()
+
+
+def test_update_remembers_only_so_many_pending_leaves():
+    tree = SumTree(3 * MAX_PENDING)
+    for i in range(tree.capacity):
+        tree.update(np.array([i]), np.array([1.0]))
+    assert len(tree._pending) < MAX_PENDING and tree.total == tree.capacity
+
+
+def test_total_zero_is_an_error_and_not_nan():
+    for capacity in (3, 5000):
+        with pytest.raises(ValueError, match="every leaf is 0"):
+            SumTree(capacity).sample(2, np.random.default_rng(0))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from algorithm.agents.demonstrations import DemoStore
+from algorithm.agents.imitation.batches import MixedBatches
 from algorithm.agents.imitation.corrections import Corrections
 from algorithm.core.data import PERSON_LOGP, UNKNOWN_LOGP
 from algorithm.replay.budget import MemoryBudget
@@ -116,3 +117,13 @@ def test_a_run_with_corrections_is_resumed_to_the_same_bits(cwd, capsys):
         == 0
     )
     assert weights_hash(whole) != weights_hash(whole.with_name("without"))
+
+
+def test_until_a_person_has_acted_a_batch_is_of_the_replay_alone():
+    replay = make_replay()
+    replay.add(make_segment(SMALL, stream=0, episode=0, start=0, length=20))
+    batches = MixedBatches(replay, Corrections(replay, torch.Generator()).draw, 0.5)
+    assert len(batches.sample().ids) == 4
+    filled(replay, np.random.default_rng(0), 8)
+    batch = batches.sample()
+    assert (batch.ids[:4] >= 0).all() and (batch.ids[4:] == -1).all() and len(batch.ids) == 8

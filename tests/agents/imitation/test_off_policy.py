@@ -292,3 +292,13 @@ def test_an_update_offline_weighs_the_values_and_adds_the_cloning():
     alpha = sac.objective.continuous.alpha
     assert abs(weight - 1.0) > 0.1
     torch.testing.assert_close(loss.value, (alpha * logp - weight * q + error).mean())
+
+
+def test_a_batch_norm_of_the_policy_moves_with_cloning_and_an_encoder_without_parameters_costs_nothing():
+    sizes = {"dense_n": 8, "dense_depth": 1}
+    nn = NnConfig(rep={"dense_depth": 0}, q=sizes, policy={**sizes, "norm": "batch"})
+    agent = make(nn=nn, cloning={"strength": 1.0})
+    assert [*agent.learner.cloning.optimisers] == ["cloning"]
+    before = saved(agent.learner)
+    agent._clone(3)
+    assert any(name.endswith("mean") for name in moved(before, saved(agent.learner))), "running statistics"

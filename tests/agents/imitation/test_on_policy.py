@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from algorithm.agents.demonstrations import DemoStore
+from algorithm.agents.on_policy import update
 from algorithm.core.data import DemoEpisode, Demonstrations
-from algorithm.core.errors import StorageError
+from algorithm.core.errors import StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, Z_LIMIT, ActionSpec, AgentSpec, ObsSpec
 from algorithm.demos.sources import load_demonstrations
 from algorithm.keys.demonstrations import DemoConfig
@@ -183,3 +184,81 @@ def test_cloning_fades_and_then_costs_nothing(tmp_path, monkeypatch):
     )
     train(agent, collector, 128)
     assert rates == [0.5 * 0.004 * 0.5] * 40  # of four rollouts the first, at step 32; 0 from 64 on
+
+
+def test_demonstrations_that_do_not_fit_into_the_memory_are_refused(tmp_path):
+    found = shown(tmp_path)
+    agent, _ = make(PENDULUM)
+    with pytest.raises(UsageError) as error:
+        DemoStore(
+            found,
+            agent.spec,
+            burn_in=0,
+            learn=1,
+            carry_shape=(),
+            memory=MemoryBudget(free=1000),
+            behaviour="x",
+        )
+    assert "demonstrations of 60 steps need" in str(error.value) and "max_episodes" in error.value.fix
+    budget = MemoryBudget(free=10_000)
+    before = budget.left
+    DemoStore(found, agent.spec, burn_in=0, learn=1, carry_shape=(), memory=budget, behaviour="x")
+    assert before - budget.left > 60 * 4 * 5
+
+
+def test_of_strength_0_the_environment_rewards_nothing(tmp_path, monkeypatch):
+    """Also with scaled rewards; what is left is the discriminator's."""
+    found = []
+
+    def see(rollout, batch, values, rewards, *_, **__):
+        own = one.reward_bonus(agent.learner._bonuses._context(batch))
+        found.append((rewards[0][batch.valid], own[batch.valid], agent.learner.return_scale.factor))
+
+    watch(monkeypatch, update, "estimate_advantages", see)
+    agent, collector = make(
+        PENDULUM,
+        sac={"reward_scaling": True},
+        blocks=gail(extrinsic=0.0),
+        demonstrations=shown(tmp_path),
+        rollout_step=250,
+    )
+    one = agent.learner._bonuses.extensions[-1]
+    train(agent, collector, 1000)
+    total, own, scale = found[-1]
+    torch.testing.assert_close(total, own, atol=1e-5, rtol=1e-5)
+    assert scale != 1.0 and own.std() > 0
+
+
+def torque(obs):
+    """Return a smooth function of the observations, within the bounds."""
+    return np.tanh(obs["obs"][:, 2:] - obs["obs"][:, 1:2])
+
+
+def error_of(agent, found: Demonstrations) -> float:
+    """Return the mean squared error of the policy's mean on all demonstrated steps."""
+    model, total, n = agent.learner.model, 0.0, 0
+    for episode in found.episodes:
+        obs = model.normaliser({"obs": torch.tensor(episode.obs["obs"][None, :-1])})
+        size = obs["obs"].shape[1]
+        state, _ = model.rep(obs, torch.zeros(1, size, 1), torch.zeros(1, 0), torch.ones(1, size).bool())
+        mean = model.policy(state, obs).continuous.mean[0]
+        total += float((mean.detach() - torch.tensor(episode.action)).square().sum())
+        n += size
+    return total / n
+
+
+def test_what_is_demonstrated_is_cloned_before_the_first_step_and_values_stay(tmp_path):
+    found = shown(tmp_path, episodes=6, torque=torque)
+    agent, _ = make(
+        PENDULUM,
+        blocks=cloning(strength=30.0, pretrain=500, batch_size=32),
+        demonstrations=found,
+        sizes={"dense_n": 32},
+    )
+    before, error = weights(agent), error_of(agent, found)
+    values = agent.pretrain(NEVER)
+    assert error_of(agent, found) < 0.01 < error and values["loss/cloning"] < 0.02
+    moved = {name for name, value in weights(agent).items() if not torch.equal(value, before[name])}
+    assert moved and all("policy" in name and "log_std" not in name for name in moved), moved
+    assert agent.pretrain(NEVER) == {}, "once"
+    assert agent.weights_version == 1, "remote actors are due the new policy"

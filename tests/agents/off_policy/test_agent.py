@@ -206,3 +206,14 @@ def test_keys_without_effect_are_told(monkeypatch, options, said):
 def test_looks_that_are_the_same_are_told(siamese, obs, said):
     keys, spec = SacConfig(siamese=siamese), AgentSpec(obs, ActionSpec((2,)))
     assert len(notices(spec, keys, SacObjective(spec.action, keys), has_encoder=True, n_envs=1)) == said
+
+
+def test_the_return_of_an_agent_that_is_gone_is_forgotten():
+    """reward_scaling: a long run meets any number of agents."""
+    agent, rollout = agent_and_rollout()
+    rollout.step()
+    streams = agent.learner.return_scale.tensors()["stream"].tolist()
+    assert streams
+    for stream in streams:
+        agent.close(stream)
+    assert not len(agent.learner.return_scale.tensors()["stream"])

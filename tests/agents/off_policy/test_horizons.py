@@ -124,7 +124,7 @@ def test_greedy_choices_are_those_of_the_sum():
         assert chosen[allowed].argmax(1).eq(best).all() and allowed.any()
 
 
-def test_signals_of_one_horizon_share_their_critics():
+def test_signals_of_one_horizon_share_their_critics_and_begin_with_takes_all_along():
     signals = RewardSignals(
         curiosity=CuriositySignal(gamma=0.6, ends=False), rnd=RndSignal(strength=1.0, gamma=0.6, ends=False)
     )
@@ -132,6 +132,11 @@ def test_signals_of_one_horizon_share_their_critics():
     assert [len(one.extensions) for one in sac.horizons] == [0, 2]
     metrics = sac.update(small_windows(sac)).metrics
     assert "value/q_curiosity" in metrics and "value/q_rnd" not in metrics
+    other = small_sac(signals=signals, curiosity="FORWARD", seed=3)
+    other.begin_with(sac.tensors()["model"], None)
+    for online, target in zip(sac.model.critics, other.model.target_critics, strict=True):
+        for one, two in zip(online.parameters(), target.parameters(), strict=True):
+            torch.testing.assert_close(one, two)
 
 
 def test_networks_of_signals_take_their_steps_on_demonstrations_of_their_own():

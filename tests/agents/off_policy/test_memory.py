@@ -8,6 +8,7 @@ import torch
 
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core import ActionSpec, AgentSpec, SequenceBatch
+from algorithm.nn import AttentionRep, RecurrentRep
 from algorithm.replay import ReplayBuffer, UniformSampler
 from tests.lib.batches import CPU, SMALL, Sac, random_batch, sac_actor, small_sac
 from tests.lib.grid import random_steps
@@ -122,3 +123,11 @@ def test_recomputed_carries_stand_at_the_rows_they_were_stored_with(memory):
         player.replay.refresh_carry(result)
         again = torch.from_numpy(player.replay.carries(batch.ids.numpy()))
         torch.testing.assert_close(again, stored, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rep", [RecurrentRep(SPEC, 8, 1), AttentionRep(SPEC, 4, 8, 1)])
+def test_what_does_not_exist_has_a_state_of_zeros(rep):
+    """Also behind dense layers, whose biases make something of nothing."""
+    batch = random_batch(2, 5, spec=SPEC, exists=torch.tensor([2, 5]))
+    state, _ = rep(batch.obs, batch.prev_action, torch.zeros(2, *rep.stored_carry_shape), batch.obs_valid)
+    assert not state[~batch.obs_valid].any() and state[batch.obs_valid].any(-1).all()

@@ -228,3 +228,21 @@ def test_only_an_update_moves_the_statistics():
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(ModelError, match=message):
         small_sac(**options)
+
+
+def test_the_policy_s_statistics_wait_for_its_turn():
+    sac = small_sac(**CROSS, policy_update_per_step=2)
+    before = statistics(sac)
+    for turn in range(2):
+        sac.update(random_batch(16, seed=turn))
+        moved = {name for name, value in statistics(sac).items() if not torch.equal(value, before[name])}
+        assert any(name.startswith("model.policy") for name in moved) == (turn == 1)
+        assert any(name.startswith("model.q") for name in moved)
+
+
+def test_without_target_networks_a_checkpoint_holds_none_and_the_online_ones_stand_for_them():
+    sac = small_sac(**CROSS, rep_depth=1)
+    assert sac.model.target_q is sac.model.q and sac.model.target_rep is sac.model.rep
+    assert not [name for name in sac.tensors()["model"] if "target" in name]
+    assert [name for name in small_sac(q=BATCH).tensors()["model"] if "target" in name]
+    sac.update(random_batch(16))

@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from algorithm.agents.sac.config import SacConfig
+from algorithm.agents.sac.sac import SacObjective
 from algorithm.nn.learning.optimiser import FlatAdam
-from tests.lib.batches import random_batch, small_sac, weights
+from tests.lib.batches import SMALL, random_batch, small_sac, weights
 
 BAD = [float("nan"), float("inf"), -float("inf"), 1e30]  # the last one is finite, its square is not
 
@@ -109,3 +111,12 @@ def test_rolling_back_takes_networks_and_optimisers_but_no_counters():
     assert all(same(then[name], now[name]) for name in then)
     assert sac.updates == 4 and torch.equal(sac._generator.get_state(), random)
     assert not torch.equal(random, saved["optim"]["random.update"])
+
+
+def test_saturation_is_the_share_of_components_at_the_end_of_their_range():
+    """Three of six: 0.995, −1 and −0.991; 0.99 itself is not beyond."""
+    objective = SacObjective(SMALL.action, SacConfig())
+    u = torch.tensor([[0.995, 0.0], [-1.0, 0.989], [-0.991, 0.5]], requires_grad=True)
+    found = objective.metrics(u, torch.zeros(3), None)["policy/saturation"]
+    assert found.float().mean().item() == 0.5 and not found.requires_grad
+    assert not objective.metrics(torch.full((1, 1), 0.99), torch.zeros(1), None)["policy/saturation"].any()

@@ -15,6 +15,7 @@ from algorithm.agents.off_policy.values import (
 )
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core import ActionSpec, AgentSpec, ObsSpec, SequenceBatch
+from algorithm.core.errors import ModelError
 from algorithm.nn.loader import load_networks
 from algorithm.nn.protocols import q_size
 from algorithm.ops.sac import smallest
@@ -186,3 +187,21 @@ def test_the_soft_values_of_two_states_are_found(head, n, own_target):
         options |= {"categorical_num": 101}
     found = learned(n, own_target=own_target, updates=1000 if own_target else 1500, **options)
     torch.testing.assert_close(found, soft_q(), atol=0.02 * float(soft_q().abs().max()), rtol=0)
+
+
+def test_v_trace_has_the_spread_of_one_step():
+    sac = small_sac(n_step=3, gamma=0.9, **HEADS["quantile"])
+    batch = random_batch(8, 3)
+    target = learning_targets(sac, batch)[0]
+    assert target.spread.shape == (8, 8, 1)
+    assert (target.spread[:, batch.terminated[:, 0]] == 0).all()
+
+
+def test_a_critic_that_ignores_the_width_is_told_what_needs_it(tmp_path):
+    file = tmp_path / "nn.py"
+    file.write_text(
+        "import algorithm.nn as m\nclass ModelQ(m.ModelQ):\n    forward = lambda self, s, a: s[:, :1]\n"
+    )
+    spec = with_values(SMALL, SacConfig(value_head="quantile", quantile_num=7))
+    with pytest.raises(ModelError, match=r"(?s)wrong shape.*value_head has 7 outputs for each value"):
+        load_networks(spec, file, NETWORKS)

@@ -12,8 +12,9 @@ from algorithm.agents.on_policy.acer.family import AcerAgent
 from algorithm.agents.registry import contradictions
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.core import SequenceBatch
-from algorithm.core.errors import UsageError
+from algorithm.core.errors import ModelError, UsageError
 from algorithm.nn.distributions import HybridAction
+from algorithm.nn.learning.gradients import TrainingMode
 from algorithm.ops.discrete import branch_log_probs
 from tests.lib.callbacks import watch
 from tests.lib.grid import N, make_agent, play
@@ -229,3 +230,22 @@ def test_other_networks_begin_with_averages_equal_to_them():
     other.begin_with(model, None)
     averaged = other.learner._average.flat.data
     assert torch.equal(averaged, other.learner._optimiser.flat.data[: len(averaged)])
+
+
+@pytest.mark.parametrize(("max_step", "factor"), [(1000, 0.827254), (-1, 1.0)])
+def test_the_learning_rate_falls_until_the_end_of_the_run(max_step, factor):
+    """With 600 of 1,000 steps left: ½ + ½ · (1 − cos .6π) / 2 = ½ + ½ · .65451."""
+    inputs = make_agent(PLAIN, 1).inputs
+    run = inputs.config.run.model_copy(update={"learning_rate_schedule": "cosine", "learning_rate_end": 0.5})
+    ends = {"base_config": inputs.config.base_config.model_copy(update={"max_step": max_step})}
+    agent = AcerAgent(replace(inputs, config=inputs.config.model_copy(update={"sac_config": run, **ends})))
+    play(agent, np.random.default_rng(0), 100)
+    assert agent.learner._optimiser.factor == pytest.approx(factor)
+
+
+def test_a_policy_that_learns_with_other_probabilities_is_an_error():
+    agent = make_agent(PLAIN, 1)
+    agent.learner.model.policy.net.append(torch.nn.Dropout(0.5))
+    agent.learner._training_mode = TrainingMode([agent.learner.model.policy])
+    with pytest.raises(ModelError, match="different probabilities in learning"):
+        play(agent, np.random.default_rng(0), 24)

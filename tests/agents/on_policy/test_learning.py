@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +13,13 @@ from algorithm.agents.on_policy import update
 from algorithm.agents.on_policy.descent import make_descent
 from algorithm.agents.on_policy.family_config import PpoConfig
 from algorithm.agents.on_policy.rollout import check_ratios, estimate_advantages, make_rollout
-from algorithm.core.errors import ModelError
+from algorithm.core.errors import ModelError, UsageError
 from algorithm.extensions.base import Horizon
 from algorithm.keys.signals import CuriositySignal, RewardSignals
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.learning.optimiser import FlatRms
+from algorithm.replay.budget import MemoryBudget
+from tests.lib import on_policy as agents
 from tests.lib.callbacks import watch
 from tests.lib.on_policy import fill, make, train, weights
 
@@ -265,3 +268,14 @@ def test_advantages_of_two_horizons_are_added_and_one_goes_on_behind_an_end():
     for part, value, target in zip(parts, values, rollout.targets, strict=True):
         torch.testing.assert_close(target[:, 0], torch.tensor(part) + value[:, 0])
     torch.testing.assert_close(rollout.advantage[:, 0], torch.tensor(parts).sum(0))
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "A2C"])
+def test_a_ring_that_does_not_fit_says_which_rollout_would(algorithm, monkeypatch):
+    monkeypatch.setattr(agents, "MemoryBudget", lambda: MemoryBudget(2**20))
+    with pytest.raises(UsageError) as caught:
+        make("CartPole-v1", 2, algorithm=algorithm, rollout_step=100_000)
+    block = f"{algorithm.lower()}_config"
+    assert caught.value.where == f"{block}.rollout_step of x"
+    found = re.match(rf"set {block}.rollout_step to (\d+) or less", caught.value.fix)
+    make("CartPole-v1", 2, algorithm=algorithm, rollout_step=int(found[1]))

@@ -11,7 +11,8 @@ from algorithm.agents.on_policy.rollout import make_rollout
 from algorithm.config.schema import fields
 from algorithm.core.errors import ModelError
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.nn import ModelRep
+from algorithm.nn import LSTM, ModelRep
+from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.models.tanh import TanhPolicy, TanhValue
 from tests.lib.on_policy import fill, make, train
 
@@ -116,3 +117,13 @@ def test_a_deviation_that_cannot_be_is_refused(sizes, what, why):
     with pytest.raises(ModelError) as caught:
         make("Pendulum-v1", sizes=sizes)
     assert what in caught.value.what and why in caught.value.why
+
+
+def test_convolutions_and_memories_begin_orthogonal():
+    conv, memory = torch.nn.Conv2d(3, 8, 4), LSTM(5, 4)
+    for module in (conv, memory):
+        set_orthogonal(module)
+    assert is_orthogonal(conv.weight, math.sqrt(2.0)) and not conv.bias.any()
+    parameters = dict(memory.layers[0].named_parameters())
+    assert is_orthogonal(parameters["weight_ih_l0"], 1.0) and is_orthogonal(parameters["weight_hh_l0"], 1.0)
+    assert not parameters["bias_ih_l0"].any() and not parameters["bias_hh_l0"].any()

@@ -197,3 +197,24 @@ def test_more_agents_than_numpy_is_sooner_for_act_by_torch(networks):
 @pytest.mark.filterwarnings("error")
 def test_the_logarithm_of_0_is_no_warning():
     assert crowd(DISCRETE, 5, forbid=(1, 3))[0].action[:, [1, 3]].sum() == 0
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_the_sample_is_that_of_the_distribution(networks, n):
+    """Acting leaves out the density of ``rsample``; learning must see the same actions all the same."""
+    obs, out = act(actor(networks, seed=5), n)
+    with torch.no_grad():
+        normal = networks.policy(torch.from_numpy(obs["obs"]), {}).continuous
+    noise = np.random.default_rng(5).standard_normal(normal.mean.shape, np.float32)
+    z, _ = normal.rsample(torch.from_numpy(noise))
+    np.testing.assert_allclose(out.z, z.numpy(), rtol=1e-5)
+
+
+def test_what_acts_sees_normalised_observations():
+    sac = small_sac(use_normalization=True)
+    sac.model.normaliser.observe({"obs": np.random.default_rng(1).normal(5.0, 3.0, (50, 3))})
+    obs, out = act(actor(sac.model), greedy=True)
+    seen = sac.model.normaliser({"obs": torch.from_numpy(obs["obs"])})["obs"]
+    mean = sac.model.policy(seen, {}).continuous.mean.detach().numpy()
+    np.testing.assert_allclose(out.z, mean, rtol=1e-5)
+    assert not np.allclose(seen.numpy(), obs["obs"])

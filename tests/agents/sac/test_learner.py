@@ -5,7 +5,10 @@ import copy
 import pytest
 import torch
 
+from algorithm.agents.off_policy.records import CriticTarget
+from algorithm.agents.off_policy.values import ClippedValues, smallest
 from algorithm.core.spec import ActionSpec, AgentSpec
+from algorithm.extensions.base import Context, Extension
 from algorithm.nn.layers.noisy import LayerNoise, NoisyLinear
 from algorithm.nn.learning.optimiser import BETA_2
 from tests.agents.oracles import PlainSac
@@ -166,3 +169,72 @@ def test_every_optimiser_has_the_same_mean_of_gradients():
     for adam in sac.optimisers().values():
         mean, square = (adam.tensors()[name] for name in ("exp_avg", "exp_avg_sq"))
         torch.testing.assert_close(mean.square() / 0.25, square / (1.0 - BETA_2), rtol=1e-4, atol=1e-12)
+
+
+def gradients(sac: Sac) -> tuple[torch.Tensor, list[float]]:
+    """Of the policy's network, and of each log α."""
+    return sac.policy_optimiser.gradient.clone(), sac.alpha_optimiser.gradient.tolist()
+
+
+@pytest.mark.parametrize("limit", [0.01, 1e-6])
+def test_the_gradient_of_a_temperature_is_neither_clipped_nor_clips_that_of_the_policy(limit):
+    """However far the entropy is from its target."""
+    spec = AgentSpec(SMALL.obs, ActionSpec((3,), 2))
+    found = []
+    for target in (1.0, 1000.0):
+        sac = small_sac(spec=spec, max_grad_norm=limit, target_c_alpha=target)
+        sac.update(random_batch(spec=spec))
+        policy, temperatures = gradients(sac)
+        assert policy.norm().item() == pytest.approx(limit, rel=1e-4)
+        found.append((policy, temperatures))
+        free = small_sac(spec=spec, target_c_alpha=target)
+        free.update(random_batch(spec=spec))
+        assert gradients(free)[1] == temperatures and gradients(free)[0].norm() > limit
+    assert torch.equal(found[0][0], found[1][0])
+    assert abs(found[1][1][1]) > 1000, "the second is that of the continuous part"
+
+
+def flat_hash(sac: Sac) -> torch.Tensor:
+    return torch.cat([value.double().flatten() for value in weights(sac).values()])
+
+
+def test_td_error_is_the_priority_of_the_next_update_and_changes_no_weight():
+    sac = small_sac(n_step=2)
+    batch, before, state = random_batch(8, 2), flat_hash(sac), sac._generator.get_state()
+    error = sac.td_error(batch)
+    assert torch.equal(flat_hash(sac), before)
+    sac._generator.set_state(state)
+    torch.testing.assert_close(error, sac.update(batch).priority)
+
+
+class Bonus(Extension):
+    """A constant reward; remembers the rewards before."""
+
+    def __init__(self, bonus: float) -> None:
+        super().__init__()
+        self.bonus, self.seen = bonus, []
+
+    def reward_bonus(self, ctx: Context) -> torch.Tensor:
+        self.seen.append(ctx.batch.reward.clone())
+        return torch.full_like(ctx.batch.reward, self.bonus)
+
+
+def test_a_bonus_is_added_once_to_a_new_tensor():
+    batch = random_batch()
+    plain, curious = small_sac(), small_sac(extensions=(Bonus(2.0), Bonus(3.0)))
+    difference = curious.update(batch).metrics["value/target"] - plain.update(batch).metrics["value/target"]
+    torch.testing.assert_close(difference, torch.full_like(difference, 5.0))
+    assert torch.equal(curious.extensions[1].seen[0], batch.reward)
+
+
+def test_networks_of_another_size_are_refused():
+    with pytest.raises(ValueError, match="do not fit"):
+        small_sac(rep_depth=1).load_model(small_sac().tensors()["model"])
+
+
+def test_the_share_that_is_clipped_counts_what_exists():
+    """Of two critics at three positions, the last is padding: one of four lies beyond the clip."""
+    q = torch.tensor([[[1.0, 0.0, 1.0]], [[0.0, 0.0, 1.0]]])
+    y, target, valid = torch.full((1, 3), 2.0), torch.zeros(2, 1, 3), torch.tensor([[True, True, False]])
+    learned = CriticTarget(y=y, spread=None, slow_q=target, weight=torch.ones(1), valid=valid, unit=1.0)
+    assert ClippedValues(SMALL.action, smallest, 0.2).metrics(q, learned) == {"value/clipped": 0.25}

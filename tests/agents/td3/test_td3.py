@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from algorithm.actions.continuous import NoNoise, SpreadNoise
+from algorithm.agents.health import History, Summary
 from algorithm.agents.off_policy.update import OffPolicyLearner
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.td3.config import Td3Config, misplaced, shared_keys
-from algorithm.agents.td3.family import TD3, Deterministic, Td3Objective
+from algorithm.agents.td3.family import FAMILIES, TD3, Deterministic, Td3Objective
+from algorithm.config.schema import Config
 from algorithm.core import ActionSpec, UsageError
 from algorithm.nn.distributions import HybridAction, TanhNormal
 from main import main
@@ -136,3 +138,12 @@ def test_the_best_action_is_found(cwd):
     (cwd / "target" / "config.yaml").write_text(TARGET.replace("default:", "default:\n  algorithm: TD3"))
     assert main(["./target", "--seed=1", "--device=cpu", "--quiet"]) == 0
     assert last_eval("target") > -1.5
+
+
+def test_trouble_is_reported():
+    rules, history = FAMILIES["TD3"].health_rules(Config(algorithm="TD3")), History(random_until=0)
+    for i in range(12):
+        values = {"value/q_mean": 3.0**i}
+        values |= {f"rollout/return_{name}": -1.0 - i for name in ("mean", "min", "max")}
+        history.add(Summary(1000 * i, {**values, "rollout/length": 10.0}))
+    assert "no more than 120 is possible" in rules["diverging"](history)  # 12 / 10 a step · 1 / (1 − γ)

@@ -17,6 +17,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.lanes.contract import TensorEnv, TensorStep
 from algorithm.env.lanes.tensor import TensorVecEnv
+from algorithm.env.objects import ExternalTensorEnv
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.run.experience.collector import LocalCollector
@@ -198,3 +199,10 @@ def test_a_policy_of_lanes_acts_in_python_for_one_and_for_many(tmp_path):
     np.testing.assert_allclose(three, [one] * 3, rtol=1e-5)
     with pytest.raises(UsageError, match="other observations"):
         run.policy("latest", env="CartPole-v1")
+
+
+def test_an_instance_that_cannot_be_copied_asks_for_a_second_one():
+    env = Pendulum(2)
+    env.handle = np  # a module
+    with pytest.raises(UsageError, match="eval_env"):
+        ExternalTensorEnv(env).another()

@@ -113,3 +113,18 @@ def test_a_vector_class_of_its_own_is_not_used() -> None:
     pool = {"parameters": ParameterSource(read_parameters({"gravity": {"value": 9.0, "set": "gravity"}}))}
     with closing(make_vec_env(EnvRequest("GYM", "CartPole-v1", n=2, seed_of=SEEDS, **pool))) as env:
         assert env.arrangement == "2 in process"
+
+
+def test_the_episode_that_ended_is_named_though_the_next_one_did_not_begin() -> None:
+    def fails(seed: int, values: object) -> None:
+        raise RuntimeError("not now")
+
+    with closing(make(restarts=1)) as env:
+        env.reset(episode=0)
+        step(env), step(env)
+        env._executor._group._envs[1].reset = fails  # type: ignore[attr-defined]
+        step(env)
+    assert ", episode 0, " in env.episode_of(1, begins=False) and told(env) == drawn(0)[1]
+    assert (
+        f", seed {SEEDS(1, 2)}, " in env.episode_of(1, begins=True) and told(env, begins=True) == drawn(2)[1]
+    )

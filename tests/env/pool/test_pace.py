@@ -120,3 +120,13 @@ def test_a_pool_keeps_the_times_of_its_episodes():
     np.testing.assert_allclose(np.diff(first), 0.1)
     np.testing.assert_allclose(np.diff(second), 0.1)
     assert second[0] - first[-1] > 5.0
+
+
+def test_an_update_without_another_after_it_is_timed_by_the_next_action():
+    time = Time()
+    pace = time.pace()
+    times_of_actions(pace, time, [0.01])
+    assert not pace.must_pause()
+    time.spend(0.15)  # the only update of the step, too long
+    assert times_of_actions(pace, time, [0.01]) == pytest.approx([0.16])
+    assert pace.must_pause()
