@@ -251,3 +251,8 @@ def test_what_is_written_by_hand_is_what_was_recorded(tmp_path):
     np.savez(tmp_path / "b.npz", **plain)
     a, b = (load(tmp_path, spec, f"{name}.npz") for name in "ab")
     assert a.digests["a.npz"] == b.digests["b.npz"]
+
+
+def test_a_link_to_itself_is_refused(tmp_path, spec):
+    (tmp_path / "loop.npz").symlink_to("loop.npz")
+    assert "loop.npz" in refusal(tmp_path, spec, "*.npz")

@@ -1,6 +1,8 @@
 """The Gymnasium adapter: seeds, ends of episodes, windows, pictures, and what it refuses."""
 
 import importlib
+import os
+import sys
 from contextlib import closing
 from typing import Any, ClassVar
 
@@ -254,3 +256,16 @@ def test_a_mode_that_is_not_offered_is_refused(monkeypatch):
     monkeypatch.setattr(Painted, "metadata", {"render_modes": ["human"]})
     with pytest.raises(EnvError, match=r"its render_modes are \['human'\]"):
         make(PAINTED, video=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is always a screen")
+@pytest.mark.parametrize(("screen", "driver"), [("", "dummy"), (":0", "the user's"), (":0", None)])
+def test_without_a_screen_sdl_is_not_asked_for_one(monkeypatch, screen, driver):
+    """It would look for one, and complain on the terminal."""
+    monkeypatch.setenv("DISPLAY", screen)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("SDL_VIDEODRIVER", driver or "")
+    if driver != "the user's":
+        monkeypatch.delenv("SDL_VIDEODRIVER")
+    make(PAINTED, video=True).close()
+    assert os.environ.get("SDL_VIDEODRIVER") == driver

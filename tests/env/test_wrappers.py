@@ -1,5 +1,6 @@
 """Wrappers by name, those of the project, hints for missing packages, and simulators that print."""
 
+import os
 import re
 import subprocess
 import sys
@@ -13,12 +14,16 @@ import pytest
 
 from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.system.output import silence
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.env_id import _EXTRAS, advice
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.env.wrappers import KeepElements, PressFire
-from tests.lib import own_env
+from tests.lib import (
+    own_env,
+    toys,  # noqa: F401 - registers its environments before `fresh_imports` would forget them
+)
 
 KEEP = "algorithm.env.wrappers:KeepElements"
 
@@ -198,3 +203,12 @@ def test_wrappers_reach_every_environment_wherever_it_runs(workers):
     whole = gym.make("CartPole-v1")
     for index in range(2):
         np.testing.assert_array_equal(obs[index], whole.reset(seed=10 * index)[0][[2, 0]])
+
+
+def test_silence_holds_for_code_that_knows_no_python_and_ends_with_an_exception(capfd):
+    with pytest.raises(ZeroDivisionError), silence():
+        os.write(1, b"descriptor\n")
+        subprocess.run(["sh", "-c", "echo child; echo child >&2"], check=True)
+        1 / 0  # noqa: B018
+    print("after")
+    assert capfd.readouterr() == ("after\n", "")

@@ -130,3 +130,10 @@ def test_padding_has_exactly_no_effect(content):
 def test_choices_that_cannot_be(arguments, named):
     with pytest.raises(ValueError, match=named):
         Attention(**{"size": 8, "context": 4, **arguments})
+
+
+def test_all_of_it_follows_to_another_device():
+    """The device without memory refuses a tensor of any other."""
+    block = Attention(8, 4).to("meta")
+    x, valid = torch.empty(2, 5, 8, device="meta"), torch.ones(2, 5, dtype=torch.bool, device="meta")
+    assert window(block, x, valid).is_meta and act(block, x, valid).is_meta

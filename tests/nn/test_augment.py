@@ -140,3 +140,15 @@ def test_the_noise_of_a_vector_is_a_tenth_of_its_spread_and_one_per_window():
     assert not noise[..., 1].any()  # what never changes stays as it is
     torch.testing.assert_close(noise, noise[:, :1].expand_as(noise), rtol=0, atol=2e-4)
     torch.testing.assert_close(frames, frames[:, :1, :1].expand_as(frames), rtol=0, atol=2e-4)
+
+
+def test_the_content_of_missing_tokens_changes_no_other():
+    exists = torch.tensor([[False, True, True, False]] * 6)
+    results = []
+    for fill in (0, 3):
+        obs = windows(6)
+        for value in obs.values():
+            value[~exists] = fill
+        results.append(look(obs, exists))
+    for name in LOOKS.names:
+        assert torch.equal(*(result[name][exists] for result in results))

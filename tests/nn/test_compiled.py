@@ -1,5 +1,6 @@
 """Functions under the compiler. Its code generator, which takes many seconds, runs in slow tests alone."""
 
+import importlib
 import random
 from functools import partial
 
@@ -79,3 +80,14 @@ def test_a_failing_compiler_is_a_reason(monkeypatch):
     with pytest.raises(NotCompilableError, match="no compiler") as caught:
         CompiledFunction(partial(torch.mul, 2.0))(None, torch.ones(3))
     assert "more of it" not in str(caught.value)
+
+
+def test_a_module_whose_name_merely_begins_with_torch_is_guarded(traced, tmp_path, monkeypatch):
+    (tmp_path / "torch_scales.py").write_text("SCALE = 1.0\ndef scaled(x):\n    return SCALE * x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module, x = importlib.import_module("torch_scales"), torch.ones(3)
+    run = CompiledFunction(module.scaled, guarded="nothing")
+    assert torch.equal(run(None, x), x)
+    module.SCALE = 2.0
+    with pytest.raises(NotCompilableError, match="Python values"):
+        run(None, x)

@@ -103,3 +103,8 @@ def test_images_too_small_for_a_kind_are_refused():
     with pytest.raises(ModelError) as caught:
         conv(image_layout((35, 80, 3), "uint8"), "nature")
     assert "use simple or resnet" in str(caught.value)
+
+
+def test_another_shape_is_an_error():
+    with pytest.raises(ValueError, match=r"\(8, 9, 3\) were expected, got \(2, 9, 8, 3\)"):
+        image_layout((8, 9, 3), "uint8").to_planes(torch.zeros(2, 9, 8, 3))

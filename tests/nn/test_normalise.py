@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.core.spec import ObsSpec
+from algorithm.nn import normalise
 from algorithm.nn.normalise import Normaliser, vector_names
 
 OBS = ObsSpec(
@@ -158,3 +159,10 @@ def test_what_never_changes_is_nothing_of_any_size():
     for count in (1, 3, 1, 200, 7):
         normaliser.observe({"x": same.repeat(count, 0)})
     assert not normaliser({"x": torch.from_numpy(same)})["x"].any()
+
+
+def test_what_is_not_far_off_enters_to_the_last_bit(monkeypatch):
+    rows = np.random.default_rng(0).standard_t(4, size=(5000, 3))  # heavy tails: up to 15 deviations
+    near = after(*rows)
+    monkeypatch.setattr(normalise, "FAR", np.inf)
+    assert all(torch.equal(*pair) for pair in zip(near.buffers(), after(*rows).buffers(), strict=True))

@@ -150,3 +150,17 @@ def test_networks_of_signals_take_their_steps_on_demonstrations_of_their_own():
     steps = {name: float(one.tensors()["step"]) for name, one in sac.optimisers().items()}
     assert steps["gail"] == 3.0 and steps["critic"] == 1.0 and len(seen) == 3
     assert not torch.equal(seen[0].ids, seen[1].ids)
+
+
+def test_bounds_of_values_are_saved_whether_they_bind_or_not():
+    """So a run goes on with γ = 1, and another one begins with its networks."""
+    norms = {"q": {"norm": "batch"}, "policy": {"norm": "batch"}}
+    learners = [
+        with_part(**norms, use_target_network=False),
+        with_part(**norms, use_target_network=False, gamma=1.0),
+        with_part(),
+    ]
+    limits = [{n for n in sac.tensors()["model"] if ".bounds." in n} for sac in learners]
+    assert limits[0] == limits[1] == limits[2] and len(limits[0]) == 2
+    binding = [[critics.bounds is not None for critics in sac.horizons] for sac in learners]
+    assert binding == [[True, True], [False, True], [False, False]]
