@@ -159,14 +159,10 @@ def _id_of(module: ModuleType, env_class: type[gym.Env]) -> str:
     known = [name for name, spec in gym.registry.items() if spec.entry_point in entries]
     if known:
         return known[-1]  # the newest version
-    name = f"{_namespace(module)}/{env_class.__name__}"  # a bare id may belong to another package
+    # A bare id may belong to another package.
+    name = re.sub(r"\W", "_", module.__name__) + f"/{env_class.__name__}"
     gym.register(name, cast(EnvCreator, env_class))
     return name
-
-
-def _namespace(module: ModuleType) -> str:
-    """Return the namespace for ids of classes that a module does not register."""
-    return re.sub(r"\W", "_", module.__name__)
 
 
 def _is_env_class(value: object) -> TypeGuard[type[gym.Env]]:

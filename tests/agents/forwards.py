@@ -3,8 +3,6 @@
 ``FORWARDS``: name -> ``make(spec)``, an encoder without memory of its own, 6 wide, with trained parameters.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

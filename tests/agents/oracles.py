@@ -1,7 +1,5 @@
 """SAC and FlashSAC as their papers have them: a module and an Adam for each part, nothing flat or shared."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 

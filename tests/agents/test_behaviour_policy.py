@@ -1,7 +1,5 @@
 """Random actions of the warm-up are held for a while, never beyond an episode."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -41,16 +39,6 @@ def test_a_continuous_action_is_held_for_so_many_steps_on_average(repeat):
         prev = acted.action
     chance = (AT_BOUND / 2.0) ** 2 * 2.0 if repeat > 1.0 else 0.0  # that a number is at the same bound again
     assert n * steps / changes == pytest.approx(repeat / (1.0 - chance**2), rel=0.05)
-
-
-def test_half_of_the_numbers_that_are_held_are_at_a_bound():
-    u = act(player(c=16.0), HYBRID.action.padding(4000)).action[:, 5:]
-    at_bound = np.abs(u) > 0.999
-    assert at_bound.mean(0) == pytest.approx([AT_BOUND] * 2, abs=0.03)
-    assert (at_bound[:, 0] & at_bound[:, 1]).mean() == pytest.approx(AT_BOUND**2, abs=0.03)
-    assert (u[at_bound] > 0).mean() == pytest.approx(0.5, abs=0.03)
-    assert np.abs(u[~at_bound]).mean() == pytest.approx(0.5, abs=0.03), "the others are uniform"
-    assert (np.abs(act(player(c=1.0), HYBRID.action.padding(400)).action[:, 5:]) < 0.999).mean() > 0.99
 
 
 @pytest.mark.parametrize(("repeat", "same"), [(1.0, 1 / 6), (2.0, 1 / 2 + 1 / 12)])
@@ -93,6 +81,16 @@ def test_the_density_of_what_is_held_by_hand():
     assert (np.exp(1e3 - after.behaviour_logp[held, 1]) == 0.0).all(), "it had a probability"
     forbidden = act(one, first.action, ~first.action[:, :5].astype(bool))
     np.testing.assert_allclose(np.exp(forbidden.behaviour_logp[:, 0]), 1.0 / 2.0, rtol=1e-5)
+
+
+def test_half_of_the_numbers_that_are_held_are_at_a_bound():
+    u = act(player(c=16.0), HYBRID.action.padding(4000)).action[:, 5:]
+    at_bound = np.abs(u) > 0.999
+    assert at_bound.mean(0) == pytest.approx([AT_BOUND] * 2, abs=0.03)
+    assert (at_bound[:, 0] & at_bound[:, 1]).mean() == pytest.approx(AT_BOUND**2, abs=0.03)
+    assert (u[at_bound] > 0).mean() == pytest.approx(0.5, abs=0.03)
+    assert np.abs(u[~at_bound]).mean() == pytest.approx(0.5, abs=0.03), "the others are uniform"
+    assert (np.abs(act(player(c=1.0), HYBRID.action.padding(400)).action[:, 5:]) < 0.999).mean() > 0.99
 
 
 def test_the_density_of_more_branches_than_a_probability_has_bits():

@@ -1,7 +1,5 @@
 """Updates that are not finite: skipped and counted, rolled back, and in the end refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import replace

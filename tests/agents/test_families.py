@@ -1,7 +1,5 @@
 """A family of another package is a name in the configuration: a bandit without critic and replay."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

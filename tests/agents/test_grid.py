@@ -1,7 +1,5 @@
 """Every two settings together: an agent trains, acts, is saved, and goes on exactly there."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from dataclasses import replace

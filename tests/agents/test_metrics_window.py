@@ -98,34 +98,6 @@ def test_a_stop_changes_no_bit(seed, before, after):
     assert_same(stopped, straight)
 
 
-def test_what_a_new_setting_brings_is_averaged_over_the_updates_that_have_it():
-    rng, recent = np.random.default_rng(2), MetricsWindow()
-    recent.add(*an_update(rng, ("loss/q", "old")))
-    resumed = carried_over(recent)
-    late = [an_update(rng, ("loss/q",)) for _ in range(2)]
-    for _, result in late:
-        result.metrics["vtrace/rho_mean"] = torch.tensor(rng.random(), dtype=torch.float32)
-    for update in late:
-        resumed.add(*update)
-    for each in (resumed, carried_over(resumed)):
-        values = each.metrics(0)
-        assert values["vtrace/rho_mean"] == float(
-            torch.stack([result.metrics["vtrace/rho_mean"] for _, result in late]).mean()
-        )
-        assert "old" in values, "an update in the window has it"
-    for _ in range(KEPT):
-        resumed.add(*an_update(rng, ("loss/q",)))
-    assert set(resumed.metrics(0)) & {"old", "vtrace/rho_mean"} == set()
-
-
-def test_another_table_is_refused():
-    recent = MetricsWindow()
-    recent.add(*an_update(np.random.default_rng(4)))
-    state = recent.state(0)
-    with pytest.raises(ValueError, match="values for 2 names"):
-        MetricsWindow().load_state(State(state.arrays, {"names": ["loss/q", "loss/policy"]}), 0)
-
-
 def test_ages_stay_what_they_were_where_ids_begin_anew():
     recent, other = MetricsWindow(), MetricsWindow()
     recent.add(*an_update(np.random.default_rng(5)))
@@ -133,3 +105,14 @@ def test_ages_stay_what_they_were_where_ids_begin_anew():
     age = recent.metrics(2 * 10**9)["replay/age_mean"]
     assert other.metrics(0)["replay/age_mean"] == age > 10**9
     assert other.metrics(7)["replay/age_mean"] == pytest.approx(age + 7)
+
+
+def test_what_a_new_setting_brings_is_averaged_over_the_updates_that_have_it():
+    rng, recent = np.random.default_rng(2), MetricsWindow()
+    recent.add(*an_update(rng, ("loss/q",)))
+    resumed, late = carried_over(recent), [an_update(rng, ("loss/q",)) for _ in range(2)]
+    for value, (batch, result) in enumerate(late):
+        result.metrics["vtrace/rho_mean"] = torch.tensor(float(value))
+        resumed.add(batch, result)
+    for each in (resumed, carried_over(resumed)):
+        assert each.metrics(0)["vtrace/rho_mean"] == 0.5

@@ -125,13 +125,6 @@ def test_another_ratio_counts_from_the_resume_on():
     assert again.due(309) == 2
 
 
-def test_another_ratio_before_learning_begins():
-    before, resumed = RatioUpdates(1.0, 100), RatioUpdates(2.0, 100)
-    assert before.due(50) == 0
-    resumed.load_state(before.state())
-    assert [resumed.due(100), resumed.due(101)] == [0, 2]
-
-
 def test_what_waits_for_a_fresh_pace_is_in_the_replay():
     pace = FifoUpdates(lambda: 25, 10, 100)
     pace.load_state(json.loads(json.dumps(pace.state())))

@@ -3,8 +3,6 @@
 ``python -m tests.demos.maze`` writes ``envs/toy/maze/expert.npz``; with ``FILE EPISODES NOISE``, another one.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Demonstrations: what a recording holds arrives; what does not fit is refused with its place."""
 
 # ruff: noqa: E501 - a table of faults is read across, one fault a line
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path
@@ -60,23 +58,6 @@ def test_the_demonstrations_of_the_maze_are_those_of_their_script(tmp_path):
                 np.testing.assert_allclose(again[name], shipped[name], atol=1e-3)
             else:
                 np.testing.assert_array_equal(again[name], shipped[name])
-
-
-def test_what_is_written_by_hand_is_what_was_recorded(tmp_path):
-    """In the types that numpy takes by itself, without what can be left out; the digest tells no difference."""
-    spec = record(tmp_path / "a.npz", HYBRID, 2)
-    wide = {"f": np.float64, "u": np.int64, "i": np.int64, "b": np.int64}
-    with np.load(tmp_path / "a.npz") as file:
-        own = {name: file[name] for name in file.files if name == "behaviour" or "/" in name}
-    left_out = ("action_mask", "carry", "truncated", "z", "behaviour_logp")
-    plain = {
-        name: value.astype(wide.get(value.dtype.kind, value.dtype))
-        for name, value in own.items()
-        if not name.endswith(left_out)
-    }
-    np.savez(tmp_path / "b.npz", **plain)
-    a, b = (load(tmp_path, spec, f"{name}.npz") for name in "ab")
-    assert a.digests["a.npz"] == b.digests["b.npz"]
 
 
 @pytest.mark.parametrize("env_name", [HYBRID, MASKED, "Pendulum-v1"])
@@ -240,11 +221,6 @@ def test_a_header_that_cannot_be_read_or_claims_too_much_is_refused(tmp_path, sp
     assert "b.npz, 0/reward\n  why    it cannot be read" in refusal(tmp_path, spec, "b.npz")
 
 
-def test_a_link_to_itself_is_refused(tmp_path, spec):
-    (tmp_path / "loop.npz").symlink_to("loop.npz")
-    assert "loop.npz" in refusal(tmp_path, spec, "*.npz")
-
-
 def test_bytes_at_random_are_survived(tmp_path, rng):
     spec = record(tmp_path / "good.npz", HYBRID, 2, limit=4)
     whole, refused = (tmp_path / "good.npz").read_bytes(), 0
@@ -258,3 +234,25 @@ def test_bytes_at_random_are_survived(tmp_path, rng):
         except UsageError:
             refused += 1
     assert refused > 0
+
+
+def test_what_is_written_by_hand_is_what_was_recorded(tmp_path):
+    """In the types that numpy takes by itself, without what can be left out; the digest tells no difference."""
+    spec = record(tmp_path / "a.npz", HYBRID, 2)
+    wide = {"f": np.float64, "u": np.int64, "i": np.int64, "b": np.int64}
+    with np.load(tmp_path / "a.npz") as file:
+        own = {name: file[name] for name in file.files if name == "behaviour" or "/" in name}
+    left_out = ("action_mask", "carry", "truncated", "z", "behaviour_logp")
+    plain = {
+        name: value.astype(wide.get(value.dtype.kind, value.dtype))
+        for name, value in own.items()
+        if not name.endswith(left_out)
+    }
+    np.savez(tmp_path / "b.npz", **plain)
+    a, b = (load(tmp_path, spec, f"{name}.npz") for name in "ab")
+    assert a.digests["a.npz"] == b.digests["b.npz"]
+
+
+def test_a_link_to_itself_is_refused(tmp_path, spec):
+    (tmp_path / "loop.npz").symlink_to("loop.npz")
+    assert "loop.npz" in refusal(tmp_path, spec, "*.npz")

@@ -1,7 +1,5 @@
 """What environments bring, in its plainest form: one environment, one step at a time; and who notes it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

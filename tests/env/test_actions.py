@@ -1,7 +1,5 @@
 """Flat actions as actions of any space: against a plain loop, by hand, and what is said about them."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from algorithm.core.errors import EnvError
 from algorithm.env.actions import Actions
 from tests.env.oracles import parts_of, plain_action
 from tests.lib.strategies import spaces
-
-HYBRID = Dict(move=Discrete(3), grip=Discrete(2), force=Box(-2.0, 2.0, (2,)))
 
 
 def check_same(space: gym.Space, one: object, other: object) -> None:
@@ -72,7 +68,3 @@ def test_what_cannot_be_served_is_refused_with_the_reason(space, said):
     with pytest.raises(EnvError) as caught:
         Actions(space, "Task-v0")
     assert said in str(caught.value) and "Task-v0" in str(caught.value)
-
-
-def test_the_description_is_the_space_in_one_line():
-    assert Actions(HYBRID, "x").spec.description == " ".join(str(HYBRID).split())

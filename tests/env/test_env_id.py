@@ -86,25 +86,6 @@ def test_a_program_takes_no_modules_from_the_folder_that_python_puts_first(folde
         assert sys.path == left
 
 
-@pytest.mark.parametrize("name", ["Own", "CartPole"])
-def test_a_class_need_not_be_registered_and_may_be_called_like_another(folder, name):
-    own_env.write(folder, source=own_env.SOURCE.replace("class Own", f"class {name}"))
-    env_id = register_env(resolve_env_id(f"own_env.py:{name}", folder))
-    assert gym.make(env_id).unwrapped.observation_space.shape == (1,)
-    assert register_env(resolve_env_id(f"own_env:{name}", folder)) == env_id
-
-
-@pytest.mark.parametrize(
-    ("path", "name"), [("json.py", "json:Own-v0"), ("own_package/envs.py", "own_package.envs:Own-v0")]
-)
-def test_a_file_may_be_called_like_an_installed_module_or_lie_in_a_package(folder, path, name):
-    (folder / path).parent.mkdir(exist_ok=True)
-    ((folder / path).parent / "__init__.py").touch()
-    (folder / "own_env.py").rename(folder / path)
-    assert register_env(resolve_env_id(name, folder)) == "Own-v0"
-    assert gym.make("Own-v0").spec.max_episode_steps == 10
-
-
 @pytest.mark.parametrize(
     ("source", "name", "why", "fix"),
     [
@@ -121,3 +102,22 @@ def test_a_misspelt_id_and_a_file_with_a_mistake_are_told(folder, source, name, 
     with pytest.raises(EnvError, match="could not be made") as caught:
         make_vec_env(EnvRequest("GYM", name, folder=folder, n=2, seed_of=SEEDS))
     assert why in caught.value.why and fix in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("json.py", "json:Own-v0"), ("own_package/envs.py", "own_package.envs:Own-v0")]
+)
+def test_a_file_may_be_called_like_an_installed_module_or_lie_in_a_package(folder, path, name):
+    (folder / path).parent.mkdir(exist_ok=True)
+    ((folder / path).parent / "__init__.py").touch()
+    (folder / "own_env.py").rename(folder / path)
+    assert register_env(resolve_env_id(name, folder)) == "Own-v0"
+    assert gym.make("Own-v0").spec.max_episode_steps == 10
+
+
+@pytest.mark.parametrize("name", ["Own", "CartPole"])
+def test_a_class_need_not_be_registered_and_may_be_called_like_another(folder, name):
+    own_env.write(folder, source=own_env.SOURCE.replace("class Own", f"class {name}"))
+    env_id = register_env(resolve_env_id(f"own_env.py:{name}", folder))
+    assert gym.make(env_id).unwrapped.observation_space.shape == (1,)
+    assert register_env(resolve_env_id(f"own_env:{name}", folder)) == env_id

@@ -1,7 +1,5 @@
 """The Gymnasium adapter: seeds, ends of episodes, windows, pictures, and what it refuses."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys
@@ -45,12 +43,6 @@ def test_seeds_differ_between_purposes_copies_episodes_and_runs():
     }
     assert len(seeds) == 2 * 2 * 5 * 50
     assert all(0 <= seed < 2**31 for seed in seeds)
-
-
-def test_options_of_a_reset_reach_the_environment():
-    made = GymRecipe(env_id="tests.lib.toys:Counting-v0", env_args={}, options={"mass": 3.0})(0)
-    made.reset(seed=1)
-    assert made._env.unwrapped.options == {"mass": 3.0}
 
 
 @pytest.mark.fault("F12")
@@ -180,20 +172,6 @@ def test_what_cannot_be_shown_or_filmed_says_so_before_anything_runs(monkeypatch
     assert Painted.open == []
 
 
-def test_only_the_first_copy_has_a_window(monkeypatch):
-    monkeypatch.setattr(Painted, "reset", lambda self, **_: (np.zeros(1, np.float32), {}))
-    with closing(make(PAINTED, n=3, render=True)):
-        assert Painted.open == ["human", None, None]
-    assert Painted.open == []
-
-
-@pytest.mark.filterwarnings("ignore:.*render_mode")
-def test_a_mode_that_is_not_offered_is_refused(monkeypatch):
-    monkeypatch.setattr(Painted, "metadata", {"render_modes": ["human"]})
-    with pytest.raises(EnvError, match=r"its render_modes are \['human'\]"):
-        make(PAINTED, video=True)
-
-
 @pytest.mark.parametrize(("name", "shape", "fps"), [
     ("CartPole-v1", (400, 600, 3), 50),  # copies of its own vector class would give none
     ("pybullet_envs_gymnasium:HopperBulletEnv-v0", (240, 320, 3), 60),
@@ -215,16 +193,6 @@ def test_an_environment_does_not_notice_that_it_is_filmed(name, shape, fps):
     assert any((picture != pictures[0]).any() for picture in pictures), "and it moves"
 
 
-def test_a_picture_is_of_copy_0_and_stays_as_it_is():
-    with closing(make(PAINTED, n=2, video=True)) as env:
-        env.reset()
-        step(env, 2)
-        env.reset([1])
-        before = env.render()
-        step(env, 2)
-        assert (before == 1).all() and (env.render() == 2).all() and env.fps == 12
-
-
 @pytest.mark.parametrize(("picture", "why"), [
     ("raises", "RuntimeError: no light"),
     ("grey", r"render returned uint8 of shape \(4, 6\)"),
@@ -235,19 +203,6 @@ def test_a_picture_that_is_none_is_told(picture, why):
         env.reset()
         with pytest.raises(EnvError, match=why):
             env.render()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is always a screen")
-@pytest.mark.parametrize(("screen", "driver"), [("", "dummy"), (":0", "the user's"), (":0", None)])
-def test_without_a_screen_sdl_is_not_asked_for_one(monkeypatch, screen, driver):
-    """It would look for one, and complain on the terminal."""
-    monkeypatch.setenv("DISPLAY", screen)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setenv("SDL_VIDEODRIVER", driver or "")
-    if driver != "the user's":
-        monkeypatch.delenv("SDL_VIDEODRIVER")
-    make(PAINTED, video=True).close()
-    assert os.environ.get("SDL_VIDEODRIVER") == driver
 
 
 @pytest.mark.parametrize("limited", [False, True])
@@ -271,3 +226,46 @@ def test_what_is_unlike_gymnasium_is_told_in_one_sentence_and_not_tried_again(ca
         env.reset()
         step(env)
     assert call in caught.value.why and "\n" not in caught.value.why
+
+
+def test_options_of_a_reset_reach_the_environment():
+    made = GymRecipe(env_id="tests.lib.toys:Counting-v0", env_args={}, options={"mass": 3.0})(0)
+    made.reset(seed=1)
+    assert made._env.unwrapped.options == {"mass": 3.0}
+
+
+def test_only_the_first_copy_has_a_window(monkeypatch):
+    monkeypatch.setattr(Painted, "reset", lambda self, **_: (np.zeros(1, np.float32), {}))
+    with closing(make(PAINTED, n=3, render=True)):
+        assert Painted.open == ["human", None, None]
+    assert Painted.open == []
+
+
+def test_a_picture_is_of_copy_0_and_stays_as_it_is():
+    with closing(make(PAINTED, n=2, video=True)) as env:
+        env.reset()
+        step(env, 2)
+        env.reset([1])
+        before = env.render()
+        step(env, 2)
+        assert (before == 1).all() and (env.render() == 2).all() and env.fps == 12
+
+
+@pytest.mark.filterwarnings("ignore:.*render_mode")
+def test_a_mode_that_is_not_offered_is_refused(monkeypatch):
+    monkeypatch.setattr(Painted, "metadata", {"render_modes": ["human"]})
+    with pytest.raises(EnvError, match=r"its render_modes are \['human'\]"):
+        make(PAINTED, video=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is always a screen")
+@pytest.mark.parametrize(("screen", "driver"), [("", "dummy"), (":0", "the user's"), (":0", None)])
+def test_without_a_screen_sdl_is_not_asked_for_one(monkeypatch, screen, driver):
+    """It would look for one, and complain on the terminal."""
+    monkeypatch.setenv("DISPLAY", screen)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("SDL_VIDEODRIVER", driver or "")
+    if driver != "the user's":
+        monkeypatch.delenv("SDL_VIDEODRIVER")
+    make(PAINTED, video=True).close()
+    assert os.environ.get("SDL_VIDEODRIVER") == driver

@@ -1,7 +1,5 @@
 """Wrappers by name, those of the project, hints for missing packages, and simulators that print."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -19,11 +17,13 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.output import silence
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.env_id import _EXTRAS, advice
-from algorithm.env.gym import GymRecipe
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.env.wrappers import KeepElements, PressFire
-from tests.lib import own_env
+from tests.lib import (
+    own_env,
+    toys,  # noqa: F401 - registers its environments before `fresh_imports` would forget them
+)
 
 KEEP = "algorithm.env.wrappers:KeepElements"
 
@@ -31,23 +31,6 @@ KEEP = "algorithm.env.wrappers:KeepElements"
 def wrapped(*wrappers: dict[str, Any], name: str = "tests.lib.toys:Endless-v0", **options: Any) -> VecEnv:
     seed_of = lambda index, episode: 10 * index  # noqa: E731
     return make_vec_env(EnvRequest("GYM", name, n=2, wrappers=wrappers, seed_of=seed_of, **options))
-
-
-class Doubling(gym.RewardWrapper):
-    """A wrapper of somebody's own."""
-
-    def reward(self, reward: float) -> float:
-        return 2 * reward
-
-
-def test_wrappers_are_put_on_in_their_order_with_their_arguments():
-    """Two repeats, then twice the reward: −0.5 each for u = 0, so −2 for a step."""
-    entries = ({"RepeatAction": {"num_repeats": 2}}, {"tests.env.test_wrappers:Doubling": None})
-    env = GymRecipe(env_id="tests.lib.toys:Endless-v0", env_args={}, wrappers=entries)(0)
-    assert [type(env._env).__name__, type(env._env.env).__name__] == ["Doubling", "RepeatAction"]
-    env.reset(1)
-    seen, reward, *_ = env.step(np.zeros(1, np.float32))
-    assert (seen.obs["obs"].item(), reward) == (2.0, -2.0)
 
 
 def test_wrappers_whose_statistics_are_in_no_checkpoint_are_told_once_with_what_to_do():
@@ -58,17 +41,6 @@ def test_wrappers_whose_statistics_are_in_no_checkpoint_are_told_once_with_what_
             env.reset()
     assert [fault.what.split()[2] for fault in told] == ["NormalizeReward", "NormalizeObservation"]
     assert "sac_config.reward_scaling" in told[0].fix and "sac_config.use_normalization" in told[1].fix
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_wrappers_reach_every_environment_wherever_it_runs(workers):
-    """CartPole has a vector class, which would know nothing of them."""
-    pool = {"workers": workers}
-    with closing(wrapped({KEEP: {"indices": [2, 0]}}, name="CartPole-v1", **pool)) as env:
-        obs = env.reset()[DEFAULT_BEHAVIOUR].obs["obs"]
-    whole = gym.make("CartPole-v1")
-    for index in range(2):
-        np.testing.assert_array_equal(obs[index], whole.reset(seed=10 * index)[0][[2, 0]])
 
 
 @pytest.fixture
@@ -209,15 +181,6 @@ def test_extras_exist_and_are_named_as_they_can_be_had(root: Path, monkeypatch, 
     assert advice(error, "").endswith('-m pip install "advanced-soft-actor-critic[dmc]"')
 
 
-def test_silence_holds_for_code_that_knows_no_python_and_ends_with_an_exception(capfd):
-    with pytest.raises(ZeroDivisionError), silence():
-        os.write(1, b"descriptor\n")
-        subprocess.run(["sh", "-c", "echo child; echo child >&2"], check=True)
-        1 / 0  # noqa: B018
-    print("after")
-    assert capfd.readouterr() == ("after\n", "")
-
-
 def test_simulators_that_print_are_silenced():
     """In a process of its own: they print when they are imported, and when one first connects."""
     program = (
@@ -229,3 +192,23 @@ def test_simulators_that_print_are_silenced():
     command = [sys.executable, "-W", "ignore", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path.cwd())
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_wrappers_reach_every_environment_wherever_it_runs(workers):
+    """CartPole has a vector class, which would know nothing of them."""
+    pool = {"workers": workers}
+    with closing(wrapped({KEEP: {"indices": [2, 0]}}, name="CartPole-v1", **pool)) as env:
+        obs = env.reset()[DEFAULT_BEHAVIOUR].obs["obs"]
+    whole = gym.make("CartPole-v1")
+    for index in range(2):
+        np.testing.assert_array_equal(obs[index], whole.reset(seed=10 * index)[0][[2, 0]])
+
+
+def test_silence_holds_for_code_that_knows_no_python_and_ends_with_an_exception(capfd):
+    with pytest.raises(ZeroDivisionError), silence():
+        os.write(1, b"descriptor\n")
+        subprocess.run(["sh", "-c", "echo child; echo child >&2"], check=True)
+        1 / 0  # noqa: B018
+    print("after")
+    assert capfd.readouterr() == ("after\n", "")

@@ -1,7 +1,5 @@
 """A critic loss from outside: conservative Q-learning (arXiv 2006.04779, eq. 4) as an extension."""
 
-from __future__ import annotations
-
 import torch
 
 from algorithm.extensions.base import Context, Extension

@@ -1,7 +1,5 @@
 """Bonus of curiosity by hand, on its own scale; novelty of actions, and policies that choose by it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The gate on an extension's gradient: the encoder takes it only where it agrees with the critics'."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

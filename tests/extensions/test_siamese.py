@@ -1,17 +1,13 @@
 """ATC and BYOL: who is compared with whom, that they learn, and that what does not exist changes nothing."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.extensions.siamese import pairs
 from tests.lib.batches import SMALL, Sac, context, random_batch, small_sac
 from tests.lib.oracles import window_mean
 
@@ -33,29 +29,6 @@ def make_batch(sac: Sac, *, n=1, size=8, seed=0):
     exists = (time >= first) & (time <= window - missing)
     carry = torch.randn(size, *sac.model.rep.stored_carry_shape)
     return replace(batch, obs_valid=exists, valid=exists[:, :-1] & exists[:, 1:], carry=carry)
-
-
-@pytest.mark.parametrize("burn_in, learn, n", [(0, 1, 1), (0, 1, 3), (2, 3, 1), (1, 4, 2), (0, 2, 5)])
-def test_each_positive_is_the_token_n_steps_later_of_the_same_window(burn_in, learn, n):
-    """States count: 100 · window + token. Some tokens are missing in front, others at the end."""
-    size, window = 5, burn_in + learn + n - 1
-    state = (100 * torch.arange(size)[:, None] + torch.arange(window + 1)).unsqueeze(-1)
-    first, last = torch.tensor([0, 1, 2, 0, 1]), torch.tensor([0, 0, 1, 2, 1])
-    exists = torch.arange(window + 1) >= first[:, None]
-    exists &= torch.arange(window + 1) <= window - last[:, None]
-    ctx = SimpleNamespace(
-        batch=SimpleNamespace(window=window, obs_valid=exists),
-        burn_in=burn_in,
-        learn=learn,
-        learned=slice(burn_in, burn_in + learn),
-    )
-    anchor, positive, valid = pairs(ctx, state[:, ctx.learned], state[:, burn_in + 1 :])
-    expected = [
-        (100 * b + t, 100 * b + t + n, bool(exists[b, t] and exists[b, t + n]))
-        for b in range(size)
-        for t in range(burn_in, burn_in + learn)
-    ]
-    assert list(zip(anchor[:, 0].tolist(), positive[:, 0].tolist(), valid.tolist(), strict=True)) == expected
 
 
 class Zero(nn.Module):
@@ -149,6 +122,27 @@ def test_the_target_projection_moves_by_tau_without_gradient_and_is_saved():
     assert {f"extensions.0.target_projection.{name}" for name in before.state_dict()} <= names
 
 
+def test_agreement_of_values_reaches_encoder_and_critics():
+    """By hand: online Q of an augmented look against the target's Q of what was seen, of valid positions."""
+    sac = make_sac("ATC", siamese_use_q=True, seq_encoder="RNN")
+    (extension,) = sac.extensions
+    with torch.no_grad():  # the targets have fallen behind
+        sac.critic_optimiser.flat.data.add_(0.1 * torch.randn_like(sac.critic_optimiser.flat.data))
+    batch = make_batch(sac)
+    ctx = context(sac, batch)
+    losses = extension.auxiliary_losses(ctx)
+    view = extension._view(ctx, ctx.drawn["Atc"]["views"][0])
+    valid = batch.valid[:, 2:5]
+    difference = ctx.q(view.learned) - sac.target_q(ctx.states.target_learned, batch.action[:, 2:5])
+    torch.testing.assert_close(losses["siamese_q"], window_mean(difference.square().mean(0), valid))
+    sac.critic_optimiser.gradient.zero_()
+    losses["siamese_q"].backward()
+    assert sac.critic_optimiser.gradient[sac.encoder].any()
+    assert sac.critic_optimiser.gradient[sac.encoder.stop :].any()
+    plain = make_sac("ATC", seq_encoder="RNN")
+    assert set(plain.extensions[0].auxiliary_losses(context(plain, batch))) == {"siamese"}
+
+
 def test_the_target_projection_of_other_networks_begins_equal_to_theirs():
     trained, _ = train("BYOL", 2)
     sac, _ = train("BYOL", 0)
@@ -171,24 +165,3 @@ def test_the_encoder_and_the_joint_parts_learn_and_the_policy_does_not(siamese):
     assert not sac.critic_optimiser.gradient[sac.encoder.stop :].any()  # the critics
     assert all(p.grad.any() for p in extension.joint.parameters() if p.dim() > 1)
     assert not sac.policy_optimiser.gradient.any()
-
-
-def test_agreement_of_values_reaches_encoder_and_critics():
-    """By hand: online Q of an augmented look against the target's Q of what was seen, of valid positions."""
-    sac = make_sac("ATC", siamese_use_q=True, seq_encoder="RNN")
-    (extension,) = sac.extensions
-    with torch.no_grad():  # the targets have fallen behind
-        sac.critic_optimiser.flat.data.add_(0.1 * torch.randn_like(sac.critic_optimiser.flat.data))
-    batch = make_batch(sac)
-    ctx = context(sac, batch)
-    losses = extension.auxiliary_losses(ctx)
-    view = extension._view(ctx, ctx.drawn["Atc"]["views"][0])
-    valid = batch.valid[:, 2:5]
-    difference = ctx.q(view.learned) - sac.target_q(ctx.states.target_learned, batch.action[:, 2:5])
-    torch.testing.assert_close(losses["siamese_q"], window_mean(difference.square().mean(0), valid))
-    sac.critic_optimiser.gradient.zero_()
-    losses["siamese_q"].backward()
-    assert sac.critic_optimiser.gradient[sac.encoder].any()
-    assert sac.critic_optimiser.gradient[sac.encoder.stop :].any()
-    plain = make_sac("ATC", seq_encoder="RNN")
-    assert set(plain.extensions[0].auxiliary_losses(context(plain, batch))) == {"siamese"}

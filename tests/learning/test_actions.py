@@ -1,22 +1,15 @@
 """Does it learn every kind of action? Toy tasks with a known optimum, in seconds."""
 
-from __future__ import annotations
-
 import csv
-import json
 from pathlib import Path
 
 import pytest
 
 from algorithm.env.toys import basic as toy
 from main import main
+from tests.learning.test_continuous import last_eval
 
 DQN_LIKE = "sac_config.discrete_dqn_like=true"
-
-
-def final_return(env: str) -> float:
-    (result,) = (Path("models") / env).glob("*/result.json")
-    return json.loads(result.read_text())["last_eval"]["mean"]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +30,7 @@ def test_discrete_toys_come_near_their_optimum(cwd, section, kind, steps, share,
     overrides = [part for option in options for part in ("-o", option)]
     arguments = ["toy/identity", "-c", section, "--seed=1", "--device=cpu", "--quiet"]
     assert main([*arguments, "-o", f"base_config.max_step={steps}", *overrides]) == 0
-    assert (final_return("toy/identity") - kind.chance) / (kind.optimum - kind.chance) > share
+    assert (last_eval("toy/identity") - kind.chance) / (kind.optimum - kind.chance) > share
 
 
 @pytest.mark.slow
@@ -46,7 +39,7 @@ def test_the_right_value_for_the_right_choice(cwd, greedy):
     """More than a policy blind to one of the observations can get."""
     options = ["-o", f"sac_config.discrete_dqn_like={str(greedy).lower()}", "-o", "base_config.max_step=1200"]
     assert main(["toy/hybrid", "--seed=1", "--device=cpu", "--quiet", *options]) == 0
-    assert final_return("toy/hybrid") > toy.ToyHybrid.chance + 0.1
+    assert last_eval("toy/hybrid") > toy.ToyHybrid.chance + 0.1
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Does it learn? A task with a known optimum in seconds, Pendulum in minutes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Do curiosity and hindsight lead where nothing else does? Corridor and bits, in seconds."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

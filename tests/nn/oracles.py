@@ -1,7 +1,5 @@
 """The networks of ``algorithm.nn`` out of torch's own layers."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

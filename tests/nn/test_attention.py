@@ -1,7 +1,5 @@
 """Attention: equal to plain loops, acting equal to a window, and padding that changes nothing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given
@@ -122,25 +120,6 @@ def test_padding_has_exactly_no_effect(content):
     assert not out[~valid].any() and not x.grad[~valid].any() and x.grad[valid].any(-1).all()
 
 
-def test_initial_weights():
-    """Variance 1 / inputs; what writes to the stream 1 / (2 depth) of that; biases zero."""
-    for name, p in Attention(64, 4, depth=2).named_parameters():
-        if p.dim() == 2:
-            writes = name.endswith((".out.weight", "dense_out.weight"))
-            assert p.std().item() == pytest.approx((1 / p.shape[1]) ** 0.5 * (0.5 if writes else 1), rel=0.05)
-        elif "norm" in name and name.endswith("weight"):
-            assert (p == 1).all()
-        else:
-            assert (p == 0).all()
-
-
-def test_all_of_it_follows_to_another_device():
-    """The device without memory refuses a tensor of any other."""
-    block = Attention(8, 4).to("meta")
-    x, valid = torch.empty(2, 5, 8, device="meta"), torch.ones(2, 5, dtype=torch.bool, device="meta")
-    assert window(block, x, valid).is_meta and act(block, x, valid).is_meta
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -151,3 +130,10 @@ def test_all_of_it_follows_to_another_device():
 def test_choices_that_cannot_be(arguments, named):
     with pytest.raises(ValueError, match=named):
         Attention(**{"size": 8, "context": 4, **arguments})
+
+
+def test_all_of_it_follows_to_another_device():
+    """The device without memory refuses a tensor of any other."""
+    block = Attention(8, 4).to("meta")
+    x, valid = torch.empty(2, 5, 8, device="meta"), torch.ones(2, 5, dtype=torch.bool, device="meta")
+    assert window(block, x, valid).is_meta and act(block, x, valid).is_meta

@@ -1,7 +1,5 @@
 """A random shift is a crop from an image padded with its own border; a look shifts and adds noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.core.spec import ObsSpec
-from algorithm.nn.layers.augment import Augmentation, RandomShift, default_shift, shift_images
+from algorithm.nn.layers.augment import Augmentation, OneView, RandomShift, default_shift, shift_images
 from algorithm.nn.layers.images import image_layout, image_layouts
 
 
@@ -37,6 +35,16 @@ def test_every_shift_happens_to_each_image_on_its_own_and_none_is_larger():
     assert shift.eval()(image) is image
     with pytest.raises(ValueError, match="at least 1 pixel"):
         RandomShift(0)
+
+
+def test_under_a_memory_the_images_of_a_window_move_alike_in_all_passes():
+    image = (10 * torch.arange(9)[:, None] + torch.arange(9)).view(1, 9, 9, 1)
+    shift = RandomShift(pad=2)
+    with OneView(shift, 20):
+        passes = [shift(image.expand(20 * tokens, 9, 9, 1)).view(20, tokens, -1) for tokens in (1, 3)]
+    moved = torch.cat(passes, 1)
+    assert torch.equal(moved, moved[:, :1].expand_as(moved))
+    assert len(moved[:, 0].unique(dim=0)) > 4 and shift.view is None
 
 
 @pytest.mark.parametrize(
@@ -107,6 +115,23 @@ def test_all_tokens_and_frames_of_a_window_are_shifted_alike_and_windows_apart(n
     assert alike.any(1).all() and alike.any(0).sum() > size // 4
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype", "categories", "as_it_is", "normalised"),
+    [
+        ((3,), "float32", (), True, True),
+        ((9, 9, 3), "uint8", (), True, True),
+        ((), "int64", (4,), False, False),
+        ((3,), "int8", (), False, True),
+        ((3,), "bool", (), False, False),
+        ((3,), "int32", (), False, True),
+    ],
+)
+def test_images_and_real_numbers_are_augmented(shape, dtype, categories, as_it_is, normalised):
+    obs = ObsSpec(("at",), (shape,), (dtype,), (categories,))
+    found = [Augmentation(obs, normalised=how).changes_anything() for how in (False, True)]
+    assert found == [as_it_is, normalised]
+
+
 def test_the_noise_of_a_vector_is_a_tenth_of_its_spread_and_one_per_window():
     obs = windows(500)
     found = look(obs)
@@ -127,20 +152,3 @@ def test_the_content_of_missing_tokens_changes_no_other():
         results.append(look(obs, exists))
     for name in LOOKS.names:
         assert torch.equal(*(result[name][exists] for result in results))
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype", "categories", "as_it_is", "normalised"),
-    [
-        ((3,), "float32", (), True, True),
-        ((9, 9, 3), "uint8", (), True, True),
-        ((), "int64", (4,), False, False),
-        ((3,), "int8", (), False, True),
-        ((3,), "bool", (), False, False),
-        ((3,), "int32", (), False, True),
-    ],
-)
-def test_images_and_real_numbers_are_augmented(shape, dtype, categories, as_it_is, normalised):
-    obs = ObsSpec(("at",), (shape,), (dtype,), (categories,))
-    found = [Augmentation(obs, normalised=how).changes_anything() for how in (False, True)]
-    assert found == [as_it_is, normalised]

@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 import torch
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from algorithm.nn.learning.compiled import CompiledFunction, NotCompilableError
 
@@ -59,30 +58,6 @@ def test_a_kind_of_call_has_a_graph_and_a_change_without_a_kind_is_refused(trace
         run(2.0, x.double())
 
 
-def test_a_module_whose_name_merely_begins_with_torch_is_guarded(traced, tmp_path, monkeypatch):
-    (tmp_path / "torch_scales.py").write_text("SCALE = 1.0\ndef scaled(x):\n    return SCALE * x\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    module, x = importlib.import_module("torch_scales"), torch.ones(3)
-    run = CompiledFunction(module.scaled, guarded="nothing")
-    assert torch.equal(run(None, x), x)
-    module.SCALE = 2.0
-    with pytest.raises(NotCompilableError, match="Python values"):
-        run(None, x)
-
-
-def saved(x):
-    """A gradient whose activations are computed again, which ``torch.func`` has no way for."""
-    return torch.func.grad(lambda y: checkpoint(torch.tanh, y, use_reentrant=False).sum())(x)
-
-
-def test_what_torch_func_forbids_is_allowed_again_behind_its_error(traced):
-    with pytest.raises(NotCompilableError, match="saved tensor hooks"):
-        CompiledFunction(saved)(None, torch.ones(3))
-    x = torch.ones(3, requires_grad=True)
-    checkpoint(torch.tanh, x, use_reentrant=False).sum().backward()
-    assert x.grad is not None
-
-
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
@@ -105,3 +80,14 @@ def test_a_failing_compiler_is_a_reason(monkeypatch):
     with pytest.raises(NotCompilableError, match="no compiler") as caught:
         CompiledFunction(partial(torch.mul, 2.0))(None, torch.ones(3))
     assert "more of it" not in str(caught.value)
+
+
+def test_a_module_whose_name_merely_begins_with_torch_is_guarded(traced, tmp_path, monkeypatch):
+    (tmp_path / "torch_scales.py").write_text("SCALE = 1.0\ndef scaled(x):\n    return SCALE * x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module, x = importlib.import_module("torch_scales"), torch.ones(3)
+    run = CompiledFunction(module.scaled, guarded="nothing")
+    assert torch.equal(run(None, x), x)
+    module.SCALE = 2.0
+    with pytest.raises(NotCompilableError, match="Python values"):
+        run(None, x)

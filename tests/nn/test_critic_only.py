@@ -1,7 +1,5 @@
 """Observations that only critics see: what reaches the policy, the critics, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

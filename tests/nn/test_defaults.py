@@ -1,9 +1,5 @@
 """A task without an ``nn.py`` gets networks for whatever it sees and does."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -62,19 +58,3 @@ def test_every_observation_changes_a_part_of_the_state_of_its_own():
         assert (moved != zero).any(), name
         seen += moved != zero
     assert seen.max() == 1, "a part of the state depends on one observation only"
-
-
-def test_the_memory_of_hidden_catch_sees_the_picture_and_not_the_truth(root: Path):
-    obs = ObsSpec(("picture", "truth"), ((32, 32), (3,)), ("uint8", "float32"))
-    file = root / "envs" / "toy" / "hidden_catch" / "nn.py"
-    networks = load_networks(AgentSpec(obs, ActionSpec(branches=(3,))), file, NETWORKS, seq_encoder="RNN")
-
-    def states(picture: int = 0, truth: int = 0) -> torch.Tensor:
-        """Of two steps, the first of which shows these."""
-        seen = {"picture": torch.zeros(1, 2, 32, 32, dtype=torch.uint8), "truth": torch.zeros(1, 2, 3)}
-        seen["picture"][:, 0], seen["truth"][:, 0] = picture, truth
-        exists = torch.ones(1, 2, dtype=torch.bool)
-        return networks.rep(seen, torch.zeros(1, 2, 3), torch.zeros(1, 1, 64), exists)[0]
-
-    assert torch.equal(states(), states(truth=1))
-    assert not torch.equal(states()[:, 1], states(picture=255)[:, 1]), "remembered"

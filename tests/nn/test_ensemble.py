@@ -1,7 +1,5 @@
 """Both back ends of the ensemble are one function of one set of parameters."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -55,6 +53,13 @@ def test_back_ends_agree_in_value_and_gradient(inputs, members, frozen):
         torch.testing.assert_close(a, b)
 
 
+def test_vmap_is_the_default_from_five_on_a_cpu_and_what_it_refuses_runs_in_the_loop(inputs):
+    assert [Ensemble(Critic, n).backend for n in (2, 4, 5, 10)] == ["loop", "loop", "vmap", "vmap"]
+    ensemble = Ensemble(Branching, 5, probe=(torch.zeros(1, 3), torch.zeros(1, 2)))
+    assert ensemble.backend == "loop"
+    assert ensemble(*inputs).shape == (5, 7, 1)
+
+
 def test_members_start_apart_and_answer_as_themselves(inputs):
     torch.manual_seed(3)
     alone = [Critic() for _ in range(3)]
@@ -63,10 +68,3 @@ def test_members_start_apart_and_answer_as_themselves(inputs):
     for member, value in zip(alone, together, strict=True):
         torch.testing.assert_close(value, member(*inputs))
     assert not torch.equal(together[0], together[1])
-
-
-def test_vmap_is_the_default_from_five_on_a_cpu_and_what_it_refuses_runs_in_the_loop(inputs):
-    assert [Ensemble(Critic, n).backend for n in (2, 4, 5, 10)] == ["loop", "loop", "vmap", "vmap"]
-    ensemble = Ensemble(Branching, 5, probe=(torch.zeros(1, 3), torch.zeros(1, 2)))
-    assert ensemble.backend == "loop"
-    assert ensemble(*inputs).shape == (5, 7, 1)

@@ -1,7 +1,5 @@
 """Flat parameters change where numbers lie, never what they are."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -61,11 +61,6 @@ def test_every_layout_of_the_same_pictures_gives_the_same_planes(sizes, lead, dt
             assert np.array_equal(images, array), "the observation is left alone"
 
 
-def test_another_shape_is_an_error():
-    with pytest.raises(ValueError, match=r"\(8, 9, 3\) were expected, got \(2, 9, 8, 3\)"):
-        image_layout((8, 9, 3), "uint8").to_planes(torch.zeros(2, 9, 8, 3))
-
-
 def test_images_of_a_spec_are_not_its_choices_and_named_axes_are_not_guessed():
     """By shape alone 32 channels of 20 × 20 cells are taken for a height."""
     obs = ObsSpec(
@@ -108,3 +103,8 @@ def test_images_too_small_for_a_kind_are_refused():
     with pytest.raises(ModelError) as caught:
         conv(image_layout((35, 80, 3), "uint8"), "nature")
     assert "use simple or resnet" in str(caught.value)
+
+
+def test_another_shape_is_an_error():
+    with pytest.raises(ValueError, match=r"\(8, 9, 3\) were expected, got \(2, 9, 8, 3\)"):
+        image_layout((8, 9, 3), "uint8").to_planes(torch.zeros(2, 9, 8, 3))

@@ -1,7 +1,5 @@
 """K-FAC: factors and natural gradient against explicit matrices, trust region, momentum, what is refused."""
 
-from __future__ import annotations
-
 import copy
 import math
 
@@ -118,27 +116,6 @@ def test_several_steps_of_a_network_are_those_of_the_plain_loop():
         torch.testing.assert_close(optimiser.flat.data, flat, rtol=1e-3, atol=1e-5)
 
 
-def test_the_trust_region_and_momentum_by_hand():
-    """A = 2² = 4, G = 3² = 9, π = 2/3, √damping = 6: v = ∇ / ((9 + 9) (4 + 4)), ∇ = 2 · 36 = 72, so v = 1/2.
-
-    rate² v·∇ = 9, so ν = √(1 / 9) = 1/3, and m = 1/6. θ moves by 0.5 · (1 − 0.75) · m.
-    """
-    weight = nn.Linear(1, 1, bias=False)
-    optimiser = kfac(weight, rate=0.5, kl_clip=1.0, damping=36.0, momentum=0.75)
-    at = [weight.weight.item()]
-    for _ in range(2):
-        y = measure(optimiser, weight, torch.tensor([[2.0]]), torch.tensor([[3.0]]))
-        optimiser.step(36.0 * y.sum())
-        at.append(weight.weight.item())
-    assert optimiser.scale.item() == pytest.approx(1 / 3, rel=1e-4)
-    assert at[0] - at[1] == pytest.approx(0.5 * 0.25 / 6, rel=1e-4)
-    assert at[1] - at[2] == pytest.approx(0.5 * 0.25 * (0.75 / 6 + 1 / 6), rel=1e-4)
-    optimiser.factor = 0.01  # rate² v·∇ = 9e-4 < 1
-    y = measure(optimiser, weight, torch.tensor([[2.0]]), torch.tensor([[3.0]]))
-    optimiser.step(36.0 * y.sum())
-    assert optimiser.scale.item() == 1.0
-
-
 class Spread(nn.Module):
     """Log σ of a normal distribution alone."""
 
@@ -173,27 +150,6 @@ def test_what_is_not_finite_leaves_no_trace():
     for name, value in one.tensors().items():
         assert torch.equal(value, found[name]), name
     assert torch.equal(one.flat.data, other.flat.data) and other.skipped.item() == 5
-
-
-def test_a_state_goes_on_between_two_inversions():
-    torch.manual_seed(0)
-    module = nn.Linear(3, 2)
-    options = {"inverse_every": 3, "momentum": 0.9, "kl_clip": 0.1}
-    straight, first = kfac(module, **options), None
-    other = copy.deepcopy(module)
-    resumed = kfac(other, **options)
-    for step in range(9):
-        x, noise = torch.randn(5, 3), torch.randn(5, 2)
-        if step == 4:
-            resumed.load_tensors(copy.deepcopy(straight.tensors()))
-            other.load_state_dict(module.state_dict())
-        for optimiser, one in ((straight, module), (resumed, other))[: 1 + (step >= 4)]:
-            optimiser.step(measure(optimiser, one, x, noise).square().mean())
-        first = first or copy.deepcopy(straight.tensors())
-    assert torch.equal(straight.flat.data, resumed.flat.data)
-    straight.reset()
-    assert not any(value.any() for value in straight.tensors().values())
-    assert set(first) == set(straight.tensors())
 
 
 class Twice(nn.Module):

@@ -1,7 +1,5 @@
 """A user's ``nn.py``: what is found, what is left to defaults, and what a mistake looks like."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -42,12 +42,6 @@ def test_noise_is_the_signed_root_of_a_normal_number_and_stays():
     )
 
 
-def test_initial_weights_are_those_of_the_paper():
-    layer = NoisyLinear(16, 400)
-    assert 0.24 < layer.weight.abs().max() <= 0.25 and 0.24 < layer.bias.abs().max() <= 0.25
-    assert (layer.weight_sigma == 0.5 / 4).all() and (layer.bias_sigma == 0.5 / 4).all()
-
-
 @pytest.mark.parametrize("depth", [0, 2])
 def test_the_default_policy_is_noisy_where_asked_for(depth):
     spec = AgentSpec(ObsSpec(("obs",), ((3,),), ("float32",)), ActionSpec(branches=(2, 3), continuous=1))

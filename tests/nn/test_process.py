@@ -69,6 +69,16 @@ def test_measurements_leave_the_process_as_it_was():
     assert torch.get_float32_matmul_precision() == "highest"
 
 
+def test_a_run_has_the_precision_and_the_threads_of_its_configuration(cwd, monkeypatch, capsys):
+    monkeypatch.setattr(process, "medium_is_single", lambda: True)
+    set_to = ["-o", "sac_config.matmul_precision=medium", "-o", "sac_config.threads=2"]
+    try:
+        assert main([*WORDS, "--max_step=20", *set_to]) == 0
+        assert torch.get_float32_matmul_precision() == "medium" and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_products_of_rounded_factors_are_found_out(monkeypatch):
     x, y = torch.rand(256, 64), torch.rand(64, 32)
     assert process._error(x, y) < 1e-5
@@ -79,13 +89,3 @@ def test_products_of_rounded_factors_are_found_out(monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", rounded)
     assert process._error(x, y) > 1e-5
-
-
-def test_a_run_has_the_precision_and_the_threads_of_its_configuration(cwd, monkeypatch, capsys):
-    monkeypatch.setattr(process, "medium_is_single", lambda: True)
-    set_to = ["-o", "sac_config.matmul_precision=medium", "-o", "sac_config.threads=2"]
-    try:
-        assert main([*WORDS, "--max_step=20", *set_to]) == 0
-        assert torch.get_float32_matmul_precision() == "medium" and torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)

@@ -1,7 +1,5 @@
 """Recurrent layers with padding against torch's single cells, one step after the other."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given
@@ -57,16 +55,6 @@ def test_a_window_is_step_by_step_with_the_carry_passing_by_padding(block, depth
     torch.testing.assert_close(found, wanted)
 
 
-@pytest.mark.parametrize(("block", "gates"), [(GRU, 3), (LSTM, 4)])
-def test_recurrent_weights_begin_orthogonal_and_the_forget_gate_open(block, gates):
-    for layer in block(3, 4, 2).layers:
-        for gate in layer.weight_hh_l0.split(4):
-            torch.testing.assert_close(gate @ gate.t(), torch.eye(4), atol=1e-5, rtol=1e-5)
-        expected = torch.zeros(4 * gates)
-        expected[4:8] = float(block is LSTM)
-        assert torch.equal(layer.bias_ih_l0 + layer.bias_hh_l0, expected)
-
-
 @pytest.mark.parametrize("block", BLOCKS)
 def test_kernels_get_contiguous_states_and_the_weights_of_the_flat_storage(block, monkeypatch):
     """CUDA's refuse others; a carry that was cut out of a longer window is one."""
@@ -83,3 +71,13 @@ def test_kernels_get_contiguous_states_and_the_weights_of_the_flat_storage(block
     FlatParameters([memory]).data.zero_()
     assert not memory(torch.ones(2, 3, 3), carry, valid)[0].any()
     assert states and all(state.is_contiguous() for state in states)
+
+
+@pytest.mark.parametrize(("block", "gates"), [(GRU, 3), (LSTM, 4)])
+def test_recurrent_weights_begin_orthogonal_and_the_forget_gate_open(block, gates):
+    for layer in block(3, 4, 2).layers:
+        for gate in layer.weight_hh_l0.split(4):
+            torch.testing.assert_close(gate @ gate.t(), torch.eye(4), atol=1e-5, rtol=1e-5)
+        expected = torch.zeros(4 * gates)
+        expected[4:8] = float(block is LSTM)
+        assert torch.equal(layer.bias_ih_l0 + layer.bias_hh_l0, expected)

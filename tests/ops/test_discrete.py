@@ -1,10 +1,7 @@
 """Discrete branches: hand numbers, plain categoricals, masks that are exact."""
 
-from __future__ import annotations
-
 import math
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,8 +76,3 @@ def test_every_branch_is_a_categorical_of_torch(branches):
             of_part = torch.stack([plain.entropy(), torch.tensor(math.log(len(allowed))), value])
             expected[:, row] += of_part / len(branches)
     torch.testing.assert_close(torch.stack(found), expected)
-
-
-def test_wrong_shapes_are_named():
-    with pytest.raises(ValueError, match="branch_log_probs: mask"):
-        ops.branch_log_probs(torch.zeros(5), ALL[:4], TWO_BRANCHES)

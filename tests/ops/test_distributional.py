@@ -13,7 +13,6 @@ from algorithm.ops.distributional import (
     quantile_huber,
     truncated,
 )
-from algorithm.ops.returns import last_used, n_step_discount, soft_n_step, used_steps
 
 
 def test_a_truncated_target_by_hand():
@@ -67,17 +66,3 @@ def test_a_histogram_is_the_mass_of_a_normal_within_the_edges(y, bins, sigma):
     edges, y = torch.linspace(-2.5, 2.5, bins + 1, dtype=torch.float64), torch.tensor([y]).double()
     mass = Normal(y, sigma).cdf(edges).diff()
     torch.testing.assert_close(histogram(y, edges, sigma=sigma).flatten(), mass / mass.sum())
-
-
-@given(steps=st.integers(1, 6), n=st.integers(1, 4), ends=st.tuples(st.integers(0, 9), st.integers(0, 9)))
-def test_rows_and_discounts_of_n_steps_are_those_of_the_target(steps, n, ends):
-    """Without rewards the target is the discount times the value of the row."""
-    time = torch.arange(steps + n - 1)
-    valid = ((time >= min(ends)) & (time < max(ends)))[None]
-    terminated = (torch.rand(valid.shape) < 0.3) & valid
-    zero, value = torch.zeros(valid.shape), torch.randn(valid.shape)
-    used = used_steps(valid, None, n)
-    rows, factor = last_used(used), n_step_discount(terminated, used, gamma=0.9)
-    y = soft_n_step(zero, terminated, used, value, zero, gamma=0.9)
-    exists = valid[:, :steps]
-    torch.testing.assert_close((factor * value.gather(1, rows))[exists], y[exists])

@@ -1,7 +1,5 @@
 """Targets: numbers for a pencil, plain-loop oracles, identities."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

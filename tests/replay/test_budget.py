@@ -1,7 +1,5 @@
 """Free memory of machines and control groups, what a replay takes, and the refusal of one that cannot fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -73,13 +71,6 @@ def test_bytes_are_what_the_replay_says_of_itself(spec, capacity, carry_shape, p
     assert rows == [capacity - 1 if capacity > 2 else 0, capacity, MAX_CAPACITY]
 
 
-def test_bytes_of_a_row_by_hand():
-    pixels = AgentSpec(ObsSpec(("obs",), ((4, 84, 84),), ("uint8",), stacks=(4,)), ActionSpec((6,), 0))
-    row = 84 * 84 + (6 + 6) + 4 * (1 + 1) + 12  # newest frame; mask, one-hot; log-probability, reward; links
-    assert replay_bytes(pixels, 1000, prioritised=False) == 1000 * row
-    assert replay_bytes(pixels, 1000, (256,), prioritised=True) == 1000 * (row + 4 * 256 + 8)
-
-
 def reserve(budget: MemoryBudget, behaviour: str, capacity: int) -> str:
     """Return what is advised where it is refused."""
     try:
@@ -105,3 +96,10 @@ def test_a_replay_that_cannot_fit_is_refused_with_the_number_that_would():
         "not even two rows"
     )
     assert 0 < MemoryBudget().free <= psutil.virtual_memory().total
+
+
+def test_bytes_of_a_row_by_hand():
+    pixels = AgentSpec(ObsSpec(("obs",), ((4, 84, 84),), ("uint8",), stacks=(4,)), ActionSpec((6,), 0))
+    row = 84 * 84 + (6 + 6) + 4 * (1 + 1) + 12  # newest frame; mask, one-hot; log-probability, reward; links
+    assert replay_bytes(pixels, 1000, prioritised=False) == 1000 * row
+    assert replay_bytes(pixels, 1000, (256,), prioritised=True) == 1000 * (row + 4 * 256 + 8)

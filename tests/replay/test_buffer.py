@@ -1,11 +1,10 @@
 """The replay as its users see it: draws, weights, feedback."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 
+from algorithm.ops.shapes import window_share
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
 from tests.lib.buffers import Script, filled, result
@@ -43,21 +42,6 @@ def test_windows_of_what_is_no_living_transition_are_refused(id_):
     assert buffer.windows(np.array([2, 4, 5, 6])).valid.all()
     with pytest.raises(ValueError, match=rf"\[{id_}\]"):
         buffer.windows(np.array([2, id_]))
-
-
-@BOTH
-def test_sampled_windows_equal_the_oracles_while_the_ring_wraps(sampler):
-    sizes = {"burn_in": 2, "learn": 2, "n_step": 2}
-    buffer = filled(sampler(), spec=MIXED, capacity=60, batch_size=8, carry_shape=(3,), lengths=(), **sizes)
-    naive, script = NaiveReplay(MIXED, 60, **sizes), Script(MIXED, (3,))
-    for t in range(150):
-        for stream in range(2):
-            script.do((stream, 1, "terminated" if t % 11 == 10 else "open", "go on"), buffer, naive)
-        if t % 5 == 0 and (batch := buffer.sample()):
-            assert set(batch.anchor.tolist()) == {2, 3}, "the first learned position and the last"
-            given = result(batch.ids, np.linspace(0, 2, 8), anchor=batch.anchor)
-            assert_batch_equals(batch, naive, given.anchor_ids.tolist(), (batch.anchor - 2).tolist())
-            buffer.feedback(given)
 
 
 def test_uniform_sampling_is_uniform_over_transitions():
@@ -140,13 +124,6 @@ def test_a_td_error_that_is_not_finite_is_an_error_and_changes_nothing(sampler):
     assert digest(buffer) == before
 
 
-def test_priorities_of_zero_everywhere_draw_uniformly():
-    buffer = filled(linear(), lengths=(20,))
-    buffer.feedback(result(np.arange(20), np.zeros(20)))
-    batch = buffer.sample()
-    assert batch.valid.all() and batch.weight.tolist() == [1.0] * 16 and len(batch.ids.unique()) > 10
-
-
 @pytest.mark.parametrize(
     ("window", "changed"),
     [
@@ -169,13 +146,6 @@ def test_refreshed_carries_reach_living_rows_behind_a_known_beginning(window, ch
     np.testing.assert_array_equal(stored(buffer)["carry"], expected)
     with pytest.raises(ValueError, match="refresh_carry"):
         buffer.refresh_carry(result([window], [0.0]))
-
-
-def test_a_windows_first_carry_does_not_undo_what_another_refreshed():
-    buffer = filled(UniformSampler(), capacity=10, lengths=(4,), carry_shape=(1,), batch_size=1)
-    carry = torch.tensor([[[1.0], [2.0], [3.0]], [[8.0], [4.0], [5.0]]])
-    buffer.refresh_carry(result([[0, 1, 2], [1, 2, 3]], [0.0, 0.0], carry=carry))
-    assert stored(buffer)["carry"][1:4, 0].tolist() == [2.0, 4.0, 5.0]
 
 
 def test_stored_carries_are_read_by_row_and_nothing_is_read_of_dead_ones():
@@ -213,3 +183,55 @@ def test_a_transition_from_another_observation_begins_an_episode():
         obs = np.full(4, start, np.float32)
         replay.add_transition(obs, [0.5, 0.5], reward=float(i), next_obs=obs + 1)
     assert (replay.num_transitions, len(replay)) == (3, 5), "0 → 1 → 2, and 20 → 21"
+
+
+LEARN = 10
+
+
+def weights_by_step(replay: ReplayBuffer, length: int, updates: int) -> np.ndarray:
+    """Share of each step of an episode in the mean over windows, relative to the mean of all steps."""
+    total = torch.zeros(length)
+    for _ in range(updates):
+        batch = replay.sample()
+        at, valid = batch.step[:, :LEARN], batch.valid[:, :LEARN]
+        total.index_add_(0, at[valid], window_share(valid, total.dtype).view(valid.shape)[valid])
+    return (total / total.mean()).numpy()
+
+
+@pytest.mark.parametrize(
+    ("sampler", "lengths", "updates"),
+    [(UniformSampler(), [20] * 30, 60), (UniformSampler(), [4] * 100, 20), (FifoSampler(), [20] * 600, 45)],
+    ids=["long episodes", "shorter than a window", "each window once"],
+)
+def test_every_step_of_an_episode_weighs_the_same(sampler, lengths: list[int], updates: int):
+    replay = filled(sampler, capacity=50_000, lengths=lengths, learn=LEARN, batch_size=256)
+    np.testing.assert_allclose(weights_by_step(replay, lengths[0], updates), 1.0, atol=0.13)
+
+
+def test_priorities_of_zero_everywhere_draw_uniformly():
+    buffer = filled(linear(), lengths=(20,))
+    buffer.feedback(result(np.arange(20), np.zeros(20)))
+    batch = buffer.sample()
+    assert batch.valid.all() and batch.weight.tolist() == [1.0] * 16 and len(batch.ids.unique()) > 10
+
+
+@BOTH
+def test_sampled_windows_equal_the_oracles_while_the_ring_wraps(sampler):
+    sizes = {"burn_in": 2, "learn": 2, "n_step": 2}
+    buffer = filled(sampler(), spec=MIXED, capacity=60, batch_size=8, carry_shape=(3,), lengths=(), **sizes)
+    naive, script = NaiveReplay(MIXED, 60, **sizes), Script(MIXED, (3,))
+    for t in range(150):
+        for stream in range(2):
+            script.do((stream, 1, "terminated" if t % 11 == 10 else "open", "go on"), buffer, naive)
+        if t % 5 == 0 and (batch := buffer.sample()):
+            assert set(batch.anchor.tolist()) == {2, 3}, "the first learned position and the last"
+            given = result(batch.ids, np.linspace(0, 2, 8), anchor=batch.anchor)
+            assert_batch_equals(batch, naive, given.anchor_ids.tolist(), (batch.anchor - 2).tolist())
+            buffer.feedback(given)
+
+
+def test_a_windows_first_carry_does_not_undo_what_another_refreshed():
+    buffer = filled(UniformSampler(), capacity=10, lengths=(4,), carry_shape=(1,), batch_size=1)
+    carry = torch.tensor([[[1.0], [2.0], [3.0]], [[8.0], [4.0], [5.0]]])
+    buffer.refresh_carry(result([[0, 1, 2], [1, 2, 3]], [0.0, 0.0], carry=carry))
+    assert stored(buffer)["carry"][1:4, 0].tolist() == [2.0, 4.0, 5.0]

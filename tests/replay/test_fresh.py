@@ -1,7 +1,5 @@
 """Fresh windows: each transition is the anchor of one batch, oldest first, and not before it is ready."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -58,6 +56,17 @@ def test_every_batch_equals_the_oracles(capacity, batch_size, learn, n_step, ope
             used.update(expected or ())
 
 
+def test_what_is_not_there_cannot_be_drawn_or_loaded():
+    sampler = FifoSampler()
+    fresh = filled(sampler, lengths=(3,), batch_size=1)
+    with pytest.raises(ValueError, match="use_replay_buffer"):
+        filled(UniformSampler(), batch_size=1).load_state(fresh.state())
+    for wrong in (np.arange(4), np.array([100]), np.array([2, 2**40])):  # 3 is no transition
+        state = replace(fresh.state(), arrays={"waiting": ArrayChunks.of(wrong)})
+        with pytest.raises(ValueError, match=f"not all of the {wrong.size} waiting transitions"):
+            filled(FifoSampler(), lengths=(), batch_size=1).load_state(state)
+
+
 def test_transitions_nobody_asks_for_are_not_remembered_beyond_the_ring():
     sampler, script, added = FifoSampler(), Script(VECTOR, (0,)), 2 * MAX_YOUNG + 5
     buffer = ReplayBuffer(VECTOR, capacity=10, batch_size=2, n_step=2, sampler=sampler)
@@ -65,16 +74,3 @@ def test_transitions_nobody_asks_for_are_not_remembered_beyond_the_ring():
         script.do((0, 1, "open", "go on"), buffer)
     assert sampler.nbytes < 8 * (MAX_YOUNG + 10)
     assert draw(buffer) == [added - 9, added - 8]
-
-
-def test_what_is_not_there_cannot_be_drawn_or_loaded():
-    sampler = FifoSampler()
-    fresh = filled(sampler, lengths=(3,), batch_size=1)
-    with pytest.raises(ValueError, match="4 were asked for, 3 are ready"):
-        sampler.sample(4, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="use_replay_buffer"):
-        filled(UniformSampler(), batch_size=1).load_state(fresh.state())
-    for wrong in (np.arange(4), np.array([100]), np.array([2, 2**40])):  # 3 is no transition
-        state = replace(fresh.state(), arrays={"waiting": ArrayChunks.of(wrong)})
-        with pytest.raises(ValueError, match=f"not all of the {wrong.size} waiting transitions"):
-            filled(FifoSampler(), lengths=(), batch_size=1).load_state(state)

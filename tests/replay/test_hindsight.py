@@ -1,7 +1,5 @@
 """Windows with other goals: those of their own episode, with the rewards and ends that follow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +9,7 @@ from algorithm.core import ActionSpec, AgentSpec, ObsSpec, Segment
 from algorithm.replay import PrioritizedSampler, ReplayBuffer, UniformSampler
 from algorithm.replay.relabel import Hindsight, Relabels
 from tests.lib.buffers import OPERATIONS, Script, batches_equal
-from tests.lib.oracles_replay import NaiveReplay, make_segment, step_batch, taken
+from tests.lib.oracles_replay import NaiveReplay, taken
 
 
 class Told:
@@ -129,9 +127,8 @@ def test_the_share_of_windows():
     capacity=st.integers(6, 60),
     sizes=st.sampled_from([(0, 1, 1), (0, 1, 3), (2, 3, 2), (1, 4, 1)]),
     ends=st.booleans(),
-    in_steps=st.booleans(),
 )
-def test_every_window_is_that_of_a_plain_loop(operations, capacity, sizes, ends, in_steps):
+def test_every_window_is_that_of_a_plain_loop(operations, capacity, sizes, ends):
     """Streams side by side, the ring overwritten, cut and endless episodes; some windows stay as they are."""
     (burn_in, learn, n_step), task = sizes, Told(ends=ends)
     plain = NaiveReplay(GOALS, capacity, burn_in, learn, n_step)
@@ -146,12 +143,9 @@ def test_every_window_is_that_of_a_plain_loop(operations, capacity, sizes, ends,
         sampler=PrioritizedSampler(),
         relabel=hindsight(task, ratio=0.7),
     )
-    script, beside = Script(GOALS), _Beside(plain, buffer)
-    for stream, length, end, then in operations:
-        if in_steps:
-            script.do((stream, 1, end, then), beside)
-        else:
-            script.do((stream, length, end, then), plain, buffer)
+    script = Script(GOALS)
+    for operation in operations:
+        script.do(operation, plain, buffer)
         batch = buffer.sample()
         for i in range(4 if batch is not None else 0):
             _assert_is_one_of(batch, i, plain, task)
@@ -176,27 +170,6 @@ def relabelled(replay: NaiveReplay, anchor: int, place: int, goal: int, task: To
         if ends is not None:
             out["terminated"][t] = ends[0]
     return out
-
-
-class _Beside:
-    """Both replays, given single transitions together with those of another stream, whose episodes have 5."""
-
-    def __init__(self, plain: NaiveReplay, buffer: ReplayBuffer) -> None:
-        self._plain, self._buffer, self._step = plain, buffer, 0
-
-    def add(self, segment: Segment) -> None:
-        episode, start = divmod(self._step, 5)
-        self._step += 1
-        other = make_segment(
-            GOALS, stream=9, episode=episode, start=start, length=1, truncated=start == 4, carry_shape=(2,)
-        )
-        for one in (segment, other):
-            self._plain.add(one)
-        self._buffer.add_steps(step_batch([segment, other]))
-
-    def close(self, stream: int) -> None:
-        for replay in (self._plain, self._buffer):
-            replay.close(stream)
 
 
 def _assert_is_one_of(batch, i, plain: NaiveReplay, task: Told) -> None:

@@ -1,7 +1,5 @@
 """A replay that is saved and loaded goes on as if nothing had happened, and knows what of it is on disk."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

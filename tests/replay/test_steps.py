@@ -1,15 +1,13 @@
 """A step of several agents, stored at once as if they had come one after the other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from algorithm.core.data import Segment, StepBatch
+from algorithm.core.data import Segment
 from algorithm.replay import FifoSampler, PrioritizedSampler, ReplayBuffer, UniformSampler
 from tests.lib.oracles_replay import DISCRETE, MIXED, STACKED, VECTOR, digest, make_segment, step_batch, whole
 
@@ -40,6 +38,13 @@ def of(spec, stream: int, moment: list[int], event: str) -> Segment:
     sampler=st.sampled_from(SAMPLERS),
     script=st.lists(st.lists(EVENT, min_size=5, max_size=5), min_size=1, max_size=12),
     steps=st.integers(1, 4),
+)
+@example(  # the row behind an end has the number that would follow
+    spec=(VECTOR, (0,)),
+    capacity=40,
+    sampler=UniformSampler,
+    script=[["terminated"] * 5, ["skip"] * 5, ["go on"] * 5],
+    steps=3,
 )
 def test_the_replay_is_the_same_to_the_last_bit(spec, capacity, sampler, script, steps):
     """steps: of the environments, that come at once; fewer where an episode is closed between them"""
@@ -73,31 +78,6 @@ def store(segments: list[Segment], at_once: ReplayBuffer, one_by_one: ReplayBuff
         segments.clear()
     assert digest(at_once) == digest(one_by_one)
     assert np.array_equal(whole(at_once.unsaved()), whole(one_by_one.unsaved()))
-
-
-def test_several_steps_are_stored_without_a_step_in_python(monkeypatch):
-    """Chains begin, go on, end, and begin anew among them."""
-    buffer = ReplayBuffer(VECTOR, capacity=100, batch_size=1, sampler=UniformSampler())
-    monkeypatch.setattr(StepBatch, "segments", lambda _: pytest.fail("row by row"))
-    moment = [[0, 0] for _ in range(3)]
-    for events in ([["go on"] * 3] * 2, [["go on"] * 3, ["terminated", "truncated", "go on"], ["go on"] * 3]):
-        rows = [of((VECTOR, (0,)), i, moment[i], event) for step in events for i, event in enumerate(step)]
-        steps = step_batch(rows)
-        assert len(buffer.add_steps(steps)) == len(rows)
-        assert len(steps.obs["obs"]) == (3 if len(events) == 2 else 5)
-    assert buffer.num_transitions == 15 and len(buffer) == 15 + 3 + 2, "a row more for each chain"
-
-
-def test_a_chain_of_one_stream_is_stored_as_step_by_step():
-    at_once, one_by_one = (ReplayBuffer(MIXED, capacity=40, batch_size=1, carry_shape=(2,)) for _ in "ab")
-    moment, segments = [0, 0], list[Segment]()
-    for events in (["go on"] * 4, ["go on", "terminated"], ["go on"] * 3):
-        segments += [of((MIXED, (2,)), 3, moment, event) for event in events]
-        steps = step_batch(segments)
-        assert steps.moved(7, 2).chain().stream == 10
-        assert steps.follows is steps.moved(7, 2).follows and steps.moved(7, 2).lag == 2
-        store(segments, at_once, one_by_one)
-    assert at_once.num_transitions == 9
 
 
 @pytest.mark.parametrize(

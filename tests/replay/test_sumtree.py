@@ -1,7 +1,5 @@
 """The sum tree against a plain walk over its leaves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -68,13 +66,6 @@ def test_a_loaded_tree_draws_what_the_saved_one_would(capacity):
     assert loaded.total == tree.total and not loaded.leaves.flags.writeable
 
 
-def test_update_remembers_only_so_many_pending_leaves():
-    tree = SumTree(3 * MAX_PENDING)
-    for i in range(tree.capacity):
-        tree.update(np.array([i]), np.array([1.0]))
-    assert len(tree._pending) < MAX_PENDING and tree.total == tree.capacity
-
-
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
 def test_refuses_values_that_would_poison_it(bad):
     tree = SumTree(3)
@@ -82,6 +73,13 @@ def test_refuses_values_that_would_poison_it(bad):
         with pytest.raises(ValueError, match="finite"):
             write(np.array([1, 2]), np.array([1.0, bad]))
         assert not tree.leaves.any()
+
+
+def test_update_remembers_only_so_many_pending_leaves():
+    tree = SumTree(3 * MAX_PENDING)
+    for i in range(tree.capacity):
+        tree.update(np.array([i]), np.array([1.0]))
+    assert len(tree._pending) < MAX_PENDING and tree.total == tree.capacity
 
 
 def test_total_zero_is_an_error_and_not_nan():

@@ -1,7 +1,5 @@
 """Rows, links and windows against the plain oracle."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -81,15 +79,15 @@ def test_batches_share_no_memory_with_the_storage(spec, n_step):
         assert not any(np.shares_memory(tensor.numpy(), array) for array in storage.arrays.values())
 
 
+@pytest.mark.parametrize("capacity", [1, 2**29])
+def test_sizes_have_bounds(capacity):
+    with pytest.raises(ValueError, match="capacity must be"):
+        Storage(VECTOR, capacity)
+
+
 def test_float64_observations_are_stored_as_float32():
     storage, segment = Storage(VECTOR, 10), make_segment(VECTOR, stream=0, episode=0, start=0, length=2)
     exact = segment.obs["obs"].astype(np.float64) + 1e-12
     Writer(storage).add_steps(replace(segment, obs={"obs": exact}).steps())
     batch = WindowReader(storage, burn_in=0, learn=1, n_step=1).read(np.array([0]), np.ones(1, np.float32))
     np.testing.assert_array_equal(batch.obs["obs"][0].numpy(), exact[:2].astype(np.float32))
-
-
-@pytest.mark.parametrize("capacity", [1, 2**29])
-def test_sizes_have_bounds(capacity):
-    with pytest.raises(ValueError, match="capacity must be"):
-        Storage(VECTOR, capacity)

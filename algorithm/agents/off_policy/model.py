@@ -18,7 +18,7 @@ from algorithm.extensions.base import Extension, Horizon, by_horizon
 from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.dry_run import check_policy, check_q
 from algorithm.nn.encoding import make_encoding
-from algorithm.nn.ensemble import Backend, Ensemble
+from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.norm import has_batch_norm
 from algorithm.nn.learning.flat import FlatParameters, NoTarget, Target
 from algorithm.nn.learning.gradients import TrainingMode
@@ -62,7 +62,6 @@ class Model(ActingModel):
         ensemble_size: int,
         horizons: int = 1,
         device: torch.device,
-        backend: Backend | None = None,
     ) -> None:
         probe = (
             torch.zeros(1, networks.state_size, device=device),
@@ -70,10 +69,7 @@ class Model(ActingModel):
         )
         rep = networks.rep.to(device)
         make_q, policy = partial(networks.make, "ModelQ"), networks.built["ModelPolicy"]
-        critics = [
-            Ensemble(make_q, ensemble_size, device=device, backend=backend, probe=probe)
-            for _ in range(horizons)
-        ]
+        critics = [Ensemble(make_q, ensemble_size, device=device, probe=probe) for _ in range(horizons)]
         super().__init__(normaliser.to(device), rep, policy.to(device), critics)
         self.encoding = make_encoding(self.rep)
         self.bounds = nn.ModuleList()

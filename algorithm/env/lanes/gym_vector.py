@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
@@ -47,8 +47,6 @@ from algorithm.env.pool.env_group import close_error
 from algorithm.env.pool.process_exit import as_exception
 from algorithm.env.pool.watchdog import closing_in_time
 from algorithm.env.spaces import check_spaces
-
-_T = TypeVar("_T")
 
 _PHRASES = {
     AutoresetMode.NEXT_STEP: "next-step autoreset",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +24,6 @@ from algorithm.env.outputs import SpaceMismatchError, flags_of, numbers_of
 from algorithm.env.pool.watchdog import closing_in_time
 from algorithm.env.request import EnvRequest
 from algorithm.env.spaces import check_spaces
-
-_T = TypeVar("_T")
 
 
 class TensorVecEnv(LanesVecEnv):

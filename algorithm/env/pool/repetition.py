@@ -10,7 +10,7 @@ import numpy as np
 
 from algorithm.core.data import State
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-from algorithm.core.steps import Array, Bool, Double, Float
+from algorithm.core.steps import Bool, Double, Float
 from algorithm.env.pool.step_buffers import StepBuffers
 
 
@@ -143,11 +143,6 @@ def find_differences(state: State, buffers: StepBuffers, action_mask: Bool) -> d
             differences[i] = (
                 f"repeated, it ended after {buffers.repeated_steps[i]} of {state.arrays['length'][i]} steps"
             )
-        elif any(_differ(now[i], state.arrays[name][i]) for name, now in present.items()):
+        elif any(now[i].tobytes() != state.arrays[name][i].tobytes() for name, now in present.items()):
             differences[i] = "repeated, it reached another observation, mask or return"
     return differences
-
-
-def _differ(value: Array, other: Array) -> bool:
-    """Return whether two arrays differ in any bit."""
-    return value.tobytes() != other.tobytes()

@@ -52,7 +52,9 @@ def run_worker(connection: Connection, make: MakeEnv, indices: range, n: int, ou
         with exits_as_errors():
             group = EnvGroup(make, indices)
     except Exception as error:
-        connection.send(WorkerRefusal(_as_user_error(error), "".join(traceback.format_exception(error))))
+        unmade = EnvError("the environment could not be made", why=described(error))
+        refused = error if isinstance(error, UserError) else unmade
+        connection.send(WorkerRefusal(refused, "".join(traceback.format_exception(error))))
         return
     connection.send(group.info)
     buffers: SharedStepBuffers | None = None
@@ -84,13 +86,6 @@ def _execute(group: EnvGroup, buffers: SharedStepBuffers, command: str, argument
     if command == "step":
         return group.step(buffers)
     return group.reset(buffers, argument) if command == "reset" else group.repeat(buffers, argument)
-
-
-def _as_user_error(error: Exception) -> UserError:
-    """Return the error of a failed construction as a UserError."""
-    if isinstance(error, UserError):
-        return error
-    return EnvError("the environment could not be made", why=described(error))
 
 
 def isolate(output: Path) -> None:

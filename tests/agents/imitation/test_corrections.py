@@ -1,7 +1,5 @@
 """A person's steps as demonstrations."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -93,16 +91,6 @@ def test_recordings_and_corrections_are_drawn_as_often_as_there_are_steps():
     assert drawn.float().mean().item() == pytest.approx(share, abs=4 * (share * (1 - share) / 4000) ** 0.5)
 
 
-def test_until_a_person_has_acted_a_batch_is_of_the_replay_alone():
-    replay = make_replay()
-    replay.add(make_segment(SMALL, stream=0, episode=0, start=0, length=20))
-    batches = MixedBatches(replay, Corrections(replay, torch.Generator()).draw, 0.5)
-    assert len(batches.sample().ids) == 4
-    filled(replay, np.random.default_rng(0), 8)
-    batch = batches.sample()
-    assert (batch.ids[:4] >= 0).all() and (batch.ids[4:] == -1).all() and len(batch.ids) == 8
-
-
 def test_a_run_with_corrections_is_resumed_to_the_same_bits(cwd, capsys):
     """Its replay has overwritten some of them before."""
     (cwd / "task").mkdir()
@@ -129,3 +117,13 @@ def test_a_run_with_corrections_is_resumed_to_the_same_bits(cwd, capsys):
         == 0
     )
     assert weights_hash(whole) != weights_hash(whole.with_name("without"))
+
+
+def test_until_a_person_has_acted_a_batch_is_of_the_replay_alone():
+    replay = make_replay()
+    replay.add(make_segment(SMALL, stream=0, episode=0, start=0, length=20))
+    batches = MixedBatches(replay, Corrections(replay, torch.Generator()).draw, 0.5)
+    assert len(batches.sample().ids) == 4
+    filled(replay, np.random.default_rng(0), 8)
+    batch = batches.sample()
+    assert (batch.ids[:4] >= 0).all() and (batch.ids[4:] == -1).all() and len(batch.ids) == 8

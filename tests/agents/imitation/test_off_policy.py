@@ -1,7 +1,5 @@
 """SAC and TD3 with demonstrations: cloning, shares of batches, updates before the first step, offline."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 
@@ -124,16 +122,6 @@ def test_what_is_cloned_is_encoder_and_policy_and_what_follows_them(algorithm, k
     for own, target in zip(model.rep.parameters(), model.target_rep.parameters(), strict=True):
         assert torch.equal(own, target)
     assert agent.updates == 0 and agent.weights_version == 1 and agent.pretrain(NEVER) == {}
-
-
-def test_a_batch_norm_of_the_policy_moves_with_cloning_and_an_encoder_without_parameters_costs_nothing():
-    sizes = {"dense_n": 8, "dense_depth": 1}
-    nn = NnConfig(rep={"dense_depth": 0}, q=sizes, policy={**sizes, "norm": "batch"})
-    agent = make(nn=nn, cloning={"strength": 1.0})
-    assert [*agent.learner.cloning.optimisers] == ["cloning"]
-    before = saved(agent.learner)
-    agent._clone(3)
-    assert any(name.endswith("mean") for name in moved(before, saved(agent.learner))), "running statistics"
 
 
 def test_cloning_fades_beside_the_updates_and_one_that_is_not_finite_counts(monkeypatch):
@@ -304,3 +292,13 @@ def test_an_update_offline_weighs_the_values_and_adds_the_cloning():
     alpha = sac.objective.continuous.alpha
     assert abs(weight - 1.0) > 0.1
     torch.testing.assert_close(loss.value, (alpha * logp - weight * q + error).mean())
+
+
+def test_a_batch_norm_of_the_policy_moves_with_cloning_and_an_encoder_without_parameters_costs_nothing():
+    sizes = {"dense_n": 8, "dense_depth": 1}
+    nn = NnConfig(rep={"dense_depth": 0}, q=sizes, policy={**sizes, "norm": "batch"})
+    agent = make(nn=nn, cloning={"strength": 1.0})
+    assert [*agent.learner.cloning.optimisers] == ["cloning"]
+    before = saved(agent.learner)
+    agent._clone(3)
+    assert any(name.endswith("mean") for name in moved(before, saved(agent.learner))), "running statistics"

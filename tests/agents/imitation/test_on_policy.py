@@ -1,7 +1,5 @@
 """Demonstrations, GAIL and cloning with PPO and A2C."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np
@@ -23,11 +21,6 @@ from tests.lib.on_policy import make, train, weights
 
 PENDULUM, HYBRID = "Pendulum-v1", "algorithm.env.toys:ToyHybrid-v0"
 NEVER = bool
-
-
-def torque(obs):
-    """Return a smooth function of the observations, within the bounds."""
-    return np.tanh(obs["obs"][:, 2:] - obs["obs"][:, 1:2])
 
 
 def shown(tmp_path, env_name: str = PENDULUM, episodes: int = 3, **options) -> Demonstrations:
@@ -109,6 +102,90 @@ def test_every_learned_step_of_a_sequence_is_drawn_alike():
     assert all(value == pytest.approx(1 / 19, rel=0.12) for value in share.values()), share
 
 
+@pytest.mark.parametrize(("algorithm", "memory"), [("PPO", "rnn"), ("A2C", "attn"), ("ACKTR", "none")])
+def test_cloning_beside_the_updates_leaves_their_ratios_alone(tmp_path, memory, algorithm):
+    """As many steps as updates, and the next rollout begins with ratio 1, or ModelError would be raised."""
+    agent, collector = make(
+        HYBRID,
+        algorithm=algorithm,
+        blocks=cloning(strength=20.0),
+        demonstrations=shown(tmp_path, HYBRID),
+        **MEMORIES[memory],
+    )
+    train(agent, collector, 160)
+    assert agent.learner.tensors()["optim"]["cloning.step"] == agent.updates > 0
+    assert agent.metrics(160)["loss/cloning"] > 0
+
+
+def test_pretraining_stops_when_it_is_asked_to_and_goes_on(tmp_path):
+    found = shown(tmp_path)
+    asked = iter([False, True])
+    stopped, straight = (
+        make(PENDULUM, blocks=cloning(pretrain=250), demonstrations=found)[0] for _ in range(2)
+    )
+    stopped.pretrain(lambda: next(asked))
+    assert stopped.state().part("pretraining").meta["steps"] == 100
+    resumed, _ = make(PENDULUM, blocks=cloning(pretrain=250), demonstrations=found)
+    resumed.learner.load_tensors(copy.deepcopy(stopped.learner.tensors()), 0)
+    resumed.load_state(stopped.state())
+    assert resumed.weights_version == 1
+    resumed.pretrain(NEVER)
+    straight.pretrain(NEVER)
+    one, other = weights(resumed), weights(straight)
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_observations_are_normalised_by_the_demonstrations_from_the_first_rollout_on(tmp_path):
+    found = shown(tmp_path)
+    agent, collector = make(PENDULUM, sac={"use_normalization": True}, demonstrations=found)
+    rows = np.concatenate([episode.obs["obs"] for episode in found.episodes])
+    normaliser = agent.learner.model.normaliser
+    np.testing.assert_allclose(normaliser.mean.numpy(), rows.mean(0), atol=1e-6)
+    assert agent.warm_up_steps == 32
+    train(agent, collector, 32)
+    assert agent.updates > 0 and int(normaliser.count) > len(rows)
+
+
+def test_other_episodes_are_refused_by_the_file_that_changed(tmp_path):
+    found = shown(tmp_path)
+    agent, _ = make(PENDULUM, blocks=gail(), demonstrations=found)
+    state = agent.state()
+    agent.load_state(state)
+    renamed = Demonstrations(episodes=found.episodes, digests={"b.npz": found.digests["a.npz"]})
+    make(PENDULUM, blocks=gail(), demonstrations=renamed)[0].load_state(state)
+    other = Demonstrations(episodes=found.episodes, digests={"a.npz": "0" * 64, "c.npz": "1" * 64})
+    with pytest.raises(StorageError) as error:
+        make(PENDULUM, blocks=gail(), demonstrations=other)[0].load_state(state)
+    assert error.value.why == "changed, new or gone: a.npz, c.npz"
+
+
+def test_networks_of_signals_take_their_steps_on_demonstrations_of_their_own(tmp_path, monkeypatch):
+    blocks = gail()
+    blocks["reward_signals"] = blocks["reward_signals"].model_copy(update={"updates": 3})
+    agent, collector = make(PENDULUM, blocks=blocks, demonstrations=shown(tmp_path), num_epoch=2)
+    drawn, draw = [], DemoStore.draw
+    monkeypatch.setattr(DemoStore, "draw", lambda *args: drawn.append(draw(*args)) or drawn[-1])
+    while not agent.updates:
+        train(agent, collector, collector.steps + 1)
+    steps = {name: float(one.tensors()["step"]) for name, one in agent.learner.optimisers().items()}
+    assert steps == {"all": 8.0, "gail": 24.0} and len(drawn) == 24
+
+
+def test_cloning_fades_and_then_costs_nothing(tmp_path, monkeypatch):
+    agent, collector = make(
+        PENDULUM, blocks=cloning(strength=0.5, steps=64), demonstrations=shown(tmp_path), learning_rate=0.004
+    )
+    rates, (optimiser,) = [], agent.learner._cloning.optimisers.values()
+    watch(
+        monkeypatch,
+        agent.learner._cloning,
+        "_step",
+        lambda _: rates.append(optimiser.learning_rate * optimiser.factor),
+    )
+    train(agent, collector, 128)
+    assert rates == [0.5 * 0.004 * 0.5] * 40  # of four rollouts the first, at step 32; 0 from 64 on
+
+
 def test_demonstrations_that_do_not_fit_into_the_memory_are_refused(tmp_path):
     found = shown(tmp_path)
     agent, _ = make(PENDULUM)
@@ -152,16 +229,9 @@ def test_of_strength_0_the_environment_rewards_nothing(tmp_path, monkeypatch):
     assert scale != 1.0 and own.std() > 0
 
 
-def test_networks_of_signals_take_their_steps_on_demonstrations_of_their_own(tmp_path, monkeypatch):
-    blocks = gail()
-    blocks["reward_signals"] = blocks["reward_signals"].model_copy(update={"updates": 3})
-    agent, collector = make(PENDULUM, blocks=blocks, demonstrations=shown(tmp_path), num_epoch=2)
-    drawn, draw = [], DemoStore.draw
-    monkeypatch.setattr(DemoStore, "draw", lambda *args: drawn.append(draw(*args)) or drawn[-1])
-    while not agent.updates:
-        train(agent, collector, collector.steps + 1)
-    steps = {name: float(one.tensors()["step"]) for name, one in agent.learner.optimisers().items()}
-    assert steps == {"all": 8.0, "gail": 24.0} and len(drawn) == 24
+def torque(obs):
+    """Return a smooth function of the observations, within the bounds."""
+    return np.tanh(obs["obs"][:, 2:] - obs["obs"][:, 1:2])
 
 
 def error_of(agent, found: Demonstrations) -> float:
@@ -192,75 +262,3 @@ def test_what_is_demonstrated_is_cloned_before_the_first_step_and_values_stay(tm
     assert moved and all("policy" in name and "log_std" not in name for name in moved), moved
     assert agent.pretrain(NEVER) == {}, "once"
     assert agent.weights_version == 1, "remote actors are due the new policy"
-
-
-@pytest.mark.parametrize(("algorithm", "memory"), [("PPO", "rnn"), ("A2C", "attn"), ("ACKTR", "none")])
-def test_cloning_beside_the_updates_leaves_their_ratios_alone(tmp_path, memory, algorithm):
-    """As many steps as updates, and the next rollout begins with ratio 1, or ModelError would be raised."""
-    agent, collector = make(
-        HYBRID,
-        algorithm=algorithm,
-        blocks=cloning(strength=20.0),
-        demonstrations=shown(tmp_path, HYBRID),
-        **MEMORIES[memory],
-    )
-    train(agent, collector, 160)
-    assert agent.learner.tensors()["optim"]["cloning.step"] == agent.updates > 0
-    assert agent.metrics(160)["loss/cloning"] > 0
-
-
-def test_cloning_fades_and_then_costs_nothing(tmp_path, monkeypatch):
-    agent, collector = make(
-        PENDULUM, blocks=cloning(strength=0.5, steps=64), demonstrations=shown(tmp_path), learning_rate=0.004
-    )
-    rates, (optimiser,) = [], agent.learner._cloning.optimisers.values()
-    watch(
-        monkeypatch,
-        agent.learner._cloning,
-        "_step",
-        lambda _: rates.append(optimiser.learning_rate * optimiser.factor),
-    )
-    train(agent, collector, 128)
-    assert rates == [0.5 * 0.004 * 0.5] * 40  # of four rollouts the first, at step 32; 0 from 64 on
-
-
-def test_pretraining_stops_when_it_is_asked_to_and_goes_on(tmp_path):
-    found = shown(tmp_path)
-    asked = iter([False, True])
-    stopped, straight = (
-        make(PENDULUM, blocks=cloning(pretrain=250), demonstrations=found)[0] for _ in range(2)
-    )
-    stopped.pretrain(lambda: next(asked))
-    assert stopped.state().part("pretraining").meta["steps"] == 100
-    resumed, _ = make(PENDULUM, blocks=cloning(pretrain=250), demonstrations=found)
-    resumed.learner.load_tensors(copy.deepcopy(stopped.learner.tensors()), 0)
-    resumed.load_state(stopped.state())
-    assert resumed.weights_version == 1
-    resumed.pretrain(NEVER)
-    straight.pretrain(NEVER)
-    one, other = weights(resumed), weights(straight)
-    assert all(torch.equal(value, other[name]) for name, value in one.items())
-
-
-def test_observations_are_normalised_by_the_demonstrations_from_the_first_rollout_on(tmp_path):
-    found = shown(tmp_path)
-    agent, collector = make(PENDULUM, sac={"use_normalization": True}, demonstrations=found)
-    rows = np.concatenate([episode.obs["obs"] for episode in found.episodes])
-    normaliser = agent.learner.model.normaliser
-    np.testing.assert_allclose(normaliser.mean.numpy(), rows.mean(0), atol=1e-6)
-    assert agent.warm_up_steps == 32
-    train(agent, collector, 32)
-    assert agent.updates > 0 and int(normaliser.count) > len(rows)
-
-
-def test_other_episodes_are_refused_by_the_file_that_changed(tmp_path):
-    found = shown(tmp_path)
-    agent, _ = make(PENDULUM, blocks=gail(), demonstrations=found)
-    state = agent.state()
-    agent.load_state(state)
-    renamed = Demonstrations(episodes=found.episodes, digests={"b.npz": found.digests["a.npz"]})
-    make(PENDULUM, blocks=gail(), demonstrations=renamed)[0].load_state(state)
-    other = Demonstrations(episodes=found.episodes, digests={"a.npz": "0" * 64, "c.npz": "1" * 64})
-    with pytest.raises(StorageError) as error:
-        make(PENDULUM, blocks=gail(), demonstrations=other)[0].load_state(state)
-    assert error.value.why == "changed, new or gone: a.npz, c.npz"

@@ -1,7 +1,5 @@
 """Compiled updates are the updates. But for the slow tests, no code is generated."""
 
-from __future__ import annotations
-
 import copy
 import math
 import random
@@ -278,23 +276,6 @@ def test_a_batch_of_another_size_is_learned_from_in_training_mode(pure):
         assert sacs[1].compiled.graphs
 
 
-def test_what_cannot_be_compiled_goes_on_as_it_is(monkeypatch):
-    def fails(function, **_):
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr(torch, "compile", fails)
-    plain, other = small_sac(), small_sac(compiled=True)
-    said = messages(other)
-    for step in range(3):
-        batch = random_batch(8, 1, seed=step)
-        plain.update(batch)
-        other.update(batch)
-    assert said[-1] == "the update cannot be compiled, training continues without that: no compiler"
-    assert len(said) == 2
-    for name, value in weights(plain).items():
-        assert torch.equal(value, weights(other)[name]), name
-
-
 @pytest.mark.parametrize(
     ("keys", "max_step", "images", "compiler", "reason"),
     [
@@ -327,3 +308,20 @@ def test_a_short_run_is_never_compiled_and_a_long_one_says_that_it_is(cwd, monke
     assert main([*long, "--dry_run"]) == 0
     found = capsys.readouterr().out
     assert "uncompiled; faster when compiled" in found and "compiling" not in found
+
+
+def test_what_cannot_be_compiled_goes_on_as_it_is(monkeypatch):
+    def fails(function, **_):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", fails)
+    plain, other = small_sac(), small_sac(compiled=True)
+    said = messages(other)
+    for step in range(3):
+        batch = random_batch(8, 1, seed=step)
+        plain.update(batch)
+        other.update(batch)
+    assert said[-1] == "the update cannot be compiled, training continues without that: no compiler"
+    assert len(said) == 2
+    for name, value in weights(plain).items():
+        assert torch.equal(value, weights(other)[name]), name

@@ -1,7 +1,5 @@
 """Rewards with horizons of their own: what their critics learn, and that their sum is what acts."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -18,7 +16,6 @@ from tests.lib.batches import (
     saved,
     small_sac,
     small_windows,
-    target_of,
 )
 from tests.lib.oracles import n_step_target
 
@@ -34,10 +31,6 @@ class Part(Extension):
 
     def reward_bonus(self, ctx):
         return self._share * ctx.batch.reward
-
-
-class Taken(Part):
-    """Another one, so that there may be two."""
 
 
 def with_part(horizon=SHORT, **options):
@@ -59,25 +52,6 @@ def test_the_horizon_of_the_agent_changes_nothing_to_the_last_bit():
         found.append(saved(sac))
     assert found[0].keys() == found[1].keys() and not any("signal_q" in name for name in found[0])
     assert all(torch.equal(found[1][name], value) for name, value in found[0].items())
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"n_step": 3}, {"n_step": 3, "use_n_step_is": "sampled"}, {"n_step": 3, "use_n_step_is": False}],
-    ids=["one", "v-trace", "sampled", "n-step"],
-)
-def test_a_reward_in_two_parts_has_the_values_of_the_whole(options):
-    """Without an end ``ends`` changes nothing; with V_2 = 0 the first critics know all rewards."""
-    parts = Taken(-0.7), Part(0.7, Horizon(0.9, ends=False))
-    two, one = small_sac(extensions=parts, gamma=0.9, **options), small_sac(gamma=0.9, **options)
-    with torch.no_grad():
-        for value in two.model.target_signal_q.parameters():
-            value.zero_()
-    batch = small_windows(one)
-    batch = replace(batch, terminated=torch.zeros_like(batch.terminated))
-    first, second = (target.y for target in learning_targets(two, batch))
-    torch.testing.assert_close(first + second, target_of(one, batch), rtol=1e-6, atol=1e-6)
-    assert second.std() > 0.1
 
 
 @pytest.mark.parametrize("n", [1, 3])

@@ -1,7 +1,5 @@
 """Agents with memory: what is computed while acting, and again in training from the replay."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -112,14 +110,6 @@ def test_burn_in_gets_no_gradient_and_learned_inputs_do(memory):
         assert grad[:, 4:10].flatten(2).any(-1).all()
 
 
-@pytest.mark.parametrize("rep", [RecurrentRep(SPEC, 8, 1), AttentionRep(SPEC, 4, 8, 1)])
-def test_what_does_not_exist_has_a_state_of_zeros(rep):
-    """Also behind dense layers, whose biases make something of nothing."""
-    batch = random_batch(2, 5, spec=SPEC, exists=torch.tensor([2, 5]))
-    state, _ = rep(batch.obs, batch.prev_action, torch.zeros(2, *rep.stored_carry_shape), batch.obs_valid)
-    assert not state[~batch.obs_valid].any() and state[batch.obs_valid].any(-1).all()
-
-
 @pytest.mark.parametrize("memory", RNN)
 def test_recomputed_carries_stand_at_the_rows_they_were_stored_with(memory):
     """With unchanged networks they are what acting stored, so the refresh writes back what is there."""
@@ -133,3 +123,11 @@ def test_recomputed_carries_stand_at_the_rows_they_were_stored_with(memory):
         player.replay.refresh_carry(result)
         again = torch.from_numpy(player.replay.carries(batch.ids.numpy()))
         torch.testing.assert_close(again, stored, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rep", [RecurrentRep(SPEC, 8, 1), AttentionRep(SPEC, 4, 8, 1)])
+def test_what_does_not_exist_has_a_state_of_zeros(rep):
+    """Also behind dense layers, whose biases make something of nothing."""
+    batch = random_batch(2, 5, spec=SPEC, exists=torch.tensor([2, 5]))
+    state, _ = rep(batch.obs, batch.prev_action, torch.zeros(2, *rep.stored_carry_shape), batch.obs_valid)
+    assert not state[~batch.obs_valid].any() and state[batch.obs_valid].any(-1).all()

@@ -1,7 +1,5 @@
 """What is logged of an update is a mean over the positions that exist."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

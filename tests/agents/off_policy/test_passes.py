@@ -1,7 +1,5 @@
 """One pass of what was done and what follows, against plain modules; statistics that only a step moves."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -219,6 +217,19 @@ def test_only_an_update_moves_the_statistics():
     assert all(not torch.equal(value, before[name]) for name, value in statistics(sac).items())
 
 
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"use_target_network": False}, "the critics have no batch norm"),
+        ({"q": BATCH, "batch_size": 8}, "batch_size is 8"),
+        ({"policy": BATCH, "batch_size": 8}, "batch_size is 8"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(ModelError, match=message):
+        small_sac(**options)
+
+
 def test_the_policy_s_statistics_wait_for_its_turn():
     sac = small_sac(**CROSS, policy_update_per_step=2)
     before = statistics(sac)
@@ -235,16 +246,3 @@ def test_without_target_networks_a_checkpoint_holds_none_and_the_online_ones_sta
     assert not [name for name in sac.tensors()["model"] if "target" in name]
     assert [name for name in small_sac(q=BATCH).tensors()["model"] if "target" in name]
     sac.update(random_batch(16))
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"use_target_network": False}, "the critics have no batch norm"),
-        ({"q": BATCH, "batch_size": 8}, "batch_size is 8"),
-        ({"policy": BATCH, "batch_size": 8}, "batch_size is 8"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, message):
-    with pytest.raises(ModelError, match=message):
-        small_sac(**options)

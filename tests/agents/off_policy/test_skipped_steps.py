@@ -1,7 +1,5 @@
 """A step along a gradient that is not finite is not taken, and nothing of it stays."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

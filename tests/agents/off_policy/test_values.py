@@ -1,7 +1,5 @@
 """Heads of values: a number, quantiles, a histogram; and the values that they learn."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -75,14 +73,6 @@ def test_the_spread_follows_the_steps():
         torch.testing.assert_close(ratio, torch.tensor([0.9, 0.9**n]).expand_as(ratio))
 
 
-def test_v_trace_has_the_spread_of_one_step():
-    sac = small_sac(n_step=3, gamma=0.9, **HEADS["quantile"])
-    batch = random_batch(8, 3)
-    target = learning_targets(sac, batch)[0]
-    assert target.spread.shape == (8, 8, 1)
-    assert (target.spread[:, batch.terminated[:, 0]] == 0).all()
-
-
 def test_a_target_beyond_the_range_counts_as_its_end_and_is_logged():
     values = CategoricalValues(ActionSpec(continuous=1), 5, 1.0, CPU, sigma=0.75, reduce=smallest)
     taken = torch.zeros(1, 5, 4, 1).log_softmax(1)
@@ -120,16 +110,6 @@ def test_a_row_weighs_as_it_is_drawn():
     whole = loss([1.0, 1.0], [True, True])
     torch.testing.assert_close(loss([1.0, 0.0], [True, True]) + loss([0.0, 1.0], [True, True]), whole)
     torch.testing.assert_close(loss([1.0, 1.0], [True, False]), loss([1.0, 0.0], [True, True]))
-
-
-def test_a_critic_that_ignores_the_width_is_told_what_needs_it(tmp_path):
-    file = tmp_path / "nn.py"
-    file.write_text(
-        "import algorithm.nn as m\nclass ModelQ(m.ModelQ):\n    forward = lambda self, s, a: s[:, :1]\n"
-    )
-    spec = with_values(SMALL, SacConfig(value_head="quantile", quantile_num=7))
-    with pytest.raises(ModelError, match=r"(?s)wrong shape.*value_head has 7 outputs for each value"):
-        load_networks(spec, file, NETWORKS)
 
 
 # ---- a task whose values are known
@@ -207,3 +187,21 @@ def test_the_soft_values_of_two_states_are_found(head, n, own_target):
         options |= {"categorical_num": 101}
     found = learned(n, own_target=own_target, updates=1000 if own_target else 1500, **options)
     torch.testing.assert_close(found, soft_q(), atol=0.02 * float(soft_q().abs().max()), rtol=0)
+
+
+def test_v_trace_has_the_spread_of_one_step():
+    sac = small_sac(n_step=3, gamma=0.9, **HEADS["quantile"])
+    batch = random_batch(8, 3)
+    target = learning_targets(sac, batch)[0]
+    assert target.spread.shape == (8, 8, 1)
+    assert (target.spread[:, batch.terminated[:, 0]] == 0).all()
+
+
+def test_a_critic_that_ignores_the_width_is_told_what_needs_it(tmp_path):
+    file = tmp_path / "nn.py"
+    file.write_text(
+        "import algorithm.nn as m\nclass ModelQ(m.ModelQ):\n    forward = lambda self, s, a: s[:, :1]\n"
+    )
+    spec = with_values(SMALL, SacConfig(value_head="quantile", quantile_num=7))
+    with pytest.raises(ModelError, match=r"(?s)wrong shape.*value_head has 7 outputs for each value"):
+        load_networks(spec, file, NETWORKS)

@@ -1,7 +1,5 @@
 """A recorded rollout in the layout of the references, and their update of it in plain code."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import asdict, dataclass, replace

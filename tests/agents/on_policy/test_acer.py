@@ -1,7 +1,5 @@
 """ACER's agent: what it records, its update against autograd, replays, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -10,15 +8,14 @@ import torch
 from torch.distributions import Normal, kl_divergence
 
 from algorithm.agents.on_policy.acer.config import AcerConfig
-from algorithm.agents.on_policy.acer.family import AcerAgent, recorded
-from algorithm.agents.registry import contradictions, misplaced
+from algorithm.agents.on_policy.acer.family import AcerAgent
+from algorithm.agents.registry import contradictions
 from algorithm.config.schema import BaseConfig, Config
-from algorithm.core import ActionSpec, AgentSpec, ObsSpec, SequenceBatch
+from algorithm.core import SequenceBatch
 from algorithm.core.errors import ModelError, UsageError
 from algorithm.nn.distributions import HybridAction
 from algorithm.nn.learning.gradients import TrainingMode
 from algorithm.ops.discrete import branch_log_probs
-from algorithm.replay.budget import replay_bytes
 from tests.lib.callbacks import watch
 from tests.lib.grid import N, make_agent, play
 from tests.lib.oracles import retrace_returns
@@ -63,12 +60,6 @@ def test_the_policys_whole_distribution_is_stored(action):
         expected, probs = branch_log_probs(policy.logits, mask, agent.spec.action.branches)
         assert (probs[batch.action[:, 0] > 0] > 0).all()
     torch.testing.assert_close(batch.behaviour_logp[:, 0], expected)
-
-
-def test_a_distribution_takes_the_memory_that_is_counted():
-    spec = AgentSpec(ObsSpec(("v",), ((3,),), ("float32",)), ActionSpec((5, 4)))
-    plain, whole = (replay_bytes(one, 1000, (0,), prioritised=False) for one in (spec, recorded(spec)))
-    assert whole - plain == 1000 * 4 * (9 - 1)
 
 
 def cutting(agent: AcerAgent) -> AcerConfig:
@@ -216,24 +207,6 @@ def test_the_replay_is_learned_from_as_often_as_asked(monkeypatch):
     assert of_rollouts == agent._rollouts
     mean = calls.count(True) / of_rollouts
     assert abs(mean - 4.0) < 4 * (4.0 / of_rollouts) ** 0.5, "Poisson: its variance is its mean"
-    waits = replace(agent.inputs, config=agent.config.model_copy(update={"acer_config": NEVER}))
-    other = AcerAgent(waits)
-    play(other, np.random.default_rng(0), 20)
-    assert other.updates == other._rollouts
-
-
-NEVER = AcerConfig(rollout_step=4, capacity=200, start_step=199)
-
-
-@pytest.mark.parametrize(("max_step", "factor"), [(1000, 0.827254), (-1, 1.0)])
-def test_the_learning_rate_falls_until_the_end_of_the_run(max_step, factor):
-    """With 600 of 1,000 steps left: ½ + ½ · (1 − cos .6π) / 2 = ½ + ½ · .65451."""
-    inputs = make_agent(PLAIN, 1).inputs
-    run = inputs.config.run.model_copy(update={"learning_rate_schedule": "cosine", "learning_rate_end": 0.5})
-    ends = {"base_config": inputs.config.base_config.model_copy(update={"max_step": max_step})}
-    agent = AcerAgent(replace(inputs, config=inputs.config.model_copy(update={"sac_config": run, **ends})))
-    play(agent, np.random.default_rng(0), 100)
-    assert agent.learner._optimiser.factor == pytest.approx(factor)
 
 
 def test_what_is_refused():
@@ -241,12 +214,6 @@ def test_what_is_refused():
         make_agent({**PLAIN, "extension": "GAIL", "horizon": "two"}, 1)
     with pytest.raises(UsageError, match="ACER supports discrete or continuous actions, not both"):
         make_agent({**PLAIN, "action": "hybrid"}, 1)
-    assert misplaced("ACER", "replay_config", "capacity")
-    assert misplaced("ACER", "sac_config", "replay_ratio") == (
-        "it is for SAC, and algorithm is ACER",
-        "set acer_config.replay_ratio",
-    )
-    assert misplaced("ACER", "sac_config", "gamma") is None
     small = Config(
         algorithm="ACER",
         base_config=BaseConfig(n_envs=N),
@@ -263,6 +230,17 @@ def test_other_networks_begin_with_averages_equal_to_them():
     other.begin_with(model, None)
     averaged = other.learner._average.flat.data
     assert torch.equal(averaged, other.learner._optimiser.flat.data[: len(averaged)])
+
+
+@pytest.mark.parametrize(("max_step", "factor"), [(1000, 0.827254), (-1, 1.0)])
+def test_the_learning_rate_falls_until_the_end_of_the_run(max_step, factor):
+    """With 600 of 1,000 steps left: ½ + ½ · (1 − cos .6π) / 2 = ½ + ½ · .65451."""
+    inputs = make_agent(PLAIN, 1).inputs
+    run = inputs.config.run.model_copy(update={"learning_rate_schedule": "cosine", "learning_rate_end": 0.5})
+    ends = {"base_config": inputs.config.base_config.model_copy(update={"max_step": max_step})}
+    agent = AcerAgent(replace(inputs, config=inputs.config.model_copy(update={"sac_config": run, **ends})))
+    play(agent, np.random.default_rng(0), 100)
+    assert agent.learner._optimiser.factor == pytest.approx(factor)
 
 
 def test_a_policy_that_learns_with_other_probabilities_is_an_error():

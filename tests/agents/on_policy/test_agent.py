@@ -12,7 +12,7 @@ from algorithm.agents.sac.config import SacConfig
 from algorithm.config.schema import Config
 from algorithm.core import StepBatch, UsageError
 from tests.lib.callbacks import watch
-from tests.lib.on_policy import fill, make, train
+from tests.lib.on_policy import make, train
 
 
 def step_of(agent, n, t):
@@ -86,19 +86,6 @@ def test_a_rollout_that_gives_no_finite_loss_is_counted_and_not_logged(monkeypat
 
 def test_one_transition_keeps_its_advantage():
     assert standardised(torch.tensor([3.0])).tolist() == [3.0]
-
-
-def test_values_are_those_of_the_windows_and_each_row_is_encoded_once():
-    agent, collector = make("CartPole-v1", n=3, rollout_step=32)
-    batch, learner, encoded = fill(agent, collector), agent.learner, []
-    nets = learner._actor_critic
-    windows = nets.values_of(batch.obs, batch.prev_action, batch.carry, batch.obs_valid)
-    hook = learner.model.rep.register_forward_pre_hook(lambda _, args: encoded.append(args[1].shape[:2]))
-    found = nets.values(batch)
-    hook.remove()
-    torch.testing.assert_close(found, windows * batch.obs_valid)
-    rows = len(np.unique(batch.ids[batch.obs_valid]))
-    assert encoded == [(rows, 1)] and rows < 0.7 * batch.obs_valid.sum()
 
 
 def test_a_sequence_of_a_memory_is_no_longer_than_a_rollout():

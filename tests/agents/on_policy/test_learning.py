@@ -1,7 +1,5 @@
 """Updates from rollouts: what is learned from is what was done, once, with the probabilities it had."""
 
-from __future__ import annotations
-
 import copy
 import math
 import re
@@ -14,7 +12,6 @@ import torch
 from algorithm.agents.on_policy import update
 from algorithm.agents.on_policy.descent import make_descent
 from algorithm.agents.on_policy.family_config import PpoConfig
-from algorithm.agents.on_policy.results import _spread
 from algorithm.agents.on_policy.rollout import check_ratios, estimate_advantages, make_rollout
 from algorithm.core.errors import ModelError, UsageError
 from algorithm.extensions.base import Horizon
@@ -89,18 +86,17 @@ def test_rmsprop_is_that_of_torch_and_skips_what_is_not_finite(inside):
     plain.load_state_dict(module.state_dict())
     mine = FlatRms([module], 0.01, decay=0.9, epsilon=1e-3, inside=inside)
     theirs = torch.optim.RMSprop(plain.parameters(), lr=0.01, alpha=0.9, eps=1e-3)
-    square = [torch.ones_like(p) for p in plain.parameters()]
+    square = torch.ones_like(plain.weight)
     for k in range(5):
         x = torch.full((1, 3), float(k + 1))
         mine.step(module(x).square().sum())
         plain.zero_grad()
         plain(x).square().sum().backward()
-        if not inside:
-            theirs.step()
-        for p, s in zip(plain.parameters(), square, strict=True):
-            if inside:
-                s.mul_(0.9).add_(0.1 * p.grad**2)
-                p.data.sub_(0.01 * p.grad / (s + 1e-3).sqrt())
+        square = 0.9 * square + 0.1 * plain.weight.grad**2
+        by_hand = plain.weight.detach() - 0.01 * plain.weight.grad / (square + 1e-3).sqrt()
+        theirs.step()
+        if inside:
+            plain.load_state_dict({"weight": by_hand, "bias": module.bias})
         torch.testing.assert_close(module.weight, plain.weight)
     kept, moments = module.weight.clone(), mine.tensors()["square_avg"].clone()
     mine.step(module(torch.full((1, 3), math.nan)).sum())
@@ -120,17 +116,6 @@ def test_a_ratio_that_is_no_number_is_no_one():
     check_ratios(torch.tensor([0.0, 0.01, -0.01]))
     with pytest.raises(ModelError, match="different probabilities"):
         check_ratios(torch.tensor([0.0, math.nan]))
-
-
-@pytest.mark.parametrize("algorithm", ["PPO", "A2C"])
-def test_a_ring_that_does_not_fit_says_which_rollout_would(algorithm, monkeypatch):
-    monkeypatch.setattr(agents, "MemoryBudget", lambda: MemoryBudget(2**20))
-    with pytest.raises(UsageError) as caught:
-        make("CartPole-v1", 2, algorithm=algorithm, rollout_step=100_000)
-    block = f"{algorithm.lower()}_config"
-    assert caught.value.where == f"{block}.rollout_step of x"
-    found = re.match(rf"set {block}.rollout_step to (\d+) or less", caught.value.fix)
-    make("CartPole-v1", 2, algorithm=algorithm, rollout_step=int(found[1]))
 
 
 def test_target_kl_ends_the_epochs():
@@ -171,9 +156,6 @@ def test_the_entropy_is_a_sum_over_allowed_choices_branches_and_components():
     torch.testing.assert_close(choices.probs[:, [0, 2]], allowed.probs)
     number = torch.distributions.Normal(mean, log_std.exp()).entropy().sum(-1)
     torch.testing.assert_close(entropies, {"continuous": number, "discrete": allowed.entropy()})
-    widths = _spread({name: entropy.mean() for name, entropy in entropies.items()}, agent.spec.action)
-    assert widths["policy/std"].item() == pytest.approx(log_std.mean().exp().item())
-    assert widths["policy/entropy_share"].item() == pytest.approx(allowed.entropy().mean() / math.log(3.0))
 
 
 @pytest.mark.parametrize(("algorithm", "corrects"), [("PPO", True), ("A2C", True), ("PPO", False)])
@@ -286,3 +268,14 @@ def test_advantages_of_two_horizons_are_added_and_one_goes_on_behind_an_end():
     for part, value, target in zip(parts, values, rollout.targets, strict=True):
         torch.testing.assert_close(target[:, 0], torch.tensor(part) + value[:, 0])
     torch.testing.assert_close(rollout.advantage[:, 0], torch.tensor(parts).sum(0))
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "A2C"])
+def test_a_ring_that_does_not_fit_says_which_rollout_would(algorithm, monkeypatch):
+    monkeypatch.setattr(agents, "MemoryBudget", lambda: MemoryBudget(2**20))
+    with pytest.raises(UsageError) as caught:
+        make("CartPole-v1", 2, algorithm=algorithm, rollout_step=100_000)
+    block = f"{algorithm.lower()}_config"
+    assert caught.value.where == f"{block}.rollout_step of x"
+    found = re.match(rf"set {block}.rollout_step to (\d+) or less", caught.value.fix)
+    make("CartPole-v1", 2, algorithm=algorithm, rollout_step=int(found[1]))

@@ -83,16 +83,6 @@ def test_the_network_of_atari_is_that_of_the_37_details():
     assert (seen[0] == 1.0).all() and seen[0].shape == (1, 4, 84, 84)
 
 
-def test_convolutions_and_memories_begin_orthogonal():
-    conv, memory = torch.nn.Conv2d(3, 8, 4), LSTM(5, 4)
-    for module in (conv, memory):
-        set_orthogonal(module)
-    assert is_orthogonal(conv.weight, math.sqrt(2.0)) and not conv.bias.any()
-    parameters = dict(memory.layers[0].named_parameters())
-    assert is_orthogonal(parameters["weight_ih_l0"], 1.0) and is_orthogonal(parameters["weight_hh_l0"], 1.0)
-    assert not parameters["bias_ih_l0"].any() and not parameters["bias_hh_l0"].any()
-
-
 def test_normalised_observations_are_clipped_at_ten_deviations():
     agent, collector = make("Pendulum-v1", 2, sac={"use_normalization": True})
     train(agent, collector, 32)
@@ -127,3 +117,13 @@ def test_a_deviation_that_cannot_be_is_refused(sizes, what, why):
     with pytest.raises(ModelError) as caught:
         make("Pendulum-v1", sizes=sizes)
     assert what in caught.value.what and why in caught.value.why
+
+
+def test_convolutions_and_memories_begin_orthogonal():
+    conv, memory = torch.nn.Conv2d(3, 8, 4), LSTM(5, 4)
+    for module in (conv, memory):
+        set_orthogonal(module)
+    assert is_orthogonal(conv.weight, math.sqrt(2.0)) and not conv.bias.any()
+    parameters = dict(memory.layers[0].named_parameters())
+    assert is_orthogonal(parameters["weight_ih_l0"], 1.0) and is_orthogonal(parameters["weight_hh_l0"], 1.0)
+    assert not parameters["bias_ih_l0"].any() and not parameters["bias_hh_l0"].any()

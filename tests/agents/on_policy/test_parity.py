@@ -1,7 +1,5 @@
 """PPO and A2C compute what plain code and Stable-Baselines3 compute of the same rollout."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from functools import cache
@@ -12,13 +10,10 @@ import torch
 
 from algorithm.agents.on_policy import update as page
 from algorithm.agents.on_policy.family_config import A2cConfig, PpoConfig
-from algorithm.agents.on_policy.rollout import estimate_advantages
 from benchmarks.harness import PEER_PYTHON
 from tests.agents.on_policy.recorded import (
     UpdateRecord,
     Weights,
-    plain_advantages,
-    plain_net,
     plain_update,
     record,
 )
@@ -44,6 +39,7 @@ OFF = {
     "nothing": {},
     "value clipping": {"clip_value": None},
     "normalised advantages": {"normalise_advantage": "none"},
+    "advantages of one minibatch": {"normalise_advantage": "rollout"},
     "annealing": {},
     "entropy": {"entropy_coef": 0.0},
     "gradient clipping": {"max_grad_norm": None},
@@ -105,32 +101,6 @@ def test_an_update_is_that_of_plain_code_without_each_detail(kind, detail, monke
     assert_equal(made(update, own, monkeypatch, **more), plain)
     if detail != "nothing":  # the detail makes a difference on this rollout
         assert farthest(plain, complete(kind)) > 1e-4
-
-
-@pytest.mark.parametrize("kind", TASKS)
-def test_advantages_and_targets_are_those_of_plain_code(kind, monkeypatch):
-    """Also that the advantages of a whole rollout can be normalised at once."""
-    update, before, after = rollout(kind), [], []
-
-    def estimated(rollout, *args, **options) -> None:
-        estimate_advantages(rollout, *args, **options)
-        before.append(rollout.advantage.clone())
-        after.append(rollout)
-
-    monkeypatch.setattr(page, "estimate_advantages", estimated)
-    own = PpoConfig(**{**ALL, "normalise_advantage": "rollout", "num_epoch": 1})
-    assert_equal(update.made(own), plain_update(update, own))
-    critic = plain_net(update.weights, "critic")
-    advantage = plain_advantages(update.recorded, critic, 0.99, 0.95)
-    with torch.no_grad():
-        target = advantage + critic(torch.from_numpy(update.recorded.obs)).squeeze(-1)
-    normalised = (advantage - advantage.mean()) / advantage.std()
-    for found, expected in (
-        (before[0], advantage),
-        (after[0].advantage, normalised),
-        (after[0].targets[0], target),
-    ):
-        np.testing.assert_allclose(update.in_order(found), expected, rtol=1e-6, atol=1e-6)
 
 
 def sb3_settings(own: PpoConfig | A2cConfig) -> dict[str, object]:

@@ -1,7 +1,5 @@
 """Discrete, branched, hybrid and masked agents: the learner against plain code, and what holds for all."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -133,27 +131,6 @@ def parts_of_hybrid(p: int = 16):
     return normal, logits, q, valid, torch.ones(p, 5, dtype=torch.bool)
 
 
-def test_the_hybrid_loss_is_the_sum_of_its_parts():
-    """Discrete part alone, and continuous part alone against R(q, π), with their own temperatures."""
-    normal, logits, q, valid, mask = parts_of_hybrid()
-    hybrid = composition(HYBRID)
-    policy = HybridAction(normal, logits)
-    u, logp = hybrid.next_action(policy, torch.randn(16, 2, generator=torch.Generator().manual_seed(0)))
-    choice = hybrid.parts.discrete.distribution(policy, mask, None)
-    value = expected(q, choice)
-    together = hybrid.losses(logp, choice, q, value, valid)
-
-    discrete = composition(BRANCHES)
-    alone = discrete.losses(logp, choice, q, value, valid)
-    continuous = composition(AgentSpec(OBS, ActionSpec(continuous=2)))
-    rest = continuous.losses(logp, None, value.unsqueeze(-1), value, valid)
-    for name in ("policy", "alpha"):
-        torch.testing.assert_close(together[name], alone[name] + rest[name])
-    bonus = discrete.entropy_bonus(torch.zeros(16), choice) + continuous.entropy_bonus(logp, None)
-    torch.testing.assert_close(hybrid.entropy_bonus(logp, choice), bonus)
-    assert u.shape == (16, 2)
-
-
 def test_the_continuous_part_moves_no_logits_and_the_discrete_part_no_mean():
     """R(q̂, π.detach()) in one loss, q̂.detach() in the other (design, the policy's loss)."""
     normal, logits, _, valid, mask = parts_of_hybrid()
@@ -167,7 +144,10 @@ def test_the_continuous_part_moves_no_logits_and_the_discrete_part_no_mean():
     value = expected(q, choice)
     discrete = only_d.losses(logp, choice, q, value, valid)["policy"]
     continuous = only_c.losses(logp, None, q, value, valid)["policy"]
-    together = hybrid.losses(logp, choice, q, value, valid)["policy"]
+    of_both = hybrid.losses(logp, choice, q, value, valid)
+    of_each = [part.losses(logp, choice, q, value, valid)["alpha"] for part in (only_d, only_c)]
+    torch.testing.assert_close(of_both["alpha"], sum(of_each), msg="each has its own temperature")
+    together = of_both["policy"]
 
     def gradient(loss: torch.Tensor, of: torch.Tensor) -> torch.Tensor | None:
         return torch.autograd.grad(loss, of, retain_graph=True, allow_unused=True)[0]

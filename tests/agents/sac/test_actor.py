@@ -1,19 +1,13 @@
 """Acting: what is executed is what is stored, alone or in a crowd."""
 
-import random
-
 import numpy as np
 import pytest
 import torch
 
 from algorithm.actions.actor import MANY
-from algorithm.agents.behaviour_policy import BehaviourPolicy
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.spec import Z_LIMIT, ActionSpec, AgentSpec
-from algorithm.nn import ModelPolicy, TanhNormal
-from algorithm.nn.acting.model import ActingModel
-from algorithm.nn.normalise import NoNormaliser
-from tests.agents.forwards import FORWARDS, SIZE
+from algorithm.nn import TanhNormal
 from tests.lib.batches import CPU, SMALL, SPECS, small_sac
 from tests.lib.batches import sac_actor as new_actor
 
@@ -51,17 +45,6 @@ def test_extreme_policies_are_clamped_and_their_density_stays_finite(networks):
     assert np.abs(out.z).max() == Z_LIMIT
     assert np.abs(out.action).max() < 1.0
     assert np.isfinite(out.behaviour_logp).all()
-
-
-@pytest.mark.parametrize("n", [1, 4])
-def test_the_sample_is_that_of_the_distribution(networks, n):
-    """Acting leaves out the density of ``rsample``; learning must see the same actions all the same."""
-    obs, out = act(actor(networks, seed=5), n)
-    with torch.no_grad():
-        normal = networks.policy(torch.from_numpy(obs["obs"]), {}).continuous
-    noise = np.random.default_rng(5).standard_normal(normal.mean.shape, np.float32)
-    z, _ = normal.rsample(torch.from_numpy(noise))
-    np.testing.assert_allclose(out.z, z.numpy(), rtol=1e-5)
 
 
 DISCRETE = AgentSpec(OBS, ActionSpec((3, 2)))
@@ -159,16 +142,6 @@ def test_action_noise_is_spread_from_the_first_agent_to_the_last():
         np.testing.assert_allclose(out.behaviour_logp[i, 1], logp.numpy()[0], rtol=1e-3, atol=1e-3)
 
 
-def test_what_acts_sees_normalised_observations():
-    sac = small_sac(use_normalization=True)
-    sac.model.normaliser.observe({"obs": np.random.default_rng(1).normal(5.0, 3.0, (50, 3))})
-    obs, out = act(actor(sac.model), greedy=True)
-    seen = sac.model.normaliser({"obs": torch.from_numpy(obs["obs"])})["obs"]
-    mean = sac.model.policy(seen, {}).continuous.mean.detach().numpy()
-    np.testing.assert_allclose(out.z, mean, rtol=1e-5)
-    assert not np.allclose(seen.numpy(), obs["obs"])
-
-
 def journey(spec, sac, steps=6):
     """What 3 agents do in a few steps with random masks, and the actor."""
     one = new_actor(
@@ -213,57 +186,6 @@ def test_numpy_computes_what_torch_does(kind, options):
             np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5, err_msg=field)
 
 
-def acted(name, *, hooked):
-    """What an encoder of ``FORWARDS`` has an actor do with 1,005 rows, and what is different afterwards.
-
-    hooked: by torch in all
-    """
-    spec = SPECS["hybrid"]
-    torch.manual_seed(0)
-    rep, policy = FORWARDS[name](spec), ModelPolicy(spec, SIZE, dense_n=8)
-    if hooked:
-        policy.register_forward_hook(lambda *_: None)
-    one = new_actor(
-        spec, ActingModel(NoNormaliser(), rep, policy), SacConfig(), device=CPU, exploring=True, seed=1
-    )
-    random.seed(0)
-    way, rng, found = one.way(4), np.random.default_rng(0), []
-    for n in (1, 200) * 5:
-        obs = {"obs": rng.normal(size=(n, 3)).astype(np.float32)}
-        found.append(one.act(obs, spec.action.padding(n), one.initial_carry(n), spec.action.all_allowed(n)))
-        with torch.no_grad():
-            rep.linear.weight.mul_(1.001)
-    rngs = one.rng.bit_generator.state, torch.get_rng_state().numpy(), random.getstate()
-    left = *rngs, rep.state_dict(), vars(rep)
-    return found, way, [str(value) for value in left]
-
-
-@pytest.mark.parametrize("name", FORWARDS)
-def test_any_forward_acts_as_by_torch(name):
-    found, way, left = acted(name, hooked=False)
-    expected, by_torch, expected_left = acted(name, hooked=True)
-    assert way == f"numpy, {type(FORWARDS[name](SPECS['hybrid'])).__name__} in torch"
-    assert by_torch == "torch: a module has hooks"
-    assert left == expected_left
-    for one, other in zip(found, expected, strict=True):
-        for field in ("action", "z", "behaviour_logp"):
-            np.testing.assert_allclose(
-                getattr(one, field), getattr(other, field), rtol=1e-4, atol=1e-4, err_msg=field
-            )
-
-
-def test_an_attribute_that_is_changed_from_outside_counts_from_the_next_checkpoint_on(networks):
-    one = actor(networks)
-    behaviour = BehaviourPolicy(SMALL, one, np.random.default_rng(0), warming_up=False)
-    before = act(one, greedy=True)[1].behaviour_logp
-    networks.policy.head.clamps = False
-    assert np.array_equal(act(one, greedy=True)[1].behaviour_logp, before)
-    behaviour.state()
-    expected = act(actor(networks), greedy=True)[1].behaviour_logp
-    assert np.array_equal(act(one, greedy=True)[1].behaviour_logp, expected)
-    assert not np.allclose(before, expected)
-
-
 def test_more_agents_than_numpy_is_sooner_for_act_by_torch(networks):
     one = actor(networks)
     assert one.way(MANY - 1) == "numpy" and one.way(MANY) == "torch: 1,024 rows"
@@ -275,3 +197,24 @@ def test_more_agents_than_numpy_is_sooner_for_act_by_torch(networks):
 @pytest.mark.filterwarnings("error")
 def test_the_logarithm_of_0_is_no_warning():
     assert crowd(DISCRETE, 5, forbid=(1, 3))[0].action[:, [1, 3]].sum() == 0
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_the_sample_is_that_of_the_distribution(networks, n):
+    """Acting leaves out the density of ``rsample``; learning must see the same actions all the same."""
+    obs, out = act(actor(networks, seed=5), n)
+    with torch.no_grad():
+        normal = networks.policy(torch.from_numpy(obs["obs"]), {}).continuous
+    noise = np.random.default_rng(5).standard_normal(normal.mean.shape, np.float32)
+    z, _ = normal.rsample(torch.from_numpy(noise))
+    np.testing.assert_allclose(out.z, z.numpy(), rtol=1e-5)
+
+
+def test_what_acts_sees_normalised_observations():
+    sac = small_sac(use_normalization=True)
+    sac.model.normaliser.observe({"obs": np.random.default_rng(1).normal(5.0, 3.0, (50, 3))})
+    obs, out = act(actor(sac.model), greedy=True)
+    seen = sac.model.normaliser({"obs": torch.from_numpy(obs["obs"])})["obs"]
+    mean = sac.model.policy(seen, {}).continuous.mean.detach().numpy()
+    np.testing.assert_allclose(out.z, mean, rtol=1e-5)
+    assert not np.allclose(seen.numpy(), obs["obs"])

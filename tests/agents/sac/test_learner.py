@@ -1,7 +1,5 @@
 """The learner against the paper's algorithm box, and what must hold whatever the options."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -12,6 +10,7 @@ from algorithm.agents.off_policy.values import ClippedValues, smallest
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.layers.noisy import LayerNoise, NoisyLinear
+from algorithm.nn.learning.optimiser import BETA_2
 from tests.agents.oracles import PlainSac
 from tests.lib.batches import (
     SMALL,
@@ -21,10 +20,6 @@ from tests.lib.batches import (
     update_policy,
     weights,
 )
-
-
-def flat_hash(sac: Sac) -> torch.Tensor:
-    return torch.cat([value.double().flatten() for value in weights(sac).values()])
 
 
 def test_update_is_the_algorithm_of_the_paper():
@@ -55,11 +50,6 @@ def test_update_is_the_algorithm_of_the_paper():
     torch.testing.assert_close(sac.objective.continuous.log_alpha, plain.log_alpha)
 
 
-def gradients(sac: Sac) -> tuple[torch.Tensor, list[float]]:
-    """Of the policy's network, and of each log α."""
-    return sac.policy_optimiser.gradient.clone(), sac.alpha_optimiser.gradient.tolist()
-
-
 @pytest.mark.parametrize("rate, moved", [(0.05, 0.05), (None, 0.01)])
 def test_temperatures_have_a_step_size_of_their_own(rate, moved):
     """Adam's first step is as long as its learning rate, whatever the gradient."""
@@ -74,6 +64,116 @@ def test_temperatures_have_a_step_size_of_their_own(rate, moved):
             assert longest == pytest.approx(moved, rel=1e-3)
         elif name.startswith("model.policy"):
             assert longest == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_subset_of_one_critic_gives_that_critics_value():
+    """With M = 1 of 3 the target takes each critic in turn, never a minimum over others."""
+    sac = small_sac(ensemble_q_num=3, ensemble_q_sample=1)
+    assert {tuple(sac.draw_subset().tolist()) for _ in range(50)} == {(0,), (1,), (2,)}
+    state, action = torch.randn(4, 3), torch.rand(4, 2)
+    for index in range(3):
+        value = sac.model.target_q.frozen(state, action, members=[index]).squeeze(0)
+        torch.testing.assert_close(value, sac.model.target_q.frozen(state, action)[index])
+
+
+def test_an_encoder_with_parameters_is_trained_by_the_critics_alone():
+    sac = small_sac(rep_depth=1)
+    encoder = copy.deepcopy(sac.model.rep)
+    update_policy(sac, random_batch())
+    for own, before in zip(sac.model.rep.parameters(), encoder.parameters(), strict=True):
+        assert torch.equal(own, before)
+
+
+def test_online_networks_train_inside_an_update_only_and_targets_never():
+    sac = small_sac(rep_depth=1, clip_epsilon=0.2)
+    model = sac.model
+    seen: dict[str, set[bool]] = {}
+    parts = {
+        "rep": [model.rep],
+        "policy": [model.policy],
+        "q": [*model.q._members[0], *model.q._members[1]],
+        "target_rep": [model.target_rep],
+        "target_q": [*model.target_q._members[0], *model.target_q._members[1]],
+    }
+    for name, modules in parts.items():
+        for module in modules:
+            module.register_forward_pre_hook(
+                lambda m, _, name=name: seen.setdefault(name, set()).add(m.net.training)
+            )
+    sac.update(random_batch())
+    assert seen == {"rep": {True}, "policy": {True}, "q": {True}, "target_rep": {False}, "target_q": {False}}
+    seen.clear()
+    sac.td_error(random_batch())
+    assert set.union(*seen.values()) == {False}
+
+
+def test_noise_in_layers_is_drawn_anew_for_every_update():
+    sac = small_sac()
+    layer = NoisyLinear(3, 3)
+    sac.model.policy.net.insert(0, layer)
+    sac.layer_noise = LayerNoise([sac.model.policy], on=True)
+    drawn = []
+    for _ in range(2):
+        sac.update(random_batch())
+        drawn.append(layer.noise_in.clone())
+    assert not torch.equal(*drawn) and drawn[0].abs().min() > 0
+
+
+HYBRID = AgentSpec(SMALL.obs, ActionSpec(branches=(2, 3), continuous=2))
+
+
+def counts(sac: Sac) -> tuple[float, float, float]:
+    """Steps that critics, policy and temperature have taken."""
+    return tuple(float(adam.tensors()["step"]) for adam in list(sac.optimisers().values())[:3])
+
+
+def test_the_policy_takes_every_third_step():
+    sac = small_sac(policy_update_per_step=3)
+    named = []
+    for step in range(10):
+        before = sac._generator.get_state()
+        metrics = sac.update(random_batch(seed=step)).metrics
+        named.append("loss/policy" in metrics and "policy/entropy_c" in metrics)
+        assert not torch.equal(sac._generator.get_state(), before)  # the targets' actions
+    assert counts(sac) == (10, 3, 3)
+    assert named == [(step + 1) % 3 == 0 for step in range(10)]
+
+
+@pytest.mark.parametrize("drawn", [2, 3])
+@pytest.mark.parametrize("reduce", ["min", "mean"])
+def test_targets_and_policy_take_the_minimum_or_the_mean(reduce, drawn):
+    sac = small_sac(ensemble_q_num=3, ensemble_q_sample=drawn, ensemble_q_reduce=reduce)
+    q = torch.tensor([[1.0, 5.0], [2.0, 3.0], [6.0, 4.0]])
+    least = [1.0, 3.0] if reduce == "min" else [3.0, 4.0]
+    assert sac.values.reduce(q).tolist() == least
+    # REDQ: the policy climbs the mean of all where targets have a subset
+    assert sac.policy_reduce(q).tolist() == (least if drawn == 3 else [3.0, 4.0])
+
+
+def test_matrices_decay_and_nothing_else():
+    sac = small_sac(spec=HYBRID, rep_depth=1, weight_decay=0.5, learning_rate=0.1)
+    plain = small_sac(spec=HYBRID, rep_depth=1, learning_rate=0.1)
+    for one in (sac, plain):  # without a gradient Adam leaves everything
+        for adam in (one.critic_optimiser, one.policy_optimiser):
+            adam.gradient.zero_()
+            adam.step_along(adam.gradient)
+    for name, value in weights(plain).items():
+        if name.startswith(("model.rep", "model.q.", "model.policy")) and name.endswith("weight"):
+            value = value * (1 - 0.1 * 0.5)
+        torch.testing.assert_close(weights(sac)[name], value, msg=name)
+
+
+def test_every_optimiser_has_the_same_mean_of_gradients():
+    sac = small_sac(adam_beta_1=0.5)
+    sac.update(random_batch())
+    for adam in sac.optimisers().values():
+        mean, square = (adam.tensors()[name] for name in ("exp_avg", "exp_avg_sq"))
+        torch.testing.assert_close(mean.square() / 0.25, square / (1.0 - BETA_2), rtol=1e-4, atol=1e-12)
+
+
+def gradients(sac: Sac) -> tuple[torch.Tensor, list[float]]:
+    """Of the policy's network, and of each log α."""
+    return sac.policy_optimiser.gradient.clone(), sac.alpha_optimiser.gradient.tolist()
 
 
 @pytest.mark.parametrize("limit", [0.01, 1e-6])
@@ -94,6 +194,10 @@ def test_the_gradient_of_a_temperature_is_neither_clipped_nor_clips_that_of_the_
     assert abs(found[1][1][1]) > 1000, "the second is that of the continuous part"
 
 
+def flat_hash(sac: Sac) -> torch.Tensor:
+    return torch.cat([value.double().flatten() for value in weights(sac).values()])
+
+
 def test_td_error_is_the_priority_of_the_next_update_and_changes_no_weight():
     sac = small_sac(n_step=2)
     batch, before, state = random_batch(8, 2), flat_hash(sac), sac._generator.get_state()
@@ -101,24 +205,6 @@ def test_td_error_is_the_priority_of_the_next_update_and_changes_no_weight():
     assert torch.equal(flat_hash(sac), before)
     sac._generator.set_state(state)
     torch.testing.assert_close(error, sac.update(batch).priority)
-
-
-def test_a_subset_of_one_critic_gives_that_critics_value():
-    """With M = 1 of 3 the target takes each critic in turn, never a minimum over others."""
-    sac = small_sac(ensemble_q_num=3, ensemble_q_sample=1)
-    assert {tuple(sac.draw_subset().tolist()) for _ in range(50)} == {(0,), (1,), (2,)}
-    state, action = torch.randn(4, 3), torch.rand(4, 2)
-    for index in range(3):
-        value = sac.model.target_q.frozen(state, action, members=[index]).squeeze(0)
-        torch.testing.assert_close(value, sac.model.target_q.frozen(state, action)[index])
-
-
-def test_an_encoder_with_parameters_is_trained_by_the_critics_alone():
-    sac = small_sac(rep_depth=1)
-    encoder = copy.deepcopy(sac.model.rep)
-    update_policy(sac, random_batch())
-    for own, before in zip(sac.model.rep.parameters(), encoder.parameters(), strict=True):
-        assert torch.equal(own, before)
 
 
 class Bonus(Extension):
@@ -146,44 +232,9 @@ def test_networks_of_another_size_are_refused():
         small_sac(rep_depth=1).load_model(small_sac().tensors()["model"])
 
 
-def test_online_networks_train_inside_an_update_only_and_targets_never():
-    sac = small_sac(rep_depth=1, clip_epsilon=0.2)
-    model = sac.model
-    seen: dict[str, set[bool]] = {}
-    parts = {
-        "rep": [model.rep],
-        "policy": [model.policy],
-        "q": [*model.q._members[0], *model.q._members[1]],
-        "target_rep": [model.target_rep],
-        "target_q": [*model.target_q._members[0], *model.target_q._members[1]],
-    }
-    for name, modules in parts.items():
-        for module in modules:
-            module.register_forward_pre_hook(
-                lambda m, _, name=name: seen.setdefault(name, set()).add(m.net.training)
-            )
-    sac.update(random_batch())
-    assert seen == {"rep": {True}, "policy": {True}, "q": {True}, "target_rep": {False}, "target_q": {False}}
-    seen.clear()
-    sac.td_error(random_batch())
-    assert set.union(*seen.values()) == {False}
-
-
 def test_the_share_that_is_clipped_counts_what_exists():
     """Of two critics at three positions, the last is padding: one of four lies beyond the clip."""
     q = torch.tensor([[[1.0, 0.0, 1.0]], [[0.0, 0.0, 1.0]]])
     y, target, valid = torch.full((1, 3), 2.0), torch.zeros(2, 1, 3), torch.tensor([[True, True, False]])
     learned = CriticTarget(y=y, spread=None, slow_q=target, weight=torch.ones(1), valid=valid, unit=1.0)
     assert ClippedValues(SMALL.action, smallest, 0.2).metrics(q, learned) == {"value/clipped": 0.25}
-
-
-def test_noise_in_layers_is_drawn_anew_for_every_update():
-    sac = small_sac()
-    layer = NoisyLinear(3, 3)
-    sac.model.policy.net.insert(0, layer)
-    sac.layer_noise = LayerNoise([sac.model.policy], on=True)
-    drawn = []
-    for _ in range(2):
-        sac.update(random_batch())
-        drawn.append(layer.noise_in.clone())
-    assert not torch.equal(*drawn) and drawn[0].abs().min() > 0

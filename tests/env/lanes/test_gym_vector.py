@@ -1,7 +1,5 @@
 """An environment's own vector class: seeds, options, what is refused; its steps: ``test_transitions``."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -61,14 +59,9 @@ def test_gymnasiums_own_classes_take_seed_and_options_of_each_reset(mode):
 def test_another_class_takes_one_seed_for_all():
     made = DiaryVector(3, mode=OFF)
     env = adapt(lambda: made)
-    assert env.arrangement == "3 in DiaryVector (reset by this program)"
     begin(env, episode=4)
     begin(env, [2, 0])
     assert [seed for seed, _ in made.calls] == [diary_seed(0, 4), diary_seed(2, 5)]
-    assert [given.get("reset_mask", np.empty(0)).tolist() for _, given in made.calls] == [
-        [],
-        [True, False, True],
-    ]
 
 
 @pytest.mark.parametrize(("mode", "fix"), [(SAME, "max_step_each_iter to -1"), (OFF, "workers to 1")])
@@ -79,12 +72,6 @@ def test_a_class_that_resets_too_much_is_refused(mode, fix):
         step(env)
         env.reset([0])
     assert fix in caught.value.fix
-
-
-@pytest.mark.parametrize(("args", "limit"), [({}, 50), ({"max_episode_steps": 7}, 7)])
-def test_the_time_limit_is_that_of_the_registry_or_of_env_args(args, limit):
-    make = partial(gym.make_vec, "DiaryVector-v0", 2, vectorization_mode="vector_entry_point", **args)
-    assert adapt(make).time_limit == limit
 
 
 class Atlas(VectorEnv):

@@ -1,7 +1,5 @@
 """Parameters on their way into environments: options, attributes, methods; and refusals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

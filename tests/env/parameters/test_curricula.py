@@ -1,7 +1,5 @@
 """Ends of lessons, by hand numbers."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Parameters of episodes in a pool: equal draws anywhere, lessons from the next reset on, resume."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from typing import Any
@@ -111,6 +109,12 @@ def test_a_restarted_environment_has_the_parameters_of_its_next_episode(workers:
         assert step(env)[:, :2].tolist() == [drawn(copy == heaviest)[copy] for copy in range(3)]
 
 
+def test_a_vector_class_of_its_own_is_not_used() -> None:
+    pool = {"parameters": ParameterSource(read_parameters({"gravity": {"value": 9.0, "set": "gravity"}}))}
+    with closing(make_vec_env(EnvRequest("GYM", "CartPole-v1", n=2, seed_of=SEEDS, **pool))) as env:
+        assert env.arrangement == "2 in process"
+
+
 def test_the_episode_that_ended_is_named_though_the_next_one_did_not_begin() -> None:
     def fails(seed: int, values: object) -> None:
         raise RuntimeError("not now")
@@ -124,17 +128,3 @@ def test_the_episode_that_ended_is_named_though_the_next_one_did_not_begin() -> 
     assert (
         f", seed {SEEDS(1, 2)}, " in env.episode_of(1, begins=True) and told(env, begins=True) == drawn(2)[1]
     )
-
-
-def test_without_parameters_nothing_of_a_state_is_another() -> None:
-    with closing(make({})) as env:
-        env.reset(episode=0)
-        state = env.state()
-        assert "parameters" not in state.arrays and "parameters" not in state.meta
-        assert env.metrics() == {} and env.episode_of(0, begins=True).endswith(f"seed {SEEDS(0, 0)}")
-
-
-def test_a_vector_class_of_its_own_is_not_used() -> None:
-    pool = {"parameters": ParameterSource(read_parameters({"gravity": {"value": 9.0, "set": "gravity"}}))}
-    with closing(make_vec_env(EnvRequest("GYM", "CartPole-v1", n=2, seed_of=SEEDS, **pool))) as env:
-        assert env.arrangement == "2 in process"

@@ -1,7 +1,5 @@
 """Draws of parameters: closed forms, and that a value belongs to an episode's seed alone."""
 
-from __future__ import annotations
-
 from statistics import NormalDist
 
 import numpy as np

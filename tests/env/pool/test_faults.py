@@ -1,7 +1,5 @@
 """Simulators that raise, die, hang or change: real processes, really killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -120,25 +118,6 @@ def test_a_failing_reset_loses_no_step(tmp_path, workers):
     assert last.obs["obs"].tolist() == run.begin(2, 0) + run.begin(1, 1)
     (told,) = run.faults
     assert told.where == f"environment 0, episode 1, seed {SEEDS(0, 1)}, step 0 of the episode"
-
-
-def test_a_worker_lost_in_an_explicit_reset_takes_its_other_environments_along(tmp_path):
-    """Environment 0 was asked for; that environment 1 began anew is reported with the next step."""
-    with closing(Faulty(tmp_path, "exit", n=2, workers=1, where="reset")) as run:
-        run.mark.touch()
-        run.env.reset()
-        run.step()
-        run.mark.unlink()
-        first = run.env.reset([0])[DEFAULT_BEHAVIOUR]
-        assert first.obs["obs"].tolist() == run.begin(2, 0), "episode 1 was the one that failed"
-        after = run.step()
-        assert after.skipped.tolist() == [False, True]
-        assert after.obs["obs"].tolist() == [[SEEDS(0, 2) % 1000, 1], *run.begin(2, 1)]
-        os.kill(run.env._executor._workers[0].pid, signal.SIGKILL)  # between two steps
-        assert run.step().skipped.all()
-    exited, killed = run.faults
-    assert "exit code 7" in exited.why and "the licence has expired" in exited.trace
-    assert "SIGKILL" in killed.why
 
 
 @pytest.mark.fault("F12")

@@ -1,7 +1,5 @@
 """Actions at fixed times."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import numpy as np
@@ -78,16 +76,6 @@ def test_learning_pauses_when_an_update_would_make_the_action_late():
     assert pace.must_pause()
 
 
-def test_an_update_without_another_after_it_is_timed_by_the_next_action():
-    time = Time()
-    pace = time.pace()
-    times_of_actions(pace, time, [0.01])
-    assert not pace.must_pause()
-    time.spend(0.15)  # the only update of the step, too long
-    assert times_of_actions(pace, time, [0.01]) == pytest.approx([0.16])
-    assert pace.must_pause()
-
-
 def test_a_rate_that_no_step_reaches_is_refused():
     time = Time()
     with pytest.raises(EnvError, match="cannot be stepped 10 times a second"):
@@ -132,3 +120,13 @@ def test_a_pool_keeps_the_times_of_its_episodes():
     np.testing.assert_allclose(np.diff(first), 0.1)
     np.testing.assert_allclose(np.diff(second), 0.1)
     assert second[0] - first[-1] > 5.0
+
+
+def test_an_update_without_another_after_it_is_timed_by_the_next_action():
+    time = Time()
+    pace = time.pace()
+    times_of_actions(pace, time, [0.01])
+    assert not pace.must_pause()
+    time.spend(0.15)  # the only update of the step, too long
+    assert times_of_actions(pace, time, [0.01]) == pytest.approx([0.16])
+    assert pace.must_pause()

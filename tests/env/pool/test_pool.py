@@ -1,7 +1,5 @@
 """The pool's bookkeeping against an executor that follows a script."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from algorithm.core.spec import DEFAULT_BEHAVIOUR, ActionSpec, AgentSpec, ObsSpec

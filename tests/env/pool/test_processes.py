@@ -1,7 +1,5 @@
 """What environments do to the processes they run in, and what is done to those: real ones, real signals."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """Toys that hurt their process or change: ``Housed-v0``, ``Chatty-v0``, ``Untrue-v0``, ``Fickle-v0``."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess
