@@ -5,9 +5,7 @@ A block of a language that is not known here, or a command that nobody checks, i
 
 from __future__ import annotations
 
-import ast
 import importlib.util
-import json
 import re
 import shlex
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.parsing import parse_args
 from algorithm.config import Config, ConfigError, load_config, load_config_file
 from scripts.pages import PAGES as GENERATED
-from scripts.pages import WIDTH, filled
+from scripts.pages import filled
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_PAGES_OF_OURS = {".venv", ".git", "models", "node_modules", ".peers"}
@@ -180,30 +178,9 @@ def test_generated_parts_are_up_to_date() -> None:
         assert filled(text) == text, "run python scripts/pages.py --write"
 
 
-def test_code_fits_the_column_of_the_site() -> None:
-    code = [block for block in BLOCKS if block.language in ("sh", "python", "yaml")]
-    lines = [
-        (block, line)
-        for block in code
-        if block.page != ROOT / "README.md"
-        for line in block.text.splitlines()
-    ]
-    assert [f"{block}: {line}" for block, line in lines if len(line) > WIDTH] == []
-
-
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_examples_work(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_block(block, tmp_path, monkeypatch)
-
-
-def test_walk_is_the_same_environment_on_every_page() -> None:
-    cells = json.loads((ROOT / "docs" / "notebook.ipynb").read_text("utf-8"))["cells"]
-    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    texts += [block.text for block in BLOCKS if block.language == "python"]
-    trees = [ast.parse(text) for text in texts if "class Walk" in text]
-    walks = [ast.unparse(node) for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
-    assert [walk for walk in walks if walk != walks[0]] == []
-    assert len(walks) == 3, "the notebook, docs/own_environment.md, docs/python.md"
 
 
 def check_block(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
