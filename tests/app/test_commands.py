@@ -12,13 +12,14 @@ from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.command import guarded
 from algorithm.app.console.live import LiveConsole
-from algorithm.core.errors import EnvError, visible
+from algorithm.core.errors import EnvError, UsageError, visible
 from algorithm.store.follow_up_commands import playing_commands
 from algorithm.store.rundir import RunDir
 from main import main
 from tests.app.test_api import MuteError
-from tests.app.test_console import Terminal, plain
+from tests.app.test_console import plain
 from tests.house.test_presets import LABELS
+from tests.messages.console import Terminal
 
 TASK = """\
 default:
@@ -132,6 +133,8 @@ def test_the_commands_of_shipped_tasks_fit_into_80_columns(cwd):
         (MuteError(), 1, "MuteError: its text is not available, __str__ raised LookupError"),
         (ValueError("\x1b[2Jred\x9b"), 1, r"ValueError: \x1b[2Jred\x9b"),
         (EnvError("\x1b[2Jred", why="\udc9b"), 4, r"\x1b[2Jred"),
+        (UsageError("twice"), 2, "twice"),
+        (KeyboardInterrupt(), 130, ""),
     ],
 )
 def test_what_a_command_raises_is_told_without_codes_of_a_terminal(capsys, error, code, told):
