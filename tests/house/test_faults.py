@@ -57,7 +57,7 @@ FAULTS = {
 }
 """Number of a fault -> what the tests inject that are marked with it."""
 CODE_ROW = re.compile(r"^\| ([\d, ]+) \| (.+) \|$", re.M)
-CODE = re.compile(r"(?:exit_code|code\.value|EXIT_\w+) = (\d+)$", re.M)
+CODE = re.compile(r"(?:exit_code|EXIT_\w+) = (\d+)$", re.M)
 MARK = re.compile(r"^(?:@|pytestmark = )pytest\.mark\.fault\(\"(F\d\d)\"\)", re.M)
 
 

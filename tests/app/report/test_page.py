@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from algorithm.app.report.charts import Chart, Line
-from algorithm.app.report.page import Page, Section, Tile, bold, code, link
+from algorithm.app.report.page import Page, Section, Tile, code, link
 from tests.lib.pages import read
 
 EVIL = "<script>alert('&\"')</script>"
@@ -20,7 +20,7 @@ def everything(text: str) -> str:
         chart=Chart(text, two, large=True),
         charts=[Chart(text, two[:1])],
         head=[text, text],
-        rows=[[link(text, "x y"), code(text)], [bold(text), text]],
+        rows=[[link(text, "x y"), code(text)], [code(text), text]],
         films=[(text, "ZmlsbQ==")],
         links=[link(text, "x")],
         facts=[(text, text)],
