@@ -8,7 +8,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from algorithm.agents.registry import misplaced
-from algorithm.app.report.curves import diagnostics, learning_curve
+from algorithm.app.report.charts import Chart
+from algorithm.app.report.curves import diagnostics, run_lines, series_of
 from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number, space_rows
 from algorithm.app.report.page import Page, Section, Tile, code, heading, link
 from algorithm.app.report.settings import differences
@@ -108,7 +109,9 @@ def _behaviour(facts: Facts, behaviour: str) -> Iterator[Section]:
         sac, owes = config.sac_config, misplaced(config.algorithm, COMMON_BLOCK, "replay_ratio") is None
         ratio = number(sac.replay_ratio) if owes and sac.use_replay_buffer else None
     text = [] if facts.evaluations(behaviour) else ["The run was not evaluated yet."]
-    yield Section(title=heading("Learning curve", behaviour), text=text, chart=learning_curve(columns))
+    lines = run_lines(series_of(columns, "evaluation"))
+    chart = Chart("Return over environment steps", lines, large=True)
+    yield Section(title=heading("Learning curve", behaviour), text=text, chart=chart)
     if charts := diagnostics(columns, replay_ratio=ratio):
         yield Section(title=heading("Diagnostics", behaviour), charts=charts)
 
