@@ -12,6 +12,7 @@ import shlex
 import shutil
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ NOT_RUN = {
     r"python -m algorithm.config.reference --write": "tests/config/test_files.py compares what it writes",
     r"python scripts/pages.py --write": "tests/house/test_docs.py compares what it writes",
     r"python -m benchmarks.tables --write": "tests/benchmarks/test_benchmarks.py compares what it writes",
-    r"make ": "tests/house/test_docs.py looks for the target; some would install, or run these tests",
+    r"make ": "its target is looked for; some would install, or run these tests",
     r"export ": "changes the shell it is typed in",
     r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
     r"python main.py walk.py:Walk --watch": "it has no picture",
@@ -224,9 +225,25 @@ def test_a_learner_and_its_actor(pair: tuple[Words, Words], tmp_path: Path) -> N
     assert list(tmp_path.glob("models/*/*/*/result.json"))
 
 
+def check_command(words: list[str]) -> None:
+    """Fail unless a command of ours exists and understands its arguments."""
+    if words[0] == "make":
+        targets = {word for word in words[1:] if "=" not in word and not word.startswith("-")}
+        assert targets <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)), words
+    elif words[:2] == ["python", "main.py"]:
+        parse_args(words[2:])
+    elif words[:2] == ["python", "main_ds.py"]:
+        parse_distributed(words[2:])
+    elif words[:2] == ["python", "-m"]:
+        assert find_spec(words[2]), words
+    elif words[0] == "python":
+        assert (ROOT / words[1]).is_file(), words
+
+
 def test_each_command_is_executed_or_says_why_not() -> None:
     in_pairs = {words for pair in PAIRS for words in pair}
     for words in COMMANDS:
+        check_command(list(words))
         ways = [
             reason(words) is not None,
             reason(words) is None and words[1:2] == ("main.py",),
@@ -235,8 +252,6 @@ def test_each_command_is_executed_or_says_why_not() -> None:
         assert sum(ways) == 1, (
             f"no test executes {shlex.join(words)}: teach one, or say in NOT_RUN why nobody can"
         )
-        if words[1:2] == ("main_ds.py",):
-            parse_distributed(list(words[2:]))
     for begins in NOT_RUN:
         assert any(re.match(begins, shlex.join(words)) for words in COMMANDS), (
             f"{begins} is a reason for nothing"

@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -17,12 +18,10 @@ from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
 from algorithm.config import Config, load_config
-from algorithm.core.seeding import episode_seeds
 from algorithm.core.spec import ActionSpec, ObsSpec
-from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
-from algorithm.env.request import EnvRequest
 from algorithm.extras.unity.testing import make_build
+from algorithm.run.experience.requests import env_request
 from main import main
 from tests.house.test_docs import ROOT, blocks_of, commands_of
 
@@ -87,26 +86,6 @@ def build_flags(label: str, folder: Path) -> list[str]:
         return []
     build = make_build(folder, "--task", task, "--max-step=200")
     return ["-o", f"base_config.unity_args.build_path.{sys.platform}={build}"]
-
-
-def make_env(config: Config, n: int, folder: Path | None = None) -> VecEnv:
-    """The environments of a configuration; the first failure of one is an error."""
-    base = config.base_config
-    return make_vec_env(
-        EnvRequest(
-            base.env_type,
-            base.env_name,
-            folder=folder,
-            env_args=base.env_args or {},
-            n=n,
-            seed_of=episode_seeds(1, "train"),
-            options=config.reset_config,
-            wrappers=tuple(base.wrappers),
-            timeout=base.env_timeout,
-            restarts=0,
-            unity=base.unity_args,
-        )
-    )
 
 
 @pytest.mark.parametrize(
@@ -242,7 +221,7 @@ def test_the_table_says_what_a_task_is(label: str, tmp_path: Path) -> None:
     config = loaded.config
     if label.startswith("robots/"):
         pytest.importorskip("gym_hil")
-    env = make_env(config, 1, loaded.env_dir)
+    env = make_vec_env(replace(env_request(loaded, "evaluate"), joint=False))
     env.close()
     (spec,) = env.specs.values()
     name, observation, action, steps, published = rows_of(TASKS_PAGE)[label]
