@@ -105,7 +105,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def help_hint(self) -> str:
-        """Advice to ask for the help."""
+        """Command that shows every flag, as advice."""
         words = self.prog if self.prog in ("asac", "asac-ds") else f"python {self.prog}"
         return f"{words} --help shows every flag"
 
