@@ -148,7 +148,7 @@ def load_config(
     folder, choice = _locate(env, config, problems)
     below, shipped = layered(choice, problems)
     edits = read_edits(overrides, flags, below, problems)
-    off = _switched_off(below, lay(*edits.overrides, *edits.flags))
+    off = _switched_off(below, edits.tree)
     low, typed = (
         layers({**folder.defaults, **defaults}, "the defaults"),
         layers(folder.keys_of_name, "command line"),

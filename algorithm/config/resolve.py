@@ -94,6 +94,11 @@ class Edits:
     overrides: tuple[Node, ...]
     flags: tuple[Node, ...]
 
+    @property
+    def tree(self) -> Node:
+        """The changes as one tree."""
+        return lay(*self.overrides, *self.flags)
+
 
 def read_edits(
     overrides: Overrides, flags: Mapping[str, object], below: Node, problems: list[Problem]

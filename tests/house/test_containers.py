@@ -1,4 +1,4 @@
-"""The image and the services: what they copy is there, what they start exists, and the services train."""
+"""The image and the services: what they copy is there, and what they start exists."""
 
 import json
 import re
