@@ -20,10 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def perform(options: DistributedOptions) -> int:
     """Carry out parsed options; return the exit code."""
-    with guarded(debug=options.train.debug) as code:
-        command = _command(options)
-        code.value = command()
-    return code.value
+    return guarded(lambda: _command(options)(), debug=options.train.debug)
 
 
 def _command(options: DistributedOptions) -> Command:

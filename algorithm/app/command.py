@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -36,13 +35,6 @@ Command = Callable[[], int]
 """A command whose modules are loaded; calling it returns the exit code."""
 
 
-@dataclass
-class ExitCode:
-    """Exit code of a command, which :func:`guarded` sets."""
-
-    value: int = 0
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code. Errors meant for the user are shown without traceback."""
     return perform(parse_args(argv))
@@ -50,25 +42,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def perform(options: TrainOptions) -> int:
     """Run the command that the options choose; return the exit code."""
-    with guarded(debug=options.debug) as code:
-        command = _command(options)
-        code.value = command()
-    return code.value
+    return guarded(lambda: _command(options)(), debug=options.debug)
 
 
-@contextmanager
-def guarded(*, debug: bool) -> Iterator[ExitCode]:
-    """Print an error of the block as a message for the user, and set the exit code."""
+def guarded(command: Command, *, debug: bool) -> int:
+    """Run a command; return the exit code. An error is printed as a message for the user."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to others
-    code = ExitCode()
     try:
-        yield code
+        return command()
     except SystemExit as left:  # a library's exit does not end the program
         print(f"internal error: SystemExit({left.code!r}) in the middle of a command", file=sys.stderr)
-        code.value = 1
+        return 1
     except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
         print("interrupted", file=sys.stderr)
-        code.value = 130
+        return 130
     except Exception as error:
         if debug:
             traceback.print_exc()
@@ -80,10 +67,9 @@ def guarded(*, debug: bool) -> Iterator[ExitCode]:
             if not debug:
                 print("internal error; --debug shows where, or train.log in a run", file=sys.stderr)
             print(visible(described(error)), file=sys.stderr)
-            code.value = 1
-        else:
-            print(f"error: {error}", file=sys.stderr)
-            code.value = int(known)
+            return 1
+        print(f"error: {error}", file=sys.stderr)
+        return int(known)
 
 
 def _command(options: TrainOptions) -> Command:

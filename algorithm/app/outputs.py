@@ -43,9 +43,8 @@ class Outputs:
         video = None
         if options.video:
             video = video_recorders(env, run.videos, warn=context.console.warn)(step)
-        if options.record is None:
-            return cls(run, video, None)
-        return cls(run, video, Recording(NpzWriter(Path(options.record))))
+        recording = None if options.record is None else Recording(NpzWriter(Path(options.record)))
+        return cls(run, video, recording)
 
     @property
     def callback(self) -> EvalCallback:

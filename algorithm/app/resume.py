@@ -86,7 +86,12 @@ def continue_run(
 
     def start(console: Console) -> Start:
         if not checkpoint_steps(run.checkpoints):
-            raise _never_saved(run)
+            raise StorageError(
+                "there is nothing to resume from",
+                where=run.shown(run.checkpoints),
+                why=f"the run ended before its first checkpoint ({COMMON_BLOCK}.save_model_per_step)",
+                fix=f"start a new run:\n{run.new_run_command(run.free_name)}",
+            )
         if ckpt is not None:
             saved, older = find_checkpoint(run.checkpoints, ckpt, warn=console.warn), None
         else:
@@ -162,16 +167,6 @@ def _refuse_if_done(saved: Checkpoint, wanted: LoadedConfig, run: RunDir, evalua
         where=run.shown(saved.path),
         why=", and ".join(why for why, _ in ends.values()),
         fix=f"{resume_command(run, *further, variable=flag_or_argument('', 'run'))}    (train longer)",
-    )
-
-
-def _never_saved(run: RunDir) -> StorageError:
-    """Return the error for a run without a checkpoint."""
-    return StorageError(
-        "there is nothing to resume from",
-        where=run.shown(run.checkpoints),
-        why=f"the run ended before its first checkpoint ({COMMON_BLOCK}.save_model_per_step)",
-        fix=f"start a new run:\n{run.new_run_command(run.free_name)}",
     )
 
 

@@ -14,7 +14,7 @@ import torch
 
 from algorithm.agents.base import Agent
 from algorithm.agents.registry import family
-from algorithm.app.report.curves import plot_curve, read_series
+from algorithm.app.report.curves import plot_curve, series_of
 from algorithm.app.report.facts import space_rows
 from algorithm.app.report.report import write_report
 from algorithm.app.report.settings import config_rows
@@ -33,6 +33,7 @@ from algorithm.run.evaluation.evaluate import Performance, episode_limit
 from algorithm.run.runtime import EnvInfo
 from algorithm.run.trainer import Outcome
 from algorithm.store.follow_up_commands import playing_commands, resume_command, tensorboard_command
+from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.rundir import RunDir
 
 
@@ -254,7 +255,7 @@ def plot_returns(loaded: LoadedConfig, run: RunDir, outcome: Outcome, console: C
         return
     label = f"evaluation, mean of {loaded.config.eval_config.episodes} episodes"
     try:
-        series = read_series(run.metrics_jsonl, label)
+        series = series_of(read_metrics(run.metrics_jsonl), label)
         plot_curve(run.plots / "return.png", series, title=f"{loaded.env_label}, {run.name}")
     except StorageError as error:
         console.warn(error.line)

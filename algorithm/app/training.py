@@ -130,8 +130,7 @@ def run_training(
     base, run = inputs.loaded.config.base_config, inputs.run
     if base.kind is OBJECT and inputs.env_object is None:
         raise missing_object(base.env_name)
-    if inputs.evaluations is not None:
-        _check_evaluations(inputs.loaded)
+    _check_evaluations(inputs)
     with ExitStack() as stack:
         context = _opened(inputs, start, screen, stack)
         console = context.console
@@ -225,12 +224,12 @@ def _show_start(context: TrainingContext, built: BuiltTraining) -> None:
         console.message("resumed exactly: the run continues as if it had never stopped")
 
 
-def _check_evaluations(loaded: LoadedConfig) -> None:
+def _check_evaluations(inputs: RunInputs) -> None:
     """Raise UsageError for ``--evaluations`` if the training has none before its end."""
-    if not loaded.config.evaluates_on_the_way:
+    if inputs.evaluations is not None and not inputs.loaded.config.evaluates_on_the_way:
         raise UsageError(
             "--evaluations needs evaluations during training",
-            where=f"{loaded.source}: eval_config.per_step",
+            where=f"{inputs.loaded.source}: eval_config.per_step",
             why="they are switched off",
             fix="-o eval_config.per_step=2000, or leave --evaluations out",
         )

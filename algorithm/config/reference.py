@@ -102,36 +102,35 @@ def _comment(text: str, indent: str) -> list[str]:
 
 def markdown() -> str:
     """Return the reference page: how merging works and a list for each block."""
-    parts, loose, explained = [PAGE_HEAD], [], _Explained()
+    parts, loose, places = [PAGE_HEAD], [], dict[tuple[str, ...], str]()
     for name, field in Config.model_fields.items():
         block = block_of(field)
         if block is None:
             loose.append(_item(name, *_values((name,), field)))
         else:
-            items, again = explained.items(name, fields(block, (name,)))
+            items, again = _items(fields(block, (name,)), places)
             parts.append(_section(f"### {name}", field.description or "", items, again))
     loose.append(_item("ma_config", "`null`, mapping", MERGE_KEYS["ma_config"]))
     return "\n".join([*parts, _section("### Other keys", "", loose)])
 
 
-class _Explained:
-    """Keys that the page has explained, so that one of the same name and meaning is not explained twice."""
+def _items(
+    keys: Iterable[tuple[KeyPath, FieldInfo]], places: dict[tuple[str, ...], str]
+) -> tuple[list[str], str]:
+    """Return the items of a block's list, and a paragraph about its keys that are explained elsewhere.
 
-    def __init__(self) -> None:
-        self._place: dict[tuple[str, ...], str] = {}
-
-    def items(self, block: str, keys: Iterable[tuple[KeyPath, FieldInfo]]) -> tuple[list[str], str]:
-        """Return the items of a block's list, and a paragraph about its keys that are explained elsewhere."""
-        items, again = [], dict[str, list[str]]()
-        for path, field in keys:
-            name, (values, text) = ".".join(path[1:]), _values(path, field)
-            default, _, others = values.partition(", ")
-            place = self._place.setdefault((path[-1], others, text), ".".join(path[:-1]))
-            if place == ".".join(path[:-1]):
-                items.append(_item(name, values, text))
-            else:
-                again.setdefault(place, []).append(f"`{name}: {default.strip('`')}`")
-        return items, "\n".join(f"As in `{place}`: {', '.join(same)}.\n" for place, same in again.items())
+    places: name and meaning of a key → the block that explains it; those of this block are added
+    """
+    items, again = [], dict[str, list[str]]()
+    for path, field in keys:
+        name, (values, text) = ".".join(path[1:]), _values(path, field)
+        default, _, others = values.partition(", ")
+        place = places.setdefault((path[-1], others, text), ".".join(path[:-1]))
+        if place == ".".join(path[:-1]):
+            items.append(_item(name, values, text))
+        else:
+            again.setdefault(place, []).append(f"`{name}: {default.strip('`')}`")
+    return items, "\n".join(f"As in `{place}`: {', '.join(same)}.\n" for place, same in again.items())
 
 
 def _section(title: str, text: str, items: Sequence[str], after: str = "") -> str:

@@ -203,15 +203,9 @@ def fields(model: type[Block] = Config, path: KeyPath = ()) -> tuple[tuple[KeyPa
     return tuple(rows)
 
 
-@cache
-def _by_path() -> Mapping[KeyPath, FieldInfo]:
-    """Return path -> declaration of all keys."""
-    return dict(fields())
-
-
 def field_at(path: KeyPath) -> FieldInfo | None:
     """Return the declaration of the key at ``path``, or None if there is no such key."""
-    return _by_path().get(path)
+    return _BY_PATH.get(path)
 
 
 def contradictions_in(block: Block, path: KeyPath = ()) -> Iterator[tuple[list[KeyPath], Contradiction]]:
@@ -233,6 +227,9 @@ def value_at(config: Config, path: KeyPath) -> object:
         value = getattr(value, name)
     return value
 
+
+_BY_PATH = dict(fields())
+"""Path -> declaration of all keys."""
 
 MERGE_KEYS = {
     "ma_config": "Settings of single behaviors, which override the rest: {name: {algorithm, sac_config, …}}.",

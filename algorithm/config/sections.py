@@ -228,7 +228,9 @@ def _ancestry(
     inherited = sections[name].find(("inherited",)) or Node(None)
     for parent in _parents(inherited, problems):
         if parent in (*trail, name):
-            problems.append(_cycle((*trail, name, parent), inherited.where))
+            why = " → ".join((*trail, name, parent))
+            fix = f"remove `{parent}` from what `{name}` inherits, or the other way round"
+            problems.append(Problem("`inherited` is circular", inherited.where, why, fix))
         elif parent not in sections:
             known = [section for section in sections if section != name]
             why = f"`{name}` inherits it, and the file has no such section"
@@ -248,12 +250,6 @@ def _parents(node: Node, problems: list[Problem]) -> list[str]:
     fix = "write `inherited: name` or `inherited: [first, second]`"
     problems.append(Problem("`inherited` names no sections", node.where, why, fix))
     return []
-
-
-def _cycle(trail: tuple[str, ...], where: str) -> Problem:
-    """Return the problem of sections that inherit one another."""
-    fix = f"remove `{trail[-1]}` from what `{trail[-2]}` inherits, or the other way round"
-    return Problem("`inherited` is circular", where, " → ".join(trail), fix)
 
 
 def _checked(choice: Choice, problems: list[Problem]) -> Choice | None:

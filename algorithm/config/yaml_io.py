@@ -94,7 +94,9 @@ class _Loader(yaml.SafeLoader):
                 raise _refusal("a key must be a plain name", key_node)
             key = str(key_node.value)
             if key in children:
-                self._problems.append(_duplicate(key, children[key].where, where))
+                why = f"only one of the two values can apply; the first is at {children[key].where}"
+                what = f"`{key}` appears twice in one mapping"
+                self._problems.append(Problem(what, where, why, "remove one of them"))
             children[key] = self._build(value_node, where)
         return {**merged, **children}
 
@@ -201,12 +203,6 @@ def inline(value: object) -> str:
 def _refusal(why: str, node: nodes.Node) -> yaml.MarkedYAMLError:
     """Return the error for a node that YAML allows and a configuration does not."""
     return yaml.MarkedYAMLError(problem=why, problem_mark=node.start_mark)
-
-
-def _duplicate(key: str, first: str, second: str) -> Problem:
-    """Return the problem of a key that appears twice, at two places."""
-    why = f"only one of the two values can apply; the first is at {first}"
-    return Problem(f"`{key}` appears twice in one mapping", second, why, "remove one of them")
 
 
 def _syntax_problem(error: Exception, name: str) -> Problem:

@@ -9,7 +9,7 @@ import random
 import re
 import shutil
 import stat
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from tests.lib.malice import sign
@@ -56,9 +56,9 @@ def hurt(run: Path, rng: random.Random) -> str:
     for file in targets(run):  # there are many segments and one state
         kinds.setdefault(re.sub(r"\d", "", file.name), []).append(file)
     file = rng.choice(kinds[rng.choice(sorted(kinds))])
-    ways: list[Callable[[Path, random.Random], str]] = [_flip, _cut, _grow, _noise, _other_kind]
-    if file.suffix in (".json", ".jsonl", ".csv", ".yaml", ".lock") or file.name == "run.lock":
-        ways += [_swap] * 5
+    ways = [_bytes_of, _other_kind]
+    if file.suffix in (".json", ".jsonl", ".csv", ".yaml", ".lock"):
+        ways += [_swap] * 3
     done = rng.choice(ways)(file, rng)
     if file.parent.name.startswith("step_") and rng.random() < 0.7:
         _list_anew(file.parent)
@@ -66,29 +66,19 @@ def hurt(run: Path, rng: random.Random) -> str:
     return f"{file.relative_to(run)}: {done}"
 
 
-def _flip(file: Path, rng: random.Random) -> str:
-    data = bytearray(file.read_bytes() or b"\0")
-    at, bit = rng.randrange(len(data)), rng.randrange(8)
-    data[at] ^= 1 << bit
-    file.write_bytes(data)
-    return f"bit {bit} of byte {at} flipped"
-
-
-def _cut(file: Path, rng: random.Random) -> str:
-    length = rng.randrange(file.stat().st_size + 1)
-    os.truncate(file, length)
-    return f"cut to {length} bytes"
-
-
-def _grow(file: Path, rng: random.Random) -> str:
-    more = rng.choice([b"\0", b"}", b"\n", b"\xff", file.read_bytes()])
-    file.write_bytes(file.read_bytes() + more)
-    return f"{len(more)} bytes more"
-
-
-def _noise(file: Path, rng: random.Random) -> str:
-    file.write_bytes(rng.randbytes(rng.choice([0, 1, 10, 1000])))
-    return "noise"
+def _bytes_of(file: Path, rng: random.Random) -> str:
+    """Other bytes: a bit flipped, an end cut off, more behind, or noise."""
+    data = file.read_bytes() or b"\0"
+    at = rng.randrange(len(data))
+    damaged = {
+        f"bit of byte {at} flipped": data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :],
+        f"cut to {at} bytes": data[:at],
+        "more behind": data + rng.choice([b"\0", b"}", b"\n", b"\xff", data]),
+        "noise": rng.randbytes(rng.choice([0, 1, 10, 1000])),
+    }
+    done = rng.choice([*damaged])
+    file.write_bytes(damaged[done])
+    return done
 
 
 def _other_kind(file: Path, rng: random.Random) -> str:
@@ -118,26 +108,20 @@ def _swap(file: Path, rng: random.Random) -> str:
 
 
 def _list_anew(checkpoint: Path) -> None:
-    """Make the manifest agree with what stands in the files, as far as that can be."""
-    if not os.path.lexists(checkpoint / "manifest.json") or not _is_plain(checkpoint / "manifest.json"):
-        return
-    try:
-        manifest = json.loads((checkpoint / "manifest.json").read_text())
-        entries = {name: checkpoint / name for name in manifest["files"]}
-        for name, file in entries.items():
-            if file.exists() and _is_plain(file):
-                manifest["files"][name] = _entry(file)
-        index = checkpoint / "replay.json"
-        if index.exists() and _is_plain(index):
-            manifest["replay"]["index"] = _entry(index)
+    """Make the manifest agree with what stands in the files, unless one is missing or no file at all."""
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        manifest = json.loads(_read(checkpoint / "manifest.json"))
+        entries = [(manifest["files"], name, name) for name in manifest["files"]]
+        for where, key, name in (*entries, (manifest["replay"], "index", "replay.json")):
+            data = _read(checkpoint / name)
+            where[key] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         sign(checkpoint, manifest)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass  # the manifest itself is what was damaged
 
 
-def _entry(file: Path) -> dict[str, object]:
-    data = file.read_bytes()
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+def _read(file: Path) -> bytes:
+    if not _is_plain(file):  # a pipe would hang
+        raise OSError(file)
+    return file.read_bytes()
 
 
 def fresh(original: Path, copy: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 import asac
 from algorithm.core.wording import plus_minus
 from algorithm.run.callbacks import Callbacks, load_callbacks
-from tests.lib.callbacks import EachStep
 
 KEYS = {
     "sac_config.save_model_per_step": 60,
@@ -84,8 +83,8 @@ def shown(run):
 
 
 def test_train_play_evaluate_and_go_on(tmp_path):
-    notes, steps = Notes(), []
-    run = asac.train("CartPole-v1", callbacks=[notes, EachStep(lambda t: steps.append(t.updates))], **SHORT)
+    notes = Notes()
+    run = asac.train("CartPole-v1", callbacks=[notes], **SHORT)
     assert points(notes) == [
         ("start", 0),
         ("checkpoint", 60),
@@ -96,8 +95,8 @@ def test_train_play_evaluate_and_go_on(tmp_path):
     ]
     totals = [total for point, _, total in (e for e in notes.seen if e[0] == "episode")]
     assert len(totals) > 1 and sum(totals) <= 120
-    assert len(steps) == 120 and steps[-1] == run.result["updates"] == 80
-    assert run.result["steps"] == 120 and run.metrics["step"] and run.folder.parent.name == "CartPole-v1"
+    assert (run.result["steps"], run.result["updates"]) == (120, 80)
+    assert run.metrics["step"] and run.folder.parent.name == "CartPole-v1"
     assert (run.folder / "config.yaml").read_text().startswith(RESOLVED)
     assert "sac_config.start_step=40\n" in (run.folder / "overrides.txt").read_text()
     evaluations = dict(e[1:] for e in notes.seen if e[0] == "evaluation")
@@ -109,15 +108,8 @@ def test_train_play_evaluate_and_go_on(tmp_path):
     (run.folder / "plots").mkdir(exist_ok=True)
     (run.folder / "plots" / "return.png").write_bytes(b"abc")
     assert run._repr_html_().count("<th>") == 6 and "image/png;base64,YWJj" in run._repr_html_()
-    shows = f"Performance({shown(run).rpartition('=')[2]}, 2 episodes)", "Policy(step=120, Box("
-    assert (repr(run.evaluate(2)), repr(policy)[:21]) == shows
-    obs, _ = env.reset(seed=0)
-    state, total, over = None, 0.0, False
-    while not over:
-        action, state = policy.act(obs, state)
-        obs, reward, terminated, truncated, _ = env.step(action)
-        total, over = total + reward, terminated or truncated
-    assert total > 1
+    assert repr(policy).startswith("Policy(step=120, Box(")
+    assert env.action_space.contains(policy.act(env.reset(seed=0)[0])[0])
 
     again, keys = Notes(stop_at=150), {"sac_config.learning_rate": np.float64(1e-3)}
     later = run.resume(max_step=np.int64(180), overrides=keys, callbacks=[again], quiet=True, device="cpu")
@@ -223,13 +215,6 @@ def test_a_callback_that_would_not_be_called_is_told(callback, told):
     assert not Path("models/CartPole-v1/mine").exists(), "the name stays free"
 
 
-def test_wrong_overrides_are_told_by_their_keys():
-    keys = {"sac_config.batch_size": "many", "ppo_config.num_epoch": 3}
-    with pytest.raises(asac.ConfigError) as caught:
-        asac.make_env("CartPole-v1", overrides=keys)
-    assert all(key in str(caught.value) for key in keys)
-
-
 def test_a_folder_that_is_no_run_is_told(tmp_path):
     with pytest.raises(asac.UsageError, match="is not a run"):
         asac.load(tmp_path)
@@ -252,7 +237,5 @@ def test_what_to_do_next_is_a_call_and_not_a_command(capsys, monkeypatch):
         all(call in said for call in ("run.resume(max_step=40)", "run.evaluate(10)", "run.metrics"))
         and "--" not in said
     )
-    agent = asac.Agent("SAC", "CartPole-v1", overrides=KEYS, device="cpu").learn(20)
-    said = capsys.readouterr().out.partition("\nnext\n")[2]
-    assert "agent.learn(1_000)" in said and "agent.run.evaluate(10)" in said
-    assert repr(agent) == "Agent(SAC, CartPole-v1, 20 steps)"
+    asac.Agent("SAC", "CartPole-v1", overrides=KEYS, device="cpu").learn(20)
+    assert "agent.learn(1_000)" in capsys.readouterr().out.partition("\nnext\n")[2]

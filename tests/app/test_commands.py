@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.command import guarded
-from algorithm.app.console.live import LiveConsole
-from algorithm.core.errors import EnvError, visible
+from algorithm.core.errors import EnvError, UsageError, visible
 from algorithm.store.follow_up_commands import playing_commands
 from algorithm.store.rundir import RunDir
 from main import main
 from tests.app.test_api import MuteError
-from tests.app.test_console import Terminal, plain
-from tests.house.test_presets import LABELS
 
 TASK = """\
 default:
@@ -89,40 +87,6 @@ def test_a_file_is_no_folder_of_runs(runs, capsys):
         assert left.value.code == 2 and "it is empty" in capsys.readouterr().err
 
 
-COMMANDS = [
-    ("go on", "python main.py gym/pendulum -n 20260101000000 --resume --max_step=20000"),
-    ("report", "a.html"),
-]
-
-
-@pytest.mark.parametrize("width", [30, 60, 80, 200])
-def test_a_command_is_one_line_whatever_the_width(width):
-    stream = Terminal()
-    with LiveConsole(stream, width=width) as console:
-        console.finish([("steps", "40")], COMMANDS)
-        console.command("an actor", COMMANDS[0][1])
-    lines = [line.strip() for line in plain(stream).splitlines()]
-    if width >= 100:
-        assert f"go on   {COMMANDS[0][1]}" in lines and f"an actor  {COMMANDS[0][1]}" in lines
-    else:
-        for _, command in COMMANDS:
-            assert command in lines, "nothing else stands on its line"
-        assert lines[lines.index(COMMANDS[0][1]) - 1] == "# go on"
-
-
-def test_the_commands_of_shipped_tasks_fit_into_80_columns(cwd):
-    """With the name that a run has by itself; with a longer label than 18 letters some are wider."""
-    for label in LABELS:
-        run = RunDir.create(label, "20260101000000")
-        run.checkpoints.mkdir()
-        (run.checkpoints / "best.json").write_text("{}")
-        commands = [*playing_commands(run, ("human", "rgb_array"), display=True).values()]
-        commands.append(run.command("-n", run.name, "--resume", "--max_step=2000000"))
-        for command in commands:
-            parse_args(shlex.split(command)[2:])
-            assert len(command) <= 80 or len(label) > 18, command
-
-
 @pytest.mark.parametrize(
     ("error", "code", "told"),
     [
@@ -132,12 +96,12 @@ def test_the_commands_of_shipped_tasks_fit_into_80_columns(cwd):
         (MuteError(), 1, "MuteError: its text is not available, __str__ raised LookupError"),
         (ValueError("\x1b[2Jred\x9b"), 1, r"ValueError: \x1b[2Jred\x9b"),
         (EnvError("\x1b[2Jred", why="\udc9b"), 4, r"\x1b[2Jred"),
+        (UsageError("twice"), 2, "twice"),
+        (KeyboardInterrupt(), 130, ""),
     ],
 )
 def test_what_a_command_raises_is_told_without_codes_of_a_terminal(capsys, error, code, told):
-    with guarded(debug=False) as ended:
-        raise error
-    assert ended.value == code
+    assert guarded(Mock(side_effect=error), debug=False) == code
     said = capsys.readouterr().err
     assert told in said and visible(said) == said
 

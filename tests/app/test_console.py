@@ -13,19 +13,10 @@ from hypothesis import strategies as st
 from algorithm.app.console.base import LineConsole
 from algorithm.app.console.glyphs import number
 from algorithm.app.console.live import LiveConsole
-from algorithm.app.console.output import RunLog, close_logging, open_console, setup_logging
+from algorithm.app.console.output import close_logging, open_console, setup_logging
 from algorithm.core.console import Evaluation
 from tests.lib.small_disk import files_no_larger_than
-from tests.messages.console import progress
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    encoding = "utf-8"
-
-    def isatty(self):
-        return True
+from tests.messages.console import Terminal, progress
 
 
 class Clock:
@@ -63,10 +54,9 @@ def test_without_a_terminal_a_line_every_ten_seconds():
     assert found == [True, *[False] * 5] and " loss/q=9" in shown[-1], "metrics stand where they are new"
 
 
-def live(width=80, encoding="utf-8", clock=None):
+def live(clock=None):
     stream = Terminal()
-    stream.encoding = encoding
-    return stream, LiveConsole(stream, width=width, clock=clock or Clock())
+    return stream, LiveConsole(stream, width=80, clock=clock or Clock())
 
 
 def plain(stream):
@@ -83,29 +73,6 @@ def test_the_panel_is_drawn_four_times_a_second_and_after_an_evaluation():
             console.progress(progress())
         console.evaluation(Evaluation(1, 2.0, 3.0, 4), best=True)
         assert console.due()
-
-
-def test_sixty_columns_keep_every_value():
-    evaluations = {"last_eval": Evaluation(1_234_000, -12345.6, 1234.5, 10)}
-    evaluations["best_eval"] = Evaluation(1_000_000, -11111.1, 200.0, 10)
-    metrics = {"loss/q": 1.8e-4, "loss/policy": 0.692, "loss/alpha": 0.0221, "optim/grad_norm": 0.0189}
-    metrics |= {"policy/entropy_c": -1.0036, "policy/target_entropy_c": -1.0, "policy/alpha_c": 0.0022}
-    steps = {"step": 1_234_567, "max_step": 10_000_000, "updates": 1_233_567, "episodes": 12_345}
-    rows = [("success rate", "90% in evaluation, 85% in training"), ("a_callback_with_a_name", "0.25")]
-    stream, console = live(width=60)
-    with console:
-        console.start(
-            [("config", [("sac_config.learning_rate_schedule", "cosine (discrete) and more of it")])]
-        )
-        console.progress(progress(**steps, **evaluations, metrics=metrics, rows=rows, eta_s=250_000.0))
-        shown = plain(stream)
-    assert max(map(len, shown.splitlines())) <= 60 and "…" not in shown
-    for value in (
-        *("cosine (discrete)", "1,234,567 / 10,000,000 steps", "69:26:40 left", "12,345 episodes"),
-        *("-12,346 ± 1,234 at 1,234,000", "★ -11,111 at 1,000,000", "gradient 0.0189", "temperature 0.0022"),
-        *("85% in training", "0.25"),
-    ):
-        assert value in shown, value
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -135,14 +102,6 @@ def test_a_warning_that_still_stands_at_the_end_is_not_repeated(between):
             if between:
                 between(console)
     assert plain(stream).count("take care") == " ".join(shown).count("take care") == (2 if between else 1)
-
-
-@pytest.mark.parametrize(("doubtful", "colour", "other"), [(False, "32", "33"), (True, "33", "32")])
-def test_a_doubtful_result_is_yellow(doubtful, colour, other):
-    stream, console = live()
-    with console:
-        console.finish([("evaluation", "-1")], [], doubtful=doubtful)
-    assert f"\x1b[{colour}m" in stream.getvalue() and f"\x1b[{other}m" not in stream.getvalue()
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch):
@@ -178,7 +137,6 @@ def test_everything_goes_to_the_log(tmp_path, logger):
         console.warn("take care")
         console.message("a checkpoint")
         console.finish([], [])
-    logger.debug("a detail")
     logging.getLogger("algorithm.run.trainer").info("from a module")
     logging.getLogger("somebody").warning("from a library")
     with warnings.catch_warnings():
@@ -188,9 +146,6 @@ def test_everything_goes_to_the_log(tmp_path, logger):
     for part in ("step=12000", "WARNING algorithm: take care", "again: take care", "from Python"):
         assert part in text
     assert "INFO    algorithm.run.trainer: from a module" in text and "from a library" in text
-    setup_logging(tmp_path / "second.log", debug=True).debug("a detail")
-    assert "a detail" in (tmp_path / "second.log").read_text()
-    assert "a detail" not in (tmp_path / "train.log").read_text()
 
 
 @pytest.mark.fault("F08")
@@ -212,12 +167,6 @@ def test_a_log_on_a_full_disk_is_told_once_and_goes_on(tmp_path, logger):
     assert "lost" not in text
 
 
-def test_a_log_without_a_console_tells_on_the_standard_error_stream(tmp_path, logger, capsys):
-    with files_no_larger_than(0):
-        logger.info("lost")
-    assert "warning: the log cannot be written" in capsys.readouterr().err
-
-
 def test_a_line_torn_by_a_kill_is_ended_before_the_log_goes_on(tmp_path):
     (tmp_path / "train.log").write_text("whole\nhal")
     setup_logging(tmp_path / "train.log", debug=False).info("on")
@@ -225,14 +174,6 @@ def test_a_line_torn_by_a_kill_is_ended_before_the_log_goes_on(tmp_path):
     text = (tmp_path / "train.log").read_text()
     assert text.startswith("whole\nhal\n2")
     assert text.endswith(": on\n")
-
-
-def test_a_record_that_cannot_be_formatted_ends_nothing(tmp_path, capsys):
-    run_log = RunLog(tmp_path / "train.log")
-    for arguments in (("text",), (7,)):
-        run_log.handle(logging.LogRecord("a", logging.INFO, "b.py", 1, "%d", arguments, None))
-    assert "TypeError" in capsys.readouterr().err
-    assert (tmp_path / "train.log").read_text() == "7\n"
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32))

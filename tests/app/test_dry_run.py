@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 from dataclasses import replace
@@ -12,13 +11,10 @@ import pytest
 
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train_flags import task_command
-from algorithm.app.preview import dry_run
-from algorithm.app.preview.cost import Sizes, Speed, disk, planned_steps
+from algorithm.app.preview.cost import Sizes, disk, planned_steps
 from algorithm.config.schema import Config
-from main import main
 from tests.lib.sessions import run
 
-SPEED = Speed(step=0.02, update=0.096, updates_per_step=0.5, length=40.0, warm_up=500)
 SIZES = Sizes(
     checkpoint=1000,
     row=30,
@@ -70,23 +66,6 @@ def test_disk_by_hand(kept, number, rows, each):
     assert found == (number, 1000 * number, 30 * rows + 8000 * each)
 
 
-def test_time_by_hand():
-    """3000 × 20 ms; 1250 × 96 ms, half an update a step after 500."""
-    assert dry_run.time_text(SPEED, 3000, 1).startswith("3:00: 3,000 steps 1:00, 1,250 updates 2:00;")
-    unknown = replace(SPEED, update=math.nan)
-    assert dry_run.time_text(unknown, 400, 1).startswith("0:08: 400 steps 0:08, 0 updates 0:00;")
-
-
-@pytest.mark.parametrize(("steps", "more"), [(3000, "35 KB"), (350, "10 KB"), (50, "0 KB")])
-def test_memory_by_hand(steps, more):
-    """A row takes 40 bytes, 100 rows are held already; saving takes twice a checkpoint."""
-    warned: list[str] = []
-    text = dry_run.memory_text(SIZES, steps, warned.append)
-    assert f"{more} more for {min(steps, 1000):,} rows of replay" in text and not warned
-    dry_run.memory_text(replace(SIZES, checkpoint=2**60), steps, warned.append)
-    assert len(warned) == 1
-
-
 def planned(capsys, *settings: str, code: int = 0) -> dict[str, str]:
     """Last rows of a short ``--dry_run`` of the small task."""
     flags = [word for setting in settings for word in ("-o", setting)]
@@ -112,23 +91,6 @@ def test_every_way_of_training_is_measured_and_leaves_nothing(task, capsys, tmp_
     assert "updates/s" in rows["speed"] and rows["train"].startswith("python main.py ./task")
     assert [path.name for path in tmp_path.iterdir()] == ["task"]
     assert not [one for one in psutil.Process().children() if "spawn_main" in str(one.cmdline())]
-
-
-def test_networks_that_happen_to_lie_here_are_named(cwd, capsys):
-    (cwd / "nn.py").write_text("from torch import nn\n")
-    flags = [
-        "-o",
-        "sac_config.start_step=20",
-        "-o",
-        "base_config.max_step=40",
-        "-o",
-        "sac_config.batch_size=8",
-    ]
-    shown = []
-    for more in ([], ["-o", "sac_config.nn=null"]):
-        assert main(["CartPole-v1", "--dry_run", "--seed=1", "--device=cpu", *flags, *more]) == 0
-        shown.append("nn.py" in capsys.readouterr().out)
-    assert shown == [True, False]
 
 
 def test_a_training_that_is_refused_is_refused_before(task, capsys):

@@ -133,23 +133,16 @@ def test_an_object_trains_bit_for_bit_as_its_name_does():
 
 
 class Notes(asac.Callback):
-    """A record of what is called, which logs something at each point."""
+    """Logs each step, and notes the rollouts."""
 
     def __init__(self) -> None:
         self.rollouts: list[int] = []
-        self.successes: list[float] = []
 
     def on_step(self, training):
         training.log("own/step", training.step)
 
     def on_rollout_end(self, training):
         self.rollouts.append(training.step)
-
-    def on_evaluation(self, training, evaluation):
-        self.successes.append(evaluation.infos["is_success"])
-
-    def on_end(self, training):
-        training.log("last", np.float32(0.5))
 
 
 def test_a_class_of_ones_own_is_trained_evaluated_filmed_and_exported(tmp_path):
@@ -160,22 +153,16 @@ def test_a_class_of_ones_own_is_trained_evaluated_filmed_and_exported(tmp_path):
     rows = run.metrics
     steps = [value for value in rows["callback/own/step"] if not np.isnan(value)]
     assert steps == [13.0, 38.0, 55.5], "means of 1 to 25, 26 to 50, 51 to 60"
-    assert rows["callback/last"][-1] == 0.5
     for part in ("rollout", "eval"):  # the infos repeat the reward, and it is summed
         assert np.allclose(rows[f"{part}/info/reward/all"], rows[f"{part}/return_mean"], equal_nan=True)
         assert 0 <= np.nanmax(rows[f"{part}/info/is_success"]) <= 1
         assert f"{part}/info/nowhere" not in rows
-    assert notes.successes and notes.rollouts == list(range(21, 61))
-    assert run.evaluate(2).infos == run.evaluate(2, env=Walk()).infos
-
+    assert notes.rollouts == list(range(21, 61))
     run.export("walk.zip")
-    run.export("walk.ONNX")
     obs = np.array([0.5], np.float32)
     action, _ = asac.load("walk.zip", env=Walk).act(obs)
     assert np.array_equal(action, run.policy().act(obs)[0])
-    with pytest.raises(asac.UsageError, match="cannot be made from a name"):
-        asac.load(run.folder)
-    with pytest.raises(asac.NumericalError, match="not finite"):
+    with pytest.raises(asac.NumericalError):
         run.policy().act(np.array([np.nan], np.float32))
     assert isinstance(asac.make_env(Walk, overrides={"base_config.env_args": {"size": 3.0}}), Walk)
 
@@ -192,15 +179,6 @@ def test_a_vector_environment_brings_its_own_lanes(mode):
     for part in ("rollout", "eval"):
         assert np.allclose(rows[f"{part}/info/reward/all"], rows[f"{part}/return_mean"], equal_nan=True)
     assert run.resume(max_step=90, device="cpu", quiet=True).result["steps"] == 90
-
-
-def test_a_class_steps_many_in_workers_and_infos_come_along():
-    limit = {"base_config__max_step_each_iter": 7, "base_config__n_envs": 2}
-    there = asac.train(lambda: Walk(), **with_keys(base_config__workers=1, **limit))
-    here = asac.train(Walk, **with_keys(**limit))
-    assert_same(networks(there), networks(here))
-    rows = here.metrics
-    assert np.allclose(rows["rollout/info/reward/all"], rows["rollout/return_mean"], equal_nan=True)
 
 
 @pytest.mark.parametrize("env", [Shared(), Handle(), Piped(), Brittle(), gym.wrappers.TimeLimit(Handle(), 5)])
@@ -321,21 +299,6 @@ def test_a_task_that_is_played_in_by_name_brings_no_wrappers():
 # ---- an agent to hold
 
 
-def test_a_learn_that_could_not_begin_leaves_the_end_where_it_was():
-    works = []
-
-    def make():
-        if not works:
-            raise OSError("not yet")
-        return gym.wrappers.TimeLimit(Walk(), 10)
-
-    agent = asac.Agent("SAC", make, **{**HELD, "overrides": {**KEYS, "base_config.max_step": 50}})
-    with pytest.raises(asac.EnvError, match="not yet"):
-        agent.learn(80)
-    works.append(True)
-    assert agent.learn(80).step == 80 and agent.learn(10).step == 90
-
-
 @pytest.mark.parametrize(("algorithm", "keys"), [("SAC", KEYS), ("PPO", ROLLOUTS)])
 def test_to_learn_in_parts_is_to_learn_at_once(algorithm, keys):
     held = {**HELD, "overrides": keys}
@@ -354,43 +317,16 @@ def test_to_learn_in_parts_is_to_learn_at_once(algorithm, keys):
     assert not env.closed, "it is its owner's"
 
 
-POINTS = """
-import asac
-
-class Points(asac.Callback):
-    def __init__(self): self._note("made")
-    def on_start(self, training): self._note(f"start {training.step}")
-    def on_checkpoint(self, training): self._note(f"checkpoint {training.step}")
-    def on_end(self, training): self._note(f"end {training.step}")
-    def _note(self, point): print(point, file=open("points.txt", "a"))
-"""
-
-
-def test_callbacks_of_the_configuration_wait_for_a_learn_whose_end_is_shown(tmp_path):
-    (tmp_path / "own.py").write_text(POINTS)
-    held = {**HELD, "overrides": KEYS | {"base_config.callbacks": ["own.py:Points"]}}
-    agent = asac.Agent("SAC", Walk, **held)
-    agent.predict(np.zeros(1, np.float32)), agent.evaluate(Walk(), 1)
-    assert not (tmp_path / "points.txt").exists(), "training has not begun"
-    agent.learn(10)
-    assert (tmp_path / "points.txt").read_text() == "made\nstart 0\ncheckpoint 10\nend 10\n"
-    log = (agent.run.folder / "train.log").read_text()
-    assert "at 10 steps (this call of learn)" in log and " max_step=10 " in log
-
-
 def test_an_agent_acts_moves_and_is_saved(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["mine.py"])
     agent = asac.Agent("SAC", Walk, **HELD)
-    agent.learn(30, callbacks=(notes := Notes()))
-    assert notes.rollouts == list(range(21, 31))
+    agent.learn(30)
     obs = np.array([0.5], np.float32)
     action, state = agent.predict(obs)
     both, _ = agent.predict(np.stack([obs, obs]), None, episode_start=[True, False])
     assert action.shape == (1,) and np.allclose(both[0], action, atol=1e-6) and state is not None
     assert len({agent.predict(obs, deterministic=False)[0].item() for _ in range(3)}) == 3, "sampled"
     before = copy.deepcopy(agent.networks.state_dict())
-    assert isinstance(agent.networks, torch.nn.Module) and agent.evaluate(Walk(3.0), 2).lengths == (10, 10)
-
     zipped, folder = agent.save(tmp_path / "small.ZIP"), agent.save(tmp_path / "whole")
     assert_same(asac.Agent.load(zipped, Walk).networks.state_dict(), before)
     with pytest.raises(asac.UsageError, match="an export has no resume"):
@@ -399,20 +335,13 @@ def test_an_agent_acts_moves_and_is_saved(tmp_path, monkeypatch):
         with pytest.raises(asac.UsageError, match="already") as caught:
             agent.save(path)
         assert ("replace" in caught.value.fix) == (path == zipped), "of a run, with its checkpoints, never"
-    (tmp_path / "own" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "whole.new").mkdir()
+    (tmp_path / "own").mkdir()
     with pytest.raises(asac.UsageError, match="is not a run"):
         agent.save(tmp_path / "own", replace=True)
     other = asac.Agent.load(folder, Walk, device="cpu", quiet=True).learn(30)
     assert_same(other.networks.state_dict(), agent.learn(30).networks.state_dict())
-    other.save(folder, replace=True)  # itself
     agent.learn(1).save(folder, replace=True), agent.save(zipped, replace=True)
     assert {asac.Agent.load(path, Walk).step for path in (folder, zipped)} == {61}
-    assert {path.name for path in tmp_path.iterdir()} >= {"own", "whole.new", "whole"}
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "left over"
-    with pytest.raises(asac.UsageError, match="`callbacks` has a value that a configuration cannot hold"):
-        asac.Agent("SAC", Walk, callbacks=[Notes()])
-
     with pytest.raises(asac.UsageError, match="other observations"):
         agent.set_env(Plane)
     agent.set_env(Walk(2.0))
@@ -425,20 +354,9 @@ def test_keys_are_those_that_are_learned_on_with():
     def rate(agent):
         return agent.run.config.sac_config.learning_rate
 
-    agent = asac.Agent("SAC", Walk, **HELD | {"overrides": [f"{k}={v}" for k, v in KEYS.items()]})
+    agent = asac.Agent("SAC", Walk, **HELD)
     assert rate(agent.learn(5, learning_rate=0.004)) == rate(agent.learn(5)) == 0.004
-    assert rate(agent.learn(5, learning_rate=0.002)) == rate(agent.learn(5)) == 0.002
     load = partial(asac.Agent.load, agent.run.folder, Walk, device="cpu", quiet=True)
-    other = load(overrides="sac_config.learning_rate=0.001")
-    assert rate(other.learn(5)) == rate(load(learning_rate=0.001)) == 0.001
+    assert rate(load(learning_rate=0.001).learn(5)) == 0.001
     with pytest.raises(asac.ConfigError):
         load(learning_rat=0.001)
-
-
-@pytest.mark.parametrize(("name", "value"), [("x", [1, 2]), ("../x", 1), (3, 1)])
-def test_what_is_no_metric_is_an_error_of_the_callback(name, value):
-    agent = asac.Agent("SAC", Walk, **HELD)
-    with pytest.raises(asac.CallbackError, match="on_step") as caught:
-        agent.learn(10, callbacks=EachStep(lambda training: training.log(name, value)))
-    assert isinstance(caught.value.__cause__, asac.UsageError)
-    assert agent.step == 1, "it is saved, and can go on"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,8 +16,6 @@ from tests.lib.sessions import TASK, run
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "60"))
 """Of the long test."""
-
-PATIENCE_S = 30
 
 
 @pytest.fixture(scope="module")
@@ -39,22 +35,6 @@ def made(tmp_path_factory) -> Iterator[Path]:
     os.chdir(before)
 
 
-@contextmanager
-def in_time(what: str) -> Iterator[None]:
-    """Whatever takes longer hangs."""
-
-    def hangs(*_: object) -> None:
-        raise AssertionError(f"hangs: {what}")
-
-    former = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(PATIENCE_S)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, former)
-
-
 COMMANDS = (
     ("-n", "a", "--resume", "--max_step=120"),
     ("-n", "a", "--resume", "--max_step=120", "--ckpt=best"),
@@ -69,6 +49,7 @@ COMMANDS = (
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 120)
 @pytest.mark.fault("F42")
 def test_whatever_a_file_is_commands_end_with_a_documented_code(made, capsys):
     """For ``FUZZ_SECONDS``; ``FUZZ_SEED`` repeats one."""
@@ -81,8 +62,8 @@ def test_whatever_a_file_is_commands_end_with_a_documented_code(made, capsys):
         done = [hurt(folder, rng) for _ in range(rng.choice([1, 1, 2]))]
         flags = rng.choice(COMMANDS)
         capsys.readouterr()
-        with in_time(f"FUZZ_SEED={seed} {done} {flags}"):
-            code = run("--quiet", *flags)
+        print(f"FUZZ_SEED={seed} {done} {flags}")  # shown if it hangs
+        code = run("--quiet", *flags)
         said = capsys.readouterr()
         assert code in (0, 2, 4, 5, 6), f"FUZZ_SEED={seed} {done} {flags}: {code}\n{said.err}"
         assert code == 0 or "error:" in said.err

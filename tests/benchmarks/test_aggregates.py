@@ -88,13 +88,6 @@ def test_sides_by_hand():
     assert standings(sides, "gone")[1].better is None
 
 
-def test_both_axes_have_a_plot():
-    sides = {"a": {"t": [curve([0, 4]), curve([2, 6])]}, "<b>": {"t": [curve([1, 2], core=[math.nan, 1])]}}
-    steps, cores = course_plots(sides, {"a": 0, "<b>": 1}, "title")
-    assert [line.label for line in steps.lines] == ["", "", "", "a", "<b>"]
-    assert [line.label for line in cores.lines] == ["", "", "a"], "one does not know its core-minutes"
-
-
 def test_nothing_is_compared_where_it_was_not_measured():
     """The second run begins to be evaluated where the first one has ended."""
     early, late = curve([0.0, 4.0], [100, 200]), curve([6.0, 8.0], [300, 400])

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -17,7 +16,7 @@ from algorithm.env.base import VecEnv
 from algorithm.env.lanes.tensor import TensorVecEnv
 from algorithm.env.registry import make_vec_env, wrap_vector_env
 from algorithm.env.request import EnvRequest
-from benchmarks.lanes_proof import Ledger, Proof, fingerprints, prove
+from benchmarks.lanes_proof import Ledger, Proof, prove
 from tests.env.lanes.test_tensor import Count
 
 
@@ -45,39 +44,17 @@ def test_the_proof_sees_a_last_observation_that_is_the_next_first_one():
     assert bad.wrong == 0 and bad.phantoms == bad.episodes > 100
 
 
-def test_the_proof_expects_nothing_of_a_lost_end():
-    proof = prove(partial(counted, "lost"), transitions=2000)
-    assert (proof.wrong, proof.phantoms) == (0, 0)
-
-
-@pytest.mark.parametrize("field", ["obs", "reward", "terminated", "final"])
-def test_the_proof_sees_every_difference_between_what_came_and_what_is_stored(field, monkeypatch):
-    """Here the program itself changes one lane in each step."""
+def test_the_proof_sees_a_difference_between_what_came_and_what_is_stored(monkeypatch):
+    """Here the program itself changes the reward of one lane in each step."""
     own = TensorVecEnv.step
 
     def changed(self: TensorVecEnv, actions: Any) -> Any:
-        result = own(self, actions)[DEFAULT_BEHAVIOUR]
-        if field == "reward":
-            result.reward[0] += 1
-        elif field == "terminated":
-            result.terminated[0] |= result.truncated[0]
-        elif field == "obs":
-            result.obs["obs"][3, 0] += 1
-        elif result.final is not None:
-            result.final.obs["obs"][:] = result.obs["obs"]
-        return {DEFAULT_BEHAVIOUR: result}
+        result = own(self, actions)
+        result[DEFAULT_BEHAVIOUR].reward[0] += 1
+        return result
 
     monkeypatch.setattr(TensorVecEnv, "step", changed)
     assert prove(partial(counted, ""), transitions=200).wrong > 5
-
-
-def test_fingerprints_differ_by_any_byte_and_are_those_of_rows():
-    rows = {"a": np.arange(12, dtype=np.float32).reshape(4, 3), "b": np.arange(4, dtype=np.uint8)[:, None]}
-    whole = fingerprints(rows)
-    assert len(set(whole.tolist())) == 4
-    assert np.array_equal(fingerprints({name: value[1:3] for name, value in rows.items()}), whole[1:3])
-    rows["b"][2] ^= 128
-    assert (fingerprints(rows) != whole).tolist() == [False, False, True, False]
 
 
 def of_kind(kind: str, name: str, args: dict[str, Any], ledger: Ledger) -> VecEnv:

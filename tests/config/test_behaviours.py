@@ -43,7 +43,9 @@ def test_each_named_behaviour_has_its_own_merged_configuration(task):
     assert striker.base_config == loaded.config.base_config
     assert goalie == loaded.config == loaded.for_behaviour("somebody else")
     gammas = [loaded.for_behaviour(f"Goalie?team={k}").sac_config.gamma for k in range(3)]
-    assert gammas == [0.99, 0.6, 0.99], "a behaviour stands for all teams that are not named"
+    assert gammas == [0.99, 0.6, 0.99] and loaded.for_behaviour("Striker?team=1") == striker, (
+        "a behaviour stands for all teams that are not named"
+    )
 
 
 def test_the_parts_of_a_behaviour_merge_over_sections(task):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from algorithm.app.cli import parsing
-from algorithm.app.cli.ds import ClusterOptions, distributed_parser, parse_distributed
+from algorithm.app.cli.ds import ClusterOptions, parse_distributed
 from algorithm.app.cli.flags import EVERY_ROLE
 from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args
@@ -75,15 +75,6 @@ VALUES = {
 def test_values_are_read(flag):
     for text, value in VALUES[flag].items():
         assert getattr(parse_args(["x", "--run", flag, text]), flag[2:]) == value
-
-
-@pytest.mark.parametrize(
-    ("typed", "program"),
-    [("bin/asac", "asac"), ("asac/__main__.py", "python -m asac"), ("main.py", "python main.py")],
-)
-def test_what_to_write_begins_as_what_was_typed(typed, program, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", [typed])
-    assert f"{program} --help" in left(parse_args, ["x", "y"], capsys)
 
 
 @pytest.mark.parametrize(
@@ -168,10 +159,3 @@ def takes(role, flag):
     except SystemExit as ended:  # --version leaves as well
         return ended.code == 0
     return True
-
-
-def test_placement_by_ray():
-    assert parse_distributed(["x", "e", "--num_learners=3"]).cluster == ClusterOptions(num_learners=3)
-    options = parse_distributed(["x", "cluster", "--num_actors=2", "--actor_cpus=0.5"])
-    assert options.cluster == ClusterOptions(num_actors=2, actor_cpus=0.5)
-    assert distributed_parser().get_default("learner_cpus") == 1.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from algorithm.config import ConfigError, find_env, load_config
-from algorithm.config.locate import nearest
 from algorithm.extras.dmc import suite
 from tests.config.conftest import PENDULUM
 from tests.lib import own_env
@@ -118,31 +117,3 @@ def test_c_names_a_file_whose_environment_does_not_count(here, chosen, fast):
     assert (loaded.config.base_config.env_name, sac.n_step) == ("CartPole-v1", 3)
     assert loaded.file == here / "file.yaml"
     assert (sac.tau == 0.25) == fast
-
-
-TASKS = (  # noqa: SIM905 - a list of names is read more easily so
-    "toy/catch toy/hidden_catch toy/queue gym/pendulum gym/cart_pole gym/lunar_lander bullet/hopper "
-    "bullet/half_cheetah bullet/walker popgym/stateless_pendulum own"
-).split()
-
-
-@pytest.mark.parametrize(
-    ("env", "meant"),
-    [
-        ("toy/nope", None),
-        ("toy", None),
-        ("toy/quue", "toy/queue"),
-        ("toy/hidden_cach", "toy/hidden_catch"),
-        ("tyo/catch", "toy/catch"),
-        ("bullet/catch", "toy/catch"),
-        ("hoper", "bullet/hopper"),
-        ("gym/pendulum/", "gym/pendulum"),
-        ("Gym/Pendulum", "gym/pendulum"),
-        ("LunarLander-v3", "gym/lunar_lander"),
-        ("gym/CartPole-v1", "gym/cart_pole"),
-        ("cheetah", "bullet/half_cheetah"),
-        ("envs/gym/pendulm", "gym/pendulum"),
-    ],
-)
-def test_a_task_that_is_suggested_is_near(env, meant):
-    assert nearest(env, TASKS) == ([meant] if meant else [])

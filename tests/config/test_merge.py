@@ -5,7 +5,7 @@ import pytest
 from algorithm.config import Config, ConfigError, find_env, load_config
 from algorithm.config.resolve import build, in_blocks
 from algorithm.config.schema import fields, value_at
-from algorithm.config.tree import Node, from_value, from_value_at, merge, to_value
+from algorithm.config.tree import Node, from_value, from_value_at
 from tests.config.conftest import PENDULUM, places, refusal
 
 FILE = "envs/gym/task/config.yaml"
@@ -33,20 +33,6 @@ hollow:
   sac_config:
 empty:
 """
-
-
-def merged(*layers):
-    tree = from_value({}, "")
-    for layer in layers:
-        tree = merge(tree, from_value(layer, ""))
-    return to_value(tree)
-
-
-def test_mappings_merge_and_everything_else_replaces():
-    base = {"map": {"x": 1, "y": 2}, "list": [1, 2], "null": {"z": 1}, "value": 1}
-    over = {"map": {"y": 3}, "list": [3], "null": None, "value": {"w": 1}}
-    assert merged(base, over) == {"map": {"x": 1, "y": 3}, "list": [3], "null": None, "value": {"w": 1}}
-    assert base["map"] == {"x": 1, "y": 2}
 
 
 def test_layers_lie_in_the_documented_order(task):

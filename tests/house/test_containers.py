@@ -1,12 +1,7 @@
-"""The image and the services: what they copy is there, what they start exists, and the services train."""
+"""The image and the services: what they copy is there, and what they start exists."""
 
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -57,29 +52,3 @@ def test_the_services_are_commands(services):
         options = parse_distributed(services[name]["command"])
         assert options.role == name and options.learner_host == "learner"
         assert "learner" in services["certificates"]["entrypoint"][2].split()
-
-
-@pytest.mark.slow
-def test_the_services_train_as_processes(services, root, tmp_path):
-    """As compose starts them, on this machine: ``localhost`` for the name of the service."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PATH": path}
-    make = services["certificates"]["entrypoint"][2].replace("learner", "localhost")
-    subprocess.run(["sh", "-c", make], cwd=tmp_path, env=environment, check=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    def start(name, *more):
-        task, *words, _ = services[name]["command"]
-        command = [sys.executable, "-m", "ds", task, *words, "localhost", f"--learner_port={port}", *more]
-        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipe)
-
-    actors = [start("actor"), start("actor")]  # before the learner, as may be
-    learner = start("learner", "--max_step=1200", "-n", "run", "--device=cpu")
-    said = learner.communicate(timeout=200)[0]
-    ended = [actor.communicate(timeout=60)[0] for actor in actors]
-    assert learner.returncode == 0, said
-    assert [actor.returncode for actor in actors] == [0, 0], ended
-    assert json.loads((tmp_path / "models/gym/pendulum/run/result.json").read_text())["steps"] >= 1200

@@ -11,9 +11,8 @@ import re
 import shlex
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -35,14 +34,14 @@ NOT_RUN = {
     r"python -m algorithm.config.reference --write": "tests/config/test_files.py compares what it writes",
     r"python scripts/pages.py --write": "tests/house/test_docs.py compares what it writes",
     r"python -m benchmarks.tables --write": "tests/benchmarks/test_benchmarks.py compares what it writes",
-    r"make ": "tests/house/test_docs.py looks for the target; some would install, or run these tests",
+    r"make ": "its target is looked for; some would install, or run these tests",
     r"export ": "changes the shell it is typed in",
     r"source .venv/bin/activate": "changes the shell it is typed in; the tests run in that environment",
     r"python main.py walk.py:Walk --watch": "it has no picture",
     r"pip install ": "tests/house/test_make.py compares what is installed with what is resolved",
     r"sudo apt ": "installs packages of the system",
     r"ray start ": "leaves a cluster behind; tests/ds/test_on_ray.py starts its own",
-    r"python main_ds.py .* --ray (10\.0\.0\.1|127\.0\.0\.1):\d+": "needs the cluster at that address",
+    r"python main_ds.py \S+ (cluster|evolver)": "tests/ds/test_on_ray.py starts them on a Ray of its own",
     r"wandb (login|sync)": "needs an account",
     r"python -m zipfile ": "is Python's own",
     r"python main.py gym/cart_pole .*wandb_config.project=cart_pole -n online": "needs an account",
@@ -82,11 +81,6 @@ def reason(words: Words) -> str | None:
     """Why the command is not executed; None if it is."""
     text = shlex.join(words)
     return next((why for begins, why in NOT_RUN.items() if re.match(begins, text)), None)
-
-
-def is_on_ray(words: Words) -> bool:
-    """Whether it starts a Ray of its own."""
-    return words[1:2] == ("main_ds.py",) and words[3] in ("cluster", "evolver") and reason(words) is None
 
 
 def chosen(fits: Callable[[Words], bool]) -> list[object]:
@@ -231,30 +225,33 @@ def test_a_learner_and_its_actor(pair: tuple[Words, Words], tmp_path: Path) -> N
     assert list(tmp_path.glob("models/*/*/*/result.json"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [words for words in COMMANDS if is_on_ray(words)], ids=shlex.join)
-def test_ray_on_this_machine(words: Words, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    command = [sys.executable, str(ROOT / "main_ds.py"), *words[2:], *shrunk()]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert list(tmp_path.glob("models/gym/pendulum/*/result.json"))
+def check_command(words: list[str]) -> None:
+    """Fail unless a command of ours exists and understands its arguments."""
+    if words[0] == "make":
+        targets = {word for word in words[1:] if "=" not in word and not word.startswith("-")}
+        assert targets <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)), words
+    elif words[:2] == ["python", "main.py"]:
+        parse_args(words[2:])
+    elif words[:2] == ["python", "main_ds.py"]:
+        parse_distributed(words[2:])
+    elif words[:2] == ["python", "-m"]:
+        assert find_spec(words[2]), words
+    elif words[0] == "python":
+        assert (ROOT / words[1]).is_file(), words
 
 
 def test_each_command_is_executed_or_says_why_not() -> None:
     in_pairs = {words for pair in PAIRS for words in pair}
     for words in COMMANDS:
+        check_command(list(words))
         ways = [
             reason(words) is not None,
             reason(words) is None and words[1:2] == ("main.py",),
             words in in_pairs,
-            is_on_ray(words),
         ]
         assert sum(ways) == 1, (
             f"no test executes {shlex.join(words)}: teach one, or say in NOT_RUN why nobody can"
         )
-        if words[1:2] == ("main_ds.py",):
-            parse_distributed(list(words[2:]))
     for begins in NOT_RUN:
         assert any(re.match(begins, shlex.join(words)) for words in COMMANDS), (
             f"{begins} is a reason for nothing"

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
-import pytest
-
-from algorithm.app.command import guarded
-from algorithm.core.errors import EnvError, UsageError
 from algorithm.core.system.processes import STOP_SIGNALS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,56 +57,18 @@ FAULTS = {
 }
 """Number of a fault -> what the tests inject that are marked with it."""
 CODE_ROW = re.compile(r"^\| ([\d, ]+) \| (.+) \|$", re.M)
-MARK = re.compile(r"pytest\.mark\.fault\('(F\d\d)'\)")
-
-
-def marked_faults(source: str) -> set[str]:
-    """Return the faults that the tests of a file are marked with."""
-    body = ast.parse(source).body
-    of_all = [ast.unparse(node) for node in body if ast.unparse(node).startswith("pytestmark =")]
-    tests = [node for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
-    marks = [*of_all, *(ast.unparse(mark) for test in tests for mark in test.decorator_list)]
-    return set(MARK.findall(" ".join(marks))) if tests else set()
-
-
-@pytest.fixture(scope="module")
-def page() -> str:
-    return (ROOT / "docs" / "reliability.md").read_text("utf-8")
+CODE = re.compile(r"(?:exit_code|EXIT_\w+) = (\d+)$", re.M)
+MARK = re.compile(r"^(?:@|pytestmark = )pytest\.mark\.fault\(\"(F\d\d)\"\)", re.M)
 
 
 def test_every_fault_has_a_test_and_no_test_another_one() -> None:
-    files = (ROOT / "tests").rglob("test_*.py")
-    assert sorted(set().union(*(marked_faults(file.read_text("utf-8")) for file in files))) == list(FAULTS)
+    texts = [file.read_text("utf-8") for file in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted({fault for text in texts for fault in MARK.findall(text)}) == list(FAULTS)
 
 
-def codes_of(source: str) -> set[int]:
-    """Every number that a class of errors has as its ``exit_code``, or that ``guarded`` sets."""
-    tree = ast.parse(source)
-    known = {ast.unparse(one.targets[0]): one.value for one in tree.body if isinstance(one, ast.Assign)}
-    values: list[ast.expr | None] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            assigned = [one for one in node.body if isinstance(one, ast.Assign)]
-            values += [one.value for one in assigned if ast.unparse(one.targets[0]) == "exit_code"]
-        elif isinstance(node, ast.FunctionDef) and node.name == "guarded":
-            assigned = [one for one in ast.walk(node) if isinstance(one, ast.Assign)]
-            values += [one.value for one in assigned if ast.unparse(one.targets[0]) == "code.value"]
-    numbers = [known.get(one.id) if isinstance(one, ast.Name) else one for one in values]
-    return {int(one.value) for one in numbers if isinstance(one, ast.Constant)}
-
-
-def test_the_table_has_every_exit_code_and_no_other(page: str) -> None:
+def test_the_table_has_every_exit_code_and_no_other() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text("utf-8")
     told = {int(code) for codes, _ in CODE_ROW.findall(page) for code in codes.split(",")}
-    program = [ROOT / "main.py", *(ROOT / "algorithm").rglob("*.py"), *(ROOT / "ds").rglob("*.py")]
-    found = {code for file in program for code in codes_of(file.read_text("utf-8"))}
-    assert told == {0, *found, *(128 + number for number in STOP_SIGNALS)}
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [(RuntimeError("x"), 1), (KeyboardInterrupt(), 130), (UsageError("x"), 2), (EnvError("x"), 4)],
-)
-def test_a_command_ends_with_the_code_of_its_error(error: BaseException, code: int) -> None:
-    with guarded(debug=False) as ended:
-        raise error
-    assert ended.value == code
+    files = [*(ROOT / "algorithm").rglob("*.py"), *(ROOT / "ds").rglob("*.py")]
+    codes = {int(code) for file in files for code in CODE.findall(file.read_text("utf-8"))}
+    assert told == {0, *codes, *(128 + number for number in STOP_SIGNALS)}

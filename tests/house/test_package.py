@@ -116,16 +116,9 @@ def test_the_requirements_are_those_of_the_package_and_six_extras(root):
     assert set(re.findall(r'"([^"]+)"', core[1] + "".join(extras))) == wanted
 
 
-def test_the_citation_is_that_of_the_package(root):
-    cited = yaml.safe_load((root / "CITATION.cff").read_text())
-    project = (root / "pyproject.toml").read_text()
-    (author,) = re.findall(r'^authors = \[\{ name = "(.+)" \}\]$', project, re.M)
-    (keywords,) = re.findall(r"^keywords = (\[.+\])$", project, re.M)
-    assert cited["version"] == VERSION and cited["authors"] == [{"name": author}]
-    assert cited["keywords"] == yaml.safe_load(keywords)
-    page = (root / "README.md").read_text()
-    assert all(f"{{{text}}}" in page for text in (cited["title"], author, VERSION))
-    assert any(root.glob("LICENSE*")) == ("license" in cited), "pyproject.toml says how one is added"
+def test_the_citation_names_this_version(root):
+    assert yaml.safe_load((root / "CITATION.cff").read_text())["version"] == VERSION
+    assert f"{{{VERSION}}}" in (root / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import asac
-from algorithm.agents import Agent, AgentInputs, Learner
+from algorithm.agents import Learner
 from algorithm.agents.off_policy.records import Draws
 from algorithm.config.schema import Config
 from algorithm.core import ActionSpec, AgentSpec, ObsSpec
@@ -88,15 +88,6 @@ def filled(sampler: Sampler | None = None, n: int = 30) -> ReplayBuffer:
     return replay
 
 
-def agent() -> Agent:
-    inputs = AgentInputs(
-        VECTOR, Config(), nn_file=None, behaviour="walker", seed=1, device=torch.device("cpu"), memory=None
-    )
-    found = runpy.run_path(str(EXAMPLES / "hill.py"))["HillClimber"](inputs)
-    found.replay = filled()
-    return found
-
-
 SHOWN = {
     "ReplayBuffer(33 of 100 rows, 30 transitions, batch_size=8, UniformSampler())": filled,
     "PrioritizedSampler(alpha=0.9, beta=0.4)": PrioritizedSampler,
@@ -106,17 +97,11 @@ SHOWN = {
     ),
     "Family('HILL')": lambda: runpy.run_path(str(EXAMPLES / "hill.py"))["HILL"],
     "Learner(updates=0, parameters=8, cpu)": (lambda: Learner(torch.device("cpu"), 1, torch.nn.Linear(3, 2))),
-    f"AgentInputs('walker', {VECTOR!r}, seed=1, cpu)": lambda: agent().inputs,
-    f"HillClimber('walker', {VECTOR!r}, "
-    "Learner(updates=0, parameters=0, cpu), ReplayBuffer(33 of 100 rows, 30 transitions, batch_size=8, "
-    "UniformSampler()))": agent,
     "Training('models/a', step=1,200, episodes=6)": lambda: Training(
         Path("models/a"), Config(), {}, SimpleNamespace(step=1200, episodes=6), None
     ),
 }
 """Text of a thing, and the thing; those of ``asac`` are in tests/app/test_api.py."""
-
-EMPTY = np.zeros((2, 0), np.float32)
 
 
 @pytest.mark.parametrize("text", SHOWN, ids=lambda text: text[:40])
@@ -171,19 +156,6 @@ def run_example(cwd, monkeypatch):
     yield run
     for name in ("hill", "recent", "sac_by_hand"):
         sys.modules.pop(name, None)
-
-
-@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.stem)
-def test_an_example_has_at_most_40_lines_of_code(file):
-    text = file.read_text()
-    docs = sum((ast.get_docstring(n) or "").count("\n") + 1 for n in ast.walk(ast.parse(text)) if has_doc(n))
-    lines = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
-    assert len(lines) - docs <= 40
-
-
-def has_doc(node):
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    return isinstance(node, kinds) and ast.get_docstring(node) is not None
 
 
 def test_the_losses_by_hand_are_those_of_an_update(run_example):

@@ -15,18 +15,6 @@ from algorithm.env.request import EnvRequest
 from algorithm.run.evaluation.evaluate import evaluate
 from algorithm.run.evaluation.recording import Recording
 
-ROUND = (
-    "Pendulum-v1",
-    "CartPole-v1",
-    "algorithm.env.toys:ToyHybrid-v0",
-    "algorithm.env.toys:ToyMasked-v0",
-    "algorithm.env.toys:ToyTwoCameras-v0",
-    "tests.lib.toys_spaces:Photo",
-    "tests.lib.toys_spaces:Nested",
-    "tests.lib.toys_spaces:Film",
-)
-"""Environments of many spaces."""
-
 
 class Scripted:
     """Player of allowed random actions; ``torque``: of a continuous action by the observations instead."""

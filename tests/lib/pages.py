@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
-
-_VOID = {"meta", "path", "g"}
+from xml.etree import ElementTree
 
 
-class Page(HTMLParser):
-    """What stands in a page. Raises AssertionError for elements that are not closed in their order."""
+class Page:
+    """What stands in a page. Raises ParseError for elements that are not closed in their order."""
 
     def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.shown = ""
-        self._open: list[str] = []
-        self.feed(text)
-        assert self._open == []
+        root = ElementTree.fromstring(text.replace(" controls muted loop playsinline", ""))
+        self.elements = [(element.tag, dict(element.attrib)) for element in root.iter()]
+        for style in root.iter("style"):
+            style.text = ""
+        self.shown = " ".join(" ".join(root.itertext()).split())
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag in _VOID
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self._open:
-            self.shown = " ".join(f"{self.shown} {data}".split())
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
+    def all(self, tag: str) -> list[dict[str, str]]:
         """The attributes of every element of that name."""
         return [attributes for name, attributes in self.elements if name == tag]
 

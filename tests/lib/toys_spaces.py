@@ -92,23 +92,3 @@ class Film(Toy):
     def _seen(self) -> Any:
         frame = np.full((2, 2), (self._seed + self._step) % 256, self._dtype)
         return {"frame": frame} if self._nested else frame
-
-
-class Photo(gym.Env):
-    """Noise that JPEG would not keep, and bounds that no float32 maps exactly."""
-
-    observation_space = gym.spaces.Tuple(
-        [
-            gym.spaces.Box(0, 255, (40, 40, 3), np.uint8),
-            gym.spaces.Dict(n=gym.spaces.MultiDiscrete([3, 4], start=[1, -2])),
-        ]
-    )
-    action_space = gym.spaces.Box(np.array([-0.3, 1.0], np.float32), np.array([1.1, 1.7], np.float32))
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.observation_space.seed(seed)
-        return self.observation_space.sample(), {"mood": 3}
-
-    def step(self, action):
-        return self.observation_space.sample(), float(self.np_random.random()), False, False, {"mood": 3}

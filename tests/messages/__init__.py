@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from textwrap import indent
 
+from algorithm.config.errors import ConfigError
+from algorithm.core.errors import UserError
+
 GOLDEN = Path(__file__).with_name("golden.txt")
+
+
+def refusal(call: Callable[[], object], *, coded: bool = False) -> str:
+    """The text of the error that a call ends with; ``coded``: below its kind and exit code."""
+    try:
+        call()
+    except (ConfigError, UserError) as error:
+        return f"{type(error).__name__}, exit code {error.exit_code}\n{error}" if coded else str(error)
+    raise AssertionError("nothing is wrong")
 
 
 def areas() -> list[str]:

@@ -145,9 +145,9 @@ def _panel(state: Progress, **options: Any) -> str:
     return drawn(show, **options).rpartition("\n\n")[2]
 
 
-def drawn(show: Callable[[Console], None], *, width: int = 80, encoding: str = "utf-8") -> str:
+def drawn(show: Callable[[Console], None], *, width: int = 80) -> str:
     """The text in a terminal, without colours; a panel that was drawn anew follows the former one."""
-    terminal = _Terminal(encoding)
+    terminal = Terminal()
     with LiveConsole(terminal, width=width, clock=_moving()) as console:
         show(console)
     frames = re.split(r"(?:\r|\x1b\[2K|\x1b\[1A)+", terminal.getvalue())
@@ -155,14 +155,10 @@ def drawn(show: Callable[[Console], None], *, width: int = 80, encoding: str = "
     return "\n\n".join(frame for frame, _ in itertools.groupby(plain))
 
 
-class _Terminal(io.StringIO):
-    def __init__(self, encoding: str) -> None:
-        super().__init__()
-        self._encoding = encoding
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
 
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._encoding
+    encoding = "utf-8"
 
     def isatty(self) -> bool:
         return True

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from algorithm.core.errors import UserError
 from algorithm.extras.onnx.errors import required
 from algorithm.extras.onnx.names import ports_of, refuse_collisions
 from tests.extras.onnx import test_export as graphs
 from tests.extras.onnx.policies import agent_of, checker, exported, graph_of, with_names
+from tests.messages import refusal
 
 
 def messages() -> Iterator[tuple[str, str]]:
@@ -52,9 +52,6 @@ def _checked(damage: Callable[[Any], None], row: dict[str, str]) -> object:
 
 
 def _said(doing: Callable[[], object]) -> str:
-    try:
-        doing()
-    except UserError as error:
-        said = re.sub(r"got .*", "got …, expected …", str(error))  # numbers of random networks
-        return f"{said}\nexit code {error.exit_code}"
-    return "nothing"
+    kind, _, text = refusal(doing, coded=True).partition("\n")
+    text = re.sub(r"got .*", "got …, expected …", text)  # numbers of random networks
+    return f"{text}\n{kind.partition(', ')[2]}"

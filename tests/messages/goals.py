@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,6 +19,18 @@ from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import UniformSampler
 from algorithm.run.experience.goals import make_relabel
 from tests.lib.oracles_replay import make_segment
+
+
+def _from_five(*, ends: bool) -> Callable[..., Any]:
+    """Sound rewards while there are few; then infinite ones, or none, from the sixth on."""
+
+    def reward(env: Any, achieved: Any, desired: Any, info: Any) -> Any:
+        rewards = ToyBits.compute_reward(env, achieved, desired, info)
+        if rewards.size <= 5:
+            return rewards
+        return rewards[:5] if ends else np.where(np.arange(rewards.size) == 5, np.inf, rewards)
+
+    return reward
 
 
 class Saying(ToyBits):
@@ -46,26 +58,6 @@ class Wide(ToyBits):
         self.observation_space = gym.spaces.Dict(parts)
 
 
-class Long(Saying):
-    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        return -(achieved_goal != desired_goal).astype(float)
-
-
-class Text(Saying):
-    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        return "good"
-
-
-class Nan(Saying):
-    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        return np.full(len(achieved_goal) if achieved_goal.ndim > 1 else (), np.nan)
-
-
-class Informed(Saying):
-    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        return -1.0 if info["step"] else 0.0
-
-
 class Costly(ToyBits):
     """A step costs more than its goal says."""
 
@@ -74,32 +66,9 @@ class Costly(ToyBits):
         return (obs, reward - 0.5, *rest)
 
 
-class Single(ToyBits):
-    """One goal at a time."""
-
-    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        return -float((achieved_goal != desired_goal).any())
-
-
 class Undecided(Saying):
     def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         return True if achieved_goal.ndim > 1 else None
-
-
-class Later(ToyBits):
-    """Sound at first, and then no more; one of many."""
-
-    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        found = super().compute_reward(achieved_goal, desired_goal, info)
-        return np.where(np.arange(found.size) == 5, np.inf, found) if found.size > 5 else found
-
-
-class Fewer(ToyBits):
-    """Later on, fewer rewards than goals."""
-
-    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        found = super().compute_reward(achieved_goal, desired_goal, info)
-        return found[:5] if found.size > 5 else found
 
 
 class More(ToyBits):
@@ -116,10 +85,31 @@ class More(ToyBits):
         return {**seen, "observation": {"bits": seen["observation"]}, "wind": np.ones(2, np.float32)}
 
 
-TOYS = (Bare, Wide, Long, Text, Nan, Informed, Costly, Single, Undecided, Later, Fewer, More)
+REWARDS: dict[str, tuple[type, Callable[..., Any]]] = {
+    "Long": (Saying, lambda env, achieved, desired, info: -(achieved != desired).astype(float)),
+    "Text": (Saying, lambda env, achieved, desired, info: "good"),
+    "Nan": (
+        Saying,
+        lambda env, achieved, desired, info: np.full(len(achieved) if achieved.ndim > 1 else (), np.nan),
+    ),
+    "Informed": (Saying, lambda env, achieved, desired, info: -1.0 if info["step"] else 0.0),
+    "Single": (ToyBits, lambda env, achieved, desired, info: -float((achieved != desired).any())),
+    "Later": (ToyBits, _from_five(ends=False)),
+    "Fewer": (ToyBits, _from_five(ends=True)),
+}
+"""Name of an environment -> what it is otherwise, and its reward for other goals."""
 
-for _toy in TOYS:
-    gym.register(f"{_toy.__name__}-v0", f"{__name__}:{_toy.__name__}", max_episode_steps=12)
+TOYS: dict[str, type] = {
+    "Bare": Bare,
+    "Wide": Wide,
+    **{name: type(name, (base,), {"compute_reward": reward}) for name, (base, reward) in REWARDS.items()},
+    "Costly": Costly,
+    "Undecided": Undecided,
+    "More": More,
+}
+
+for _name, _toy in TOYS.items():
+    gym.register(f"{_name}-v0", _toy, max_episode_steps=12)
 
 BITS = "algorithm.env.toys:ToyBits-v0"
 CASES = (
@@ -129,7 +119,7 @@ CASES = (
     (BITS, ("algorithm=PPO",)),
     ("CartPole-v1", ()),
     ("CartPole-v1", ("replay_config.her_ratio=0.8",)),
-    *((f"tests.messages.goals:{toy.__name__}-v0", ()) for toy in TOYS),
+    *((f"tests.messages.goals:{toy}-v0", ()) for toy in TOYS),
     ("tests.messages.goals:Bare-v0", ("replay_config.her_ratio=1",)),
     ("tests.messages.goals:Wide-v0", ("replay_config.her_ratio=1",)),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from algorithm.app.parameters import named_lessons
-from algorithm.core.errors import UsageError
 from algorithm.env.parameters.config import read_parameters
+from tests.messages import refusal
 
 CRITERIA = {"completion_criteria": {"measure": "reward", "threshold": 0.5}}
 PARAMETERS = read_parameters(
@@ -40,15 +40,5 @@ PARAMETERS = read_parameters(
 
 def messages() -> Iterator[tuple[str, str]]:
     for words in ("low", "wall=hgih", "strom", "gravity=low", "tall"):
-        yield f"--lesson {words}", _refusal(words)
-    try:
-        named_lessons({}, ["low"])
-    except UsageError as error:
-        yield "--lesson without lessons", str(error)
-
-
-def _refusal(words: str) -> str:
-    try:
-        return str(named_lessons(PARAMETERS, words.split(",")))
-    except UsageError as error:
-        return str(error)
+        yield f"--lesson {words}", refusal(lambda words=words: named_lessons(PARAMETERS, words.split(",")))
+    yield "--lesson without lessons", refusal(lambda: named_lessons({}, ["low"]))

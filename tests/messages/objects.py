@@ -18,7 +18,6 @@ from algorithm.app.agent import LearningAgent
 from algorithm.app.env_arguments import env_for_run, passed_env, with_keys
 from algorithm.app.policy import TrainedPolicy, refuse_non_finite
 from algorithm.config.schema import BaseConfig
-from algorithm.core.errors import UserError
 from algorithm.core.system.processes import refuse_unguarded
 from algorithm.env.adapter import Adapter
 from algorithm.env.objects import EnvObject, source_of
@@ -30,6 +29,7 @@ from algorithm.store.follow_up_commands import playing_commands, resume_command
 from algorithm.store.rundir import RunDir
 from tests.extras.onnx.policies import agent_of
 from tests.lib.toys_objects import Handle, Several, Shared, Walk
+from tests.messages import refusal
 
 
 def refusals() -> dict[str, Callable[[], object]]:
@@ -74,11 +74,8 @@ def _adapter(low: int) -> Adapter:
 
 def messages() -> Iterator[tuple[str, str]]:
     for name, refused in refusals().items():
-        try:
-            with patch.object(sys.modules["__main__"], "__file__", "train.py", create=True):
-                refused()
-        except UserError as error:
-            yield name, str(error)
+        with patch.object(sys.modules["__main__"], "__file__", "train.py", create=True):
+            yield name, refusal(refused)
     run = RunDir("object/Walk", "a", Path("models/object/Walk/a").absolute(), "object/Walk")
     further = ("--max_step=200", "--max_iter=8", "-o", "base_config.stop_at_return=null")
     commands = [

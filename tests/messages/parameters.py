@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from algorithm.core.errors import UsageError
 from algorithm.env.gym import GymEnv
 from algorithm.env.parameters.config import EnvParameters, read_parameters
 from algorithm.env.parameters.curricula import check_lessons, refuse_lessons
 from tests.lib.toys import Weighed
+from tests.messages import refusal
 
 TARGETS: tuple[Mapping[str, str | None], ...] = (
     {"g": "gravty"},
@@ -23,16 +23,16 @@ TARGETS: tuple[Mapping[str, str | None], ...] = (
 def messages() -> Iterator[tuple[str, str]]:
     """Yield targets, or lessons, and what is said of them."""
     for targets in TARGETS:
-        yield str(targets), _said(lambda targets=targets: _begin(targets))
+        yield str(targets), refusal(lambda targets=targets: _begin(targets))
     for behaviour, behaviours in (("Robot", ["Wolf", "Sheep?team=0"]), (None, ["Wolf", "Sheep"])):
         lessons = _lessons(behavior=behaviour, require_reset=True)
         yield (
             f"behavior {behaviour} of {behaviours}",
-            _said(lambda lessons=lessons, behaviours=behaviours: check_lessons(lessons, behaviours)),
+            refusal(lambda lessons=lessons, behaviours=behaviours: check_lessons(lessons, behaviours)),
         )
     yield (
         "several processes",
-        _said(lambda: refuse_lessons(_lessons(), "num_processes above 1", "num_processes: 1")),
+        refusal(lambda: refuse_lessons(_lessons(), "num_processes above 1", "num_processes: 1")),
     )
 
 
@@ -44,11 +44,3 @@ def _lessons(**more: Any) -> EnvParameters:
     end = {"threshold": 1.0, **{key: value for key, value in more.items() if value is not None}}
     lessons = [{"name": "low", "value": 0, "completion_criteria": end}, {"name": "high", "value": 1}]
     return read_parameters({"height": {"curriculum": lessons}})
-
-
-def _said(call: Callable[[], None]) -> str:
-    try:
-        call()
-    except UsageError as error:
-        return str(error)
-    raise AssertionError("nothing is wrong")

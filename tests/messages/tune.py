@@ -7,8 +7,8 @@ from typing import Any
 
 from algorithm.app.cli.parsing import parse_args
 from algorithm.config import load_config
-from algorithm.config.errors import ConfigError
 from algorithm.extras.tune.command import checked_space
+from tests.messages import refusal
 from tests.messages.config import _refusal
 
 RATE = "sac_config.learning_rate"
@@ -64,8 +64,4 @@ def messages() -> Iterator[tuple[str, str]]:
 
 
 def _refused(overrides: dict[str, Any]) -> str:
-    try:
-        checked_space(load_config("Pendulum-v1", overrides=overrides, seed=1))
-    except ConfigError as error:
-        return str(error)
-    return "accepted"
+    return refusal(lambda: checked_space(load_config("Pendulum-v1", overrides=overrides, seed=1)))

@@ -8,14 +8,12 @@ import sys
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from rich.text import Text
 
 import asac
 from algorithm.app.cli.ds import distributed_parser
 from algorithm.app.cli.parsing import train_parser
 from algorithm.config.schema import fields
 from algorithm.store.logs.registry import METRICS
-from scripts import screenshots
 
 KEY = re.compile(
     r"`([a-z0-9]+_config(?:\.\w+)+|reward_signals(?:\.\w+)+|demonstrations\.\w+|behavioral_cloning\.\w+)"
@@ -77,33 +75,6 @@ def test_keys_beside_those_of_other_libraries_exist(root):
     table = text.partition("| TensorBoard there | here |")[2].partition("\n\n")[0]
     names = set(re.findall(r"`([a-z]\w*/\w+)`", table))
     assert names - set(METRICS) == set() and len(names) >= 30
-
-
-def test_pictures_of_screens_fetch_nothing(root):
-    pictures = list((root / "docs" / "images").glob("screen_*.svg"))
-    assert len(pictures) >= 5
-    assert not [one.name for one in pictures if "url(http" in one.read_text()]
-
-
-def test_a_screen_is_drawn_anew_where_it_shows_other_words(tmp_path, monkeypatch):
-    said = {"text": "12 steps in 3 s\nfolder models"}
-    monkeypatch.setattr(screenshots, "IMAGES", tmp_path)
-    monkeypatch.setattr(screenshots, "_screen_of", lambda words, folder: Text(said["text"]))
-    drawn = tmp_path / "screen_list.svg"
-    for text, anew in (
-        ("12 steps in 3 s\nfolder models", True),
-        ("345 steps in 6.7 s folder\nmodels", False),
-        ("345 steps in 6.7 s, success rate 90%\nfolder models", True),
-    ):
-        said["text"], before = text, drawn.read_text() if drawn.exists() else ""
-        screenshots.main(["list", "--stale"])
-        assert (drawn.read_text() != before) == anew, text
-
-
-def test_the_notebook_ships_with_what_its_cells_gave(root):
-    cells = nbformat.read(root / "docs" / "notebook.ipynb", 4).cells
-    outputs = [cell.outputs for cell in cells if cell.cell_type == "code"]
-    assert all(outputs) and "Traceback" not in str(outputs) and len(str(outputs)) < 300_000
 
 
 @pytest.mark.slow

@@ -13,8 +13,6 @@ from typing_extensions import override
 from algorithm.config.errors import EXIT_CONFIG, ConfigError, Problem, did_you_mean
 from algorithm.core.program import as_typed
 
-_FIRST = "python main.py gym/pendulum, or python main.py CartPole-v1"
-
 Role = Literal["learner", "actor", "cluster", "evolver"]
 EVERY_ROLE: tuple[Role, ...] = ("learner", "actor", "cluster", "evolver")
 
@@ -86,11 +84,7 @@ class Parser(argparse.ArgumentParser):
     @override
     def error(self, message: str, fix: str | None = None) -> NoReturn:
         where = f"arguments of {self.prog}"
-        leave(Problem("the command line cannot be read", where, message, fix or self._help))
-
-    def no_env(self, why: str, fix: str | None = None) -> NoReturn:
-        """Exit with the error that no environment is named; ``fix`` replaces the examples as advice."""
-        self.error(why, fix or f"name what to train: {as_typed(_FIRST)}; {self._help}")
+        leave(Problem("the command line cannot be read", where, message, fix or self.help_hint))
 
     def read(self, argv: Sequence[str] | None) -> dict[str, Any]:
         """Parse a command line and return the value of each flag; None: the command line of this process.
@@ -110,12 +104,10 @@ class Parser(argparse.ArgumentParser):
         return " ".join(f"did you mean {by_name[name]}?" for name in near if name) or None
 
     @property
-    def _program(self) -> str:
-        return self.prog if self.prog in ("asac", "asac-ds") else f"python {self.prog}"
-
-    @property
-    def _help(self) -> str:
-        return f"{self._program} --help shows every flag"
+    def help_hint(self) -> str:
+        """Command that shows every flag, as advice."""
+        words = self.prog if self.prog in ("asac", "asac-ds") else f"python {self.prog}"
+        return f"{words} --help shows every flag"
 
 
 def cannot(what: str, why: str, fix: str) -> Problem:

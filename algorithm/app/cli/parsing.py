@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from algorithm.agents.registry import FAMILIES
 from algorithm.app.cli.flags import Parser, cannot, leave
 from algorithm.app.cli.train import HOW, OUTPUT, TrainOptions
-from algorithm.core.program import VERSION
+from algorithm.core.program import VERSION, as_typed
 
 ENV_HELP = (
     "a folder below envs/, a path to a folder with a config.yaml, a Gymnasium id, module:Id or file.py:Id"
@@ -51,7 +51,9 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     values = parser.read(argv)
     if values["env"] is None:
         if not (values["list"] or values["from_mlagents"]):
-            parser.no_env("the following arguments are required: env")
+            first = as_typed("python main.py gym/pendulum, or python main.py CartPole-v1")
+            fix = f"name what to train: {first}; {parser.help_hint}"
+            parser.error("the following arguments are required: env", fix)
         values["env"] = ""
     if values.pop("watch"):
         values |= {"run": True, "render": True, "disable_sample": True}

@@ -159,11 +159,6 @@ def figure_of(**options: Any) -> Iterator[Figure]:  # noqa: ANN401 - of matplotl
         yield Figure(**options)
 
 
-def suits_logarithm(values: Double) -> bool:
-    """Return whether to draw values on a logarithmic scale: positive ones that span a factor of 20."""
-    return len(values) > 0 and bool(values.min() > 1 / _LARGEST and values.max() / values.min() >= _LOG_SPAN)
-
-
 def _clipped(values: Double) -> Double:
     """Clip values to numbers that matplotlib can draw."""
     return np.clip(values, -_LARGEST, _LARGEST)
@@ -255,7 +250,7 @@ def _scale(axes: Axes, values: Double, ticks: tuple[int, int], *, log: bool, who
     """Choose the scale of y and round ticks. whole: x are whole numbers, such as steps or trials."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-    if log and suits_logarithm(values):
+    if log and len(values) and min(values) > 1 / _LARGEST and max(values) / min(values) >= _LOG_SPAN:
         axes.set_yscale("log")
         subs = (1, 2, 5) if values.max() / values.min() < 100 else (1,)
         axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=ticks[1]))

@@ -15,7 +15,6 @@ from algorithm.core.console import panel
 from algorithm.core.data import Double
 from algorithm.core.wording import info_name
 from algorithm.run.evaluation.statistics import INTERVAL, mean_interval
-from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.logs.registry import EVAL_INFOS, LESSONS, ROLLOUT_INFOS
 
 
@@ -33,11 +32,6 @@ class Series:
     eval_ci95: Double
     train_step: Double
     train_return: Double
-
-
-def read_series(path: Path, label: str) -> Series:
-    """Read the curves of a run from its ``metrics.jsonl``. Raises StorageError."""
-    return series_of(read_metrics(path), label)
 
 
 def series_of(columns: Mapping[str, Sequence[float]], label: str) -> Series:
@@ -127,11 +121,6 @@ PANELS = (
     panel("Resident memory, MB", memory="sys/rss_mb"),
 )
 """Charts in the order of the page; one without data is left out."""
-
-
-def learning_curve(columns: Columns) -> Chart:
-    """Return the chart of a run's evaluations and training returns."""
-    return Chart("Return over environment steps", run_lines(series_of(columns, "evaluation")), large=True)
 
 
 def diagnostics(columns: Columns, *, replay_ratio: float | None) -> list[Chart]:

@@ -25,7 +25,7 @@ from algorithm.store.logs.metrics import read_metrics
 from algorithm.store.logs.registry import EVAL_INFOS, LESSONS, METRICS, RECORDED, ROLLOUT_INFOS
 from algorithm.store.rundir import RunDir
 
-_Read = TypeVar("_Read")
+_Content = TypeVar("_Content")
 _Else = TypeVar("_Else")
 
 FINISHED = "finished"
@@ -76,13 +76,13 @@ class Facts:
     @classmethod
     def gather(cls, run: RunDir) -> Facts:
         """Read the files of a run. A missing or damaged file raises nothing."""
-        files, empty = TolerantReader(), dict[str, object]()
+        problems, empty = list[str](), dict[str, object]()
         no_metrics: Columns = {}
-        config = files.read(run.config, load_config_file, None)
-        manifest = files.read(run.manifest, read_json, empty)
-        result = files.read(run.result, read_json, empty) if run.result.exists() else empty
-        columns = files.read(run.metrics_jsonl, read_metrics, no_metrics)
-        return cls(run, config, manifest, result, _by_behaviour(columns), tuple(files.problems))
+        config = _read(run.config, load_config_file, None, problems)
+        manifest = _read(run.manifest, read_json, empty, problems)
+        result = _read(run.result, read_json, empty, problems) if run.result.exists() else empty
+        columns = _read(run.metrics_jsonl, read_metrics, no_metrics, problems)
+        return cls(run, config, manifest, result, _by_behaviour(columns), tuple(problems))
 
     @property
     def render_modes(self) -> list[str]:
@@ -122,7 +122,7 @@ class Facts:
     def state(self) -> str:
         """State of the run in words."""
         if self.holder is not None:
-            return state_of(self.holder)
+            return f"still running, {self.holder}" if self.holder.is_running else "killed"
         if not self.ended:
             return "ended without a result"
         limit, steps = self.config.config.base_config.max_step if self.config else -1, self.steps or 0
@@ -203,23 +203,19 @@ class Facts:
         ]
 
 
-class TolerantReader:
-    """Reader of files that collects problems instead of raising."""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-
-    def read(self, path: Path, read: Callable[[Path], _Read], otherwise: _Else) -> _Read | _Else:
-        """Return ``read(path)``; after an error add a problem and return ``otherwise``."""
-        if not path.exists():
-            self.problems.append(f"{path.name} is missing")
-            return otherwise
-        try:
-            return read(path)
-        except (StorageError, ConfigError) as error:
-            reason = error.line if isinstance(error, StorageError) else " ".join(str(error).split())
-            self.problems.append(f"{path.name} cannot be used: {reason}")
-            return otherwise
+def _read(
+    path: Path, read: Callable[[Path], _Content], otherwise: _Else, problems: list[str]
+) -> _Content | _Else:
+    """Return ``read(path)``; for a file that is missing or damaged add a problem and return ``otherwise``."""
+    if not path.exists():
+        problems.append(f"{path.name} is missing")
+        return otherwise
+    try:
+        return read(path)
+    except (StorageError, ConfigError) as error:
+        reason = error.line if isinstance(error, StorageError) else " ".join(str(error).split())
+        problems.append(f"{path.name} cannot be used: {reason}")
+        return otherwise
 
 
 def holder_of(lock: Path) -> Holder | None:
@@ -230,11 +226,6 @@ def holder_of(lock: Path) -> Holder | None:
         return None
     is_me = holder is not None and holder.pid == os.getpid() and not holder.is_elsewhere
     return None if is_me else holder
-
-
-def state_of(holder: Holder) -> str:
-    """Return the state of a run or population in words, by the process of its lock."""
-    return f"still running, {holder}" if holder.is_running else "killed"
 
 
 def lookup(value: object, *path: str) -> object:

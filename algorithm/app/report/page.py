@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +15,6 @@ from markupsafe import Markup
 from algorithm.app.report.charts import Chart
 from algorithm.app.report.theme import DARK, LIGHT
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.store.files import write_text
-from algorithm.store.rundir import RunDir
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -78,32 +75,6 @@ class Page:
         return page_template().render(vars(self))
 
 
-@dataclass(frozen=True, kw_only=True)
-class FolderPage(Page):
-    """The page about a run, ``report.html`` in its folder.
-
-    Its last section has the origin of the data, its last command writes the page again.
-    origin: further facts for that section
-    """
-
-    title: str = ""
-    folder: RunDir
-    origin: Sequence[tuple[str, str]] = ()
-
-    def write(self) -> Path:
-        """Write the page; return its path. Raises StorageError."""
-        folder, now = self.folder, datetime.now(timezone.utc).isoformat(timespec="seconds")
-        facts = [*self.origin, ("folder", str(folder.path)), ("this page", f"written {now}")]
-        whole = replace(
-            self,
-            title=f"{folder.env}, {folder.name}",
-            sections=[*self.sections, Section(title="Origin", facts=facts)],
-            commands=[*self.commands, ("Write this page again", folder.command("--report", folder.name))],
-        )
-        write_text(folder.report, whole.html)
-        return folder.report
-
-
 def heading(title: str, behaviour: str) -> str:
     """Return a title with the name of a behaviour, which is left out for the default one."""
     return title if behaviour == DEFAULT_BEHAVIOUR else f"{title}: {behaviour}"
@@ -123,11 +94,6 @@ def link_to_page(text: str, run: Path, place: Path) -> str:
 def code(text: str) -> str:
     """Return text in HTML's style for code."""
     return Markup("<code>{}</code>").format(text)
-
-
-def bold(text: str) -> str:
-    """Return text, escaped, in bold HTML."""
-    return Markup("<b>{}</b>").format(text)
 
 
 @lru_cache(maxsize=1)

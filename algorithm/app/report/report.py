@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 
 from algorithm.agents.registry import misplaced
-from algorithm.app.report.curves import diagnostics, learning_curve
+from algorithm.app.report.charts import Chart
+from algorithm.app.report.curves import diagnostics, run_lines, series_of
 from algorithm.app.report.facts import FINISHED, Facts, Score, lookup, number, space_rows
-from algorithm.app.report.page import FolderPage, Section, Tile, code, heading, link
+from algorithm.app.report.page import Page, Section, Tile, code, heading, link
 from algorithm.app.report.settings import differences
 from algorithm.config.yaml_io import inline
 from algorithm.core.errors import COMMON_BLOCK
@@ -17,6 +19,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.timing import shares_text
 from algorithm.core.wording import clock_time, counted, info_rows, plus_minus, short
 from algorithm.run.evaluation.statistics import INTERVAL
+from algorithm.store.files import write_text
 from algorithm.store.follow_up_commands import (
     playing_commands,
     resume_command,
@@ -39,15 +42,16 @@ def write_report(run: RunDir) -> Path:
     """
     facts = Facts.gather(run)
     sections = [section for name in facts.behaviours for section in _behaviour(facts, name)]
-    return FolderPage(
-        folder=run,
+    page = Page(
+        title=f"{run.env}, {run.name}",
         subtitle=_subtitle(facts),
-        sections=[*sections, *_videos(run), *_settings(facts)],
+        sections=[*sections, *_videos(run), *_settings(facts), Section(title="Origin", facts=_origin(facts))],
         problems=facts.problems,
         commands=command_list(facts),
         tiles=_tiles(facts),
-        origin=_origin(facts),
-    ).write()
+    )
+    write_text(run.report, page.html)
+    return run.report
 
 
 def _subtitle(facts: Facts) -> str:
@@ -105,7 +109,9 @@ def _behaviour(facts: Facts, behaviour: str) -> Iterator[Section]:
         sac, owes = config.sac_config, misplaced(config.algorithm, COMMON_BLOCK, "replay_ratio") is None
         ratio = number(sac.replay_ratio) if owes and sac.use_replay_buffer else None
     text = [] if facts.evaluations(behaviour) else ["The run was not evaluated yet."]
-    yield Section(title=heading("Learning curve", behaviour), text=text, chart=learning_curve(columns))
+    lines = run_lines(series_of(columns, "evaluation"))
+    chart = Chart("Return over environment steps", lines, large=True)
+    yield Section(title=heading("Learning curve", behaviour), text=text, chart=chart)
     if charts := diagnostics(columns, replay_ratio=ratio):
         yield Section(title=heading("Diagnostics", behaviour), charts=charts)
 
@@ -140,7 +146,7 @@ def _settings(facts: Facts) -> Iterator[Section]:
 
 
 def _origin(facts: Facts) -> list[tuple[str, str]]:
-    """Return rows on spaces, program, machine and time of the run."""
+    """Return rows on spaces, program, machine and time of the run, and on the page itself."""
     manifest = facts.manifest
     rows = space_rows(facts.specs)
     if isinstance(host := manifest.get("host"), Mapping):
@@ -158,7 +164,8 @@ def _origin(facts: Facts) -> list[tuple[str, str]]:
     if isinstance(seconds := facts.result.get("time"), Mapping) and facts.ended:
         known_seconds = {part: value for part, value in seconds.items() if isinstance(value, int | float)}
         rows.append(("time spent on", shares_text(known_seconds)))
-    return rows
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return [*rows, ("folder", str(facts.run.path)), ("this page", f"written {now}")]
 
 
 def command_list(facts: Facts) -> list[tuple[str, str]]:
@@ -169,6 +176,7 @@ def command_list(facts: Facts) -> list[tuple[str, str]]:
         ("Continue it", resume_command(run, *_further(facts))),
         *((PURPOSES[purpose], command) for purpose, command in playing.items()),
         ("All curves", tensorboard_command(run)),
+        ("Write this page again", run.command("--report", run.name)),
     ]
 
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
-from functools import reduce
 
-from algorithm.agents.registry import misplaced
 from algorithm.config.by_spaces import MEANING, REASON
 from algorithm.config.loader import LoadedConfig
-from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields
+from algorithm.config.schema import BEHAVIOUR_KEYS, Config, fields, value_at
 from algorithm.config.sections import PresetLayer
+from algorithm.config.tree import KeyPath
 from algorithm.config.yaml_io import inline
-from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.fields import facts_of
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.wording import Rows
 
-_OF_ONE_RUN = frozenset({"base_config.name", f"{COMMON_BLOCK}.seed"})
 _REQUIRED = frozenset(".".join(path) for path, field in fields() if facts_of(field).required)
-_MISSING = object()
 
 
 def differences(configs: Sequence[LoadedConfig | None]) -> dict[str, tuple[str, ...]]:
@@ -28,41 +23,22 @@ def differences(configs: Sequence[LoadedConfig | None]) -> dict[str, tuple[str, 
     A key has a value for each configuration, ``?`` if that is None, and last its default, ``none`` if it must
     be set. The name and the seed of a run are left out.
     """
-    flat = [None if config is None else _flat(config) for config in configs]
-    default = _flat_config(Config())
-    keys = dict.fromkeys(key for values in [*flat, default] if values for key in values)
-    differing = {}
-    for key in keys:
-        common = default.get(_common_key(key), _MISSING)
-        values = [
-            _MISSING if config_values is None else config_values.get(key, config_values.get(_common_key(key)))
-            for config_values in flat
-        ]
-        if (
-            key not in _OF_ONE_RUN
-            and _counts(key, configs)
-            and any(value is not _MISSING and value != common for value in values)
-        ):
-            texts = ["?" if value is _MISSING else inline(value) for value in values]
-            texts.append("none" if key in _REQUIRED else "?" if common is _MISSING else inline(common))
-            differing[key] = tuple(texts)
-    return differing
+    changed = [config.differences() for config in configs if config is not None]
+    keys = dict.fromkeys(key for values in changed for key in values if key != "base_config.name")
+    return {
+        key: (
+            *("?" if config is None else inline(_value(config, key)) for config in configs),
+            "none" if key in _REQUIRED else inline(value_at(Config(), _path(key))),
+        )
+        for key in keys
+    }
 
 
-def _counts(key: str, configs: Sequence[LoadedConfig | None]) -> bool:
-    """Return whether the key belongs to the algorithm of one of the configurations."""
-    block, _, name = _common_key(key).partition(".")
-    algorithms = [
-        config.algorithm
-        for algorithm in configs
-        if algorithm
-        for config in (algorithm.config, *algorithm.behaviours.values())
-    ]
-    return (
-        not name
-        or not algorithms
-        or any(misplaced(algorithm, block, name) is None for algorithm in algorithms)
-    )
+def _value(loaded: LoadedConfig, key: str) -> object:
+    """Return the value of a key, which may be that of a behaviour in ``ma_config``."""
+    common = _common_key(key)
+    behaviour = key.removesuffix(common).removeprefix("ma_config.").removesuffix(".")
+    return value_at(loaded.for_behaviour(behaviour), _path(common))
 
 
 def config_rows(loaded: LoadedConfig) -> Rows:
@@ -110,21 +86,9 @@ def _layer_text(layer: PresetLayer) -> str:
     )
 
 
-def _flat(loaded: LoadedConfig) -> dict[str, object]:
-    """Return dotted path → value of all keys, with those of ``ma_config`` that differ from common ones."""
-    values = _flat_config(loaded.config)
-    for name, config in loaded.behaviours.items():
-        flat = _flat_config(config)
-        for key, value in flat.items():
-            if key.split(".")[0] in BEHAVIOUR_KEYS and value != values[key]:
-                values[f"ma_config.{name}.{key}"] = value
-    return values
-
-
-def _flat_config(config: Config) -> dict[str, object]:
-    """Return dotted path → value of all keys of a configuration."""
-    plain = config.model_dump(mode="json")
-    return {".".join(path): reduce(operator.getitem, path, plain) for path, _ in fields()}
+def _path(key: str) -> KeyPath:
+    """Return the path of a key, without the behaviour that it may belong to."""
+    return tuple(_common_key(key).split("."))
 
 
 def _common_key(key: str) -> str:

@@ -1,4 +1,4 @@
-"""Processes: signals, printed stacks, cores, descriptors, ports, the C library."""
+"""Processes: signals, printed stacks, descriptors, ports, the C library."""
 
 from __future__ import annotations
 
@@ -192,12 +192,6 @@ def request_stacks(pid: int) -> bool:
         return False
     os.kill(pid, _STACKS)
     return True
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use; those of the machine on macOS."""
-    process = psutil.Process()
-    return len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else os.cpu_count() or 1
 
 
 def exit_now(code: int) -> NoReturn:

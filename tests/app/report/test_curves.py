@@ -6,8 +6,9 @@ import struct
 import numpy as np
 import pytest
 
-from algorithm.app.report.curves import Series, common_grid, plot_curve, read_series
+from algorithm.app.report.curves import Series, common_grid, plot_curve, series_of
 from algorithm.core.errors import StorageError
+from algorithm.store.logs.metrics import read_metrics
 
 
 def series(offset=0.0, steps=(0, 1000, 2000), label="run"):
@@ -30,7 +31,7 @@ def test_series_are_read_from_the_metrics(tmp_path):
         '{"step": 300, "eval/return_mean": null}\n'
         '{"step": 400, "eval/return_mean": -2.0}\n'
     )
-    read = read_series(tmp_path / "m.jsonl", "x")
+    read = series_of(read_metrics(tmp_path / "m.jsonl"), "x")
     assert read.label == "x"
     assert read.eval_step.tolist() == [200, 400]
     assert read.eval_return.tolist() == [-4, -2]
@@ -41,7 +42,7 @@ def test_series_are_read_from_the_metrics(tmp_path):
 
 def test_a_run_that_was_never_evaluated_gives_empty_series(tmp_path):
     (tmp_path / "m.jsonl").write_text('{"step": 1, "loss/q": 2}\n')
-    read = read_series(tmp_path / "m.jsonl", "x")
+    read = series_of(read_metrics(tmp_path / "m.jsonl"), "x")
     assert len(read.eval_step) == len(read.train_step) == 0
     plot_curve(tmp_path / "y.png", read, title=r"no $\oops$ formula")
     steps, returns = common_grid([series(steps=(0, 1)), series(steps=(5, 6))])

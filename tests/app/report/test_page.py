@@ -3,12 +3,9 @@
 import re
 
 import numpy as np
-import pytest
-from jinja2 import UndefinedError
 
 from algorithm.app.report.charts import Chart, Line
-from algorithm.app.report.page import Page, Section, Tile, bold, code, link, page_template
-from algorithm.app.report.theme import DARK, LIGHT
+from algorithm.app.report.page import Page, Section, Tile, code, link
 from tests.lib.pages import read
 
 EVIL = "<script>alert('&\"')</script>"
@@ -23,7 +20,7 @@ def everything(text: str) -> str:
         chart=Chart(text, two, large=True),
         charts=[Chart(text, two[:1])],
         head=[text, text],
-        rows=[[link(text, "x y"), code(text)], [bold(text), text]],
+        rows=[[link(text, "x y"), code(text)], [code(text), text]],
         films=[(text, "ZmlsbQ==")],
         links=[link(text, "x")],
         facts=[(text, text)],
@@ -50,15 +47,3 @@ def test_text_is_never_markup_and_a_page_fetches_and_runs_nothing():
     assert [cell["href"] for cell in read(whole).all("a")] == ["x%20y", "x"]
     assert [cell["class"] for cell in read(whole).all("span")] == ["key"] * 2, "only several lines need names"
     assert all(table.get("aria-label") for table in read(whole).all("table"))
-
-
-def test_a_page_has_colours_for_light_and_for_dark():
-    light, dark = everything("t").split("prefers-color-scheme: dark", 1)
-    for name in LIGHT:
-        assert f"--{name}: {LIGHT[name]};" in light
-        assert f"--{name}: {DARK[name]};" in dark
-
-
-def test_a_text_that_is_missing_is_an_error():
-    with pytest.raises(UndefinedError):
-        page_template().render(title="t")

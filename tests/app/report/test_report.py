@@ -3,12 +3,9 @@
 import json
 import math
 import os
-import re
-import shlex
 
 import pytest
 
-from algorithm.app.cli.parsing import parse_args
 from algorithm.app.report.command import matching_names
 from algorithm.app.report.facts import Facts
 from algorithm.app.report.report import LARGEST_VIDEO, write_report
@@ -57,15 +54,6 @@ def test_the_page_of_a_finished_run():
     assert not any(label.startswith("Temperature") for label in labels)  # it was not measured
 
 
-def test_the_success_of_a_task_with_goals():
-    columns = {**CURVE, "eval/info/is_success": (math.nan, 0.25, math.nan, 0.9)}
-    columns["rollout/info/is_success"] = (0.0, 0.1, 0.2, 0.8)
-    page = page_of(make_run(metrics=metrics_text(columns)))
-    assert "success rate 90% last evaluation" in page.shown
-    label = "Success rate: evaluation from 0.25 to 0.9, lowest 0.25, highest 0.9; training from 0 to 0.8"
-    assert any(str(svg.get("aria-label")).startswith(label) for svg in page.all("svg"))
-
-
 def test_the_lessons_of_a_run_are_a_chart():
     columns = {**CURVE, "lesson/d": (0.0, 0.0, 1.0, 1.0)}
     labels = [
@@ -74,34 +62,16 @@ def test_the_lessons_of_a_run_are_a_chart():
     assert "Lessons, from 0: d from 0 to 1, lowest 0, highest 1" in labels
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"steps": 130, "last_eval": None}, "main.py ./task -n run --resume Evaluate"),
-        (
-            {"further": ["-o", "a=null"]},
-            "-n run --resume -o a=null Evaluate",
-        ),
-    ],
-)
-def test_what_is_told_of_an_outcome(changes, told):
-    run = make_run(result={**RESULT, **changes}, metrics=metrics_text({}, ()))
+def test_the_commands_of_a_run_that_was_resumed_and_has_a_best_checkpoint():
+    run = make_run(result={**RESULT, "further": ["-o", "a=null"]}, metrics=metrics_text({}, ()))
     manifest = json.loads(run.manifest.read_text())
     run.manifest.write_text(json.dumps({**manifest, "resumed": [{"step": 200}, {"step": 1300}]}))
     run.checkpoints.mkdir()
     (run.checkpoints / "best.json").write_text("{}")
     shown = page_of(run).shown
-    assert told in shown and "resumed 2 times, at step 200, 1,300" in shown
+    assert "-n run --resume -o a=null Evaluate" in shown and "resumed 2 times, at step 200, 1,300" in shown
     for flags in ("--eval=100", "--video", "--watch"):
         assert f"python main.py ./task -n run {flags} --ckpt=best" in shown
-
-
-def test_commands_of_the_page_are_understood():
-    page = page_of(make_run())
-    commands = re.findall(r"python main.py .*?(?= [A-Z]|$)", page.shown.partition(" Commands ")[2])
-    assert len(commands) == 5
-    for command in commands:
-        parse_args(shlex.split(command)[2:])
 
 
 @pytest.mark.parametrize(
@@ -126,14 +96,6 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(file, content, told):
     page = page_of(run)
     assert told in page.shown
     assert "python main.py ./task -n run --resume" in page.shown
-
-
-@pytest.mark.parametrize("value", [None, "much", [], {}, {"a": 1}, True, -1, 1e400])
-def test_odd_values_in_json_are_no_reason_to_fail(value):
-    run = make_run()
-    for path in (run.manifest, run.result):
-        path.write_text(json.dumps(dict.fromkeys(json.loads(path.read_text()), value)))
-    assert "last evaluation -2.50 ± 0.50" in page_of(run).shown
 
 
 def test_an_empty_folder_has_a_page_too():
