@@ -180,7 +180,7 @@ DAMAGED += [
 
 
 @pytest.mark.fault("F42")
-@pytest.mark.parametrize("text", DAMAGED)
+@pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))  # texts name this process
 def test_a_damaged_lock_is_taken_over(path, text):
     path.write_text(text)
     told = []
