@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from typing_extensions import override
 
-from algorithm.app.report.charts import Line, figure_of
+from algorithm.app.report.charts import Line, themed_figure
 from algorithm.app.report.theme import DARK, LIGHT
 from algorithm.core.data import Double
 from algorithm.store.files import write_text
@@ -101,7 +101,7 @@ def _finals(evidence: Evidence, suite: str, sides: dict[str, Runs]) -> list[Plot
 def write_svg(path: Path, grid: Sequence[Sequence[Plot]]) -> None:
     """Write rows of plots as an SVG for light and dark pages; the same data give the same bytes."""
     text = io.StringIO()
-    with figure_of(**figure_options(len(grid), max(map(len, grid)))) as figure:
+    with themed_figure(**figure_options(len(grid), max(map(len, grid)))) as figure:
         draw_grid(figure, grid)
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     write_text(path, _themed(text.getvalue()))

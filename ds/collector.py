@@ -217,6 +217,7 @@ class RemoteCollector:
         return rows
 
     def _next_message(self) -> None:
+        """Wait for the next message and store it; expire silent actors, and close one that has left."""
         self._actors.expire()
         item = self._queue.take(self._wait)
         self._watch.lap("wait")

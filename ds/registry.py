@@ -39,7 +39,7 @@ class ActorRegistry:
     limit:     of actors at a time, −1 for none; one in synchronous mode
     heartbeat: seconds; an actor without beats for three of them has left
     left:      called with the number of each actor that has left and had joined
-    clock:     seconds, never going back
+    clock:     monotonic time in seconds
     """
 
     def __init__(

@@ -132,7 +132,7 @@ class Actor:
         return DrawnAction(*(x.cpu().numpy() for x in drawn)), [x.cpu().numpy() for x in after]
 
     def _numpy_for(self, n: int) -> ActionChoice | str:
-        """Return the choice of numpy for n agents, or why torch computes it."""
+        """Return the numpy form of ``choice`` for n agents, or why torch computes it."""
         if n >= MANY:
             return f"{n:,} rows"
         if self.by_numpy is None:

@@ -128,8 +128,8 @@ class Agent(ABC):
     @property
     def notices(self) -> list[str]:
         """Lines on keys that are set and have no effect, or less than expected."""
-        shown = self._demonstrations.notices if self._demonstrations else ()
-        return [*self.own_notices(), *idle(self.config), *shown]
+        of_demonstrations = self._demonstrations.notices if self._demonstrations else ()
+        return [*self.own_notices(), *idle(self.config), *of_demonstrations]
 
     @property
     def updates(self) -> int:

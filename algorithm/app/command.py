@@ -218,7 +218,7 @@ def print_line(options: TrainOptions, text: str) -> None:
         print(visible(text), flush=True)
 
 
-def leave_first_folder() -> None:
+def remove_first_folder() -> None:
     """Remove the first folder of the import path, which Python adds: the script's, or the current one.
 
     The folder of a checkout that is not installed is added at the end, where child processes find it.
@@ -235,8 +235,8 @@ def leave_first_folder() -> None:
 
 
 def prepare_process() -> None:
-    """Prepare this process: import path, output that never fails, stack traces at crashes."""
-    leave_first_folder()
+    """Prepare this process: no script's folder in the import path, safe output, stack traces at crashes."""
+    remove_first_folder()
     make_output_safe()
     faulthandler.enable()  # a simulator that crashes in this process takes it along, but prints where
 

@@ -78,8 +78,8 @@ def _begin(
     with played.fitting(env.specs):
         agents = context.players(env.specs, networks, saved)
     acting = "sampled" if options.run and not options.disable_sample else "deterministic"
-    within = "".join(f", {name} {lesson}" for name, lesson in lessons.items())
-    console.message(f"playing {played.shown(saved)}, {acting} actions{within}; Ctrl-C ends")
+    lesson_text = "".join(f", {name} {lesson}" for name, lesson in lessons.items())
+    console.message(f"playing {played.shown(saved)}, {acting} actions{lesson_text}; Ctrl-C ends")
     return _Playing(
         loaded=loaded,
         agents=agents,

@@ -191,7 +191,7 @@ def _logged_console(run: RunDir, screen: Screen, stack: ExitStack) -> Console:
 
 
 def _record_failure(run: RunDir, console: Console, error: Exception) -> None:
-    """Log the error with its traceback, and write the page from the files so far."""
+    """Log the error with its traceback, and write the report from what the run has saved so far."""
     _LOGGER.error("the run failed", exc_info=error)
     write_page(run, console)
 

@@ -148,18 +148,16 @@ def load_config(
     folder, choice = _locate(env, config, problems)
     below, shipped = layered(choice, problems)
     edits = read_edits(overrides, flags, below, problems)
-    off = _switched_off(below, edits.tree)
-    low, typed = (
-        layers({**folder.defaults, **defaults}, "the defaults"),
-        layers(folder.keys_of_name, "command line"),
-    )
-    off_layers = layers(off or {}, "the defaults")
-    tree, preset = lay_preset(lay(*low, below, *off_layers, *typed, *edits.overrides, *edits.flags))
+    switched_off = _switched_off(below, edits.tree)
+    lowest = layers({**folder.defaults, **defaults}, "the defaults")
+    above = layers(switched_off or {}, "the defaults")
+    command_line = [*layers(folder.keys_of_name, "command line"), *edits.overrides, *edits.flags]
+    tree, preset = lay_preset(lay(*lowest, below, *above, *command_line))
     place = choice.place if require_runnable and not problems else None
     valid = validate(tree, seed, problems, runnable=place)
     section = choice.sections.children.get(choice.section, Node({}))
     written = misplaced_keys(valid.config, valid.behaviours, section)
-    problems += written.values() if off is None else ()
+    problems += written.values() if switched_off is None else ()
     _refuse(valid, edits, problems)
     return LoadedConfig(
         **vars(valid),
@@ -171,7 +169,7 @@ def load_config(
         shipped=shipped,
         preset=preset,
         by_spaces=valid.config.base_config.preset == AUTO,
-        left_out=() if off is None else (*written, *off),
+        left_out=() if switched_off is None else (*written, *switched_off),
     )
 
 

@@ -44,7 +44,7 @@ def another_env(env: Any, make: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - 
         except Exception as error:
             why.append(f"{way} cannot be made: {described(error)}")
             continue
-        fault = _difference(env, other)
+        fault = _conflict(env, other)
         if not fault:
             return other
         why.append(f"{way} {fault}")
@@ -93,28 +93,29 @@ def _parts(whole: Any) -> Iterator[object]:  # noqa: ANN401 - any part of an env
                 yield from items or ()
 
 
-def _difference(env: Any, other: Any) -> str:  # noqa: ANN401 - as above
-    """Return how another environment differs from this one in three seeded steps, as a verb phrase.
+def _conflict(env: Any, other: Any) -> str:  # noqa: ANN401 - as above
+    """Return, as a verb phrase, why another environment cannot be used beside this one; play three steps.
 
-    Empty if they do not differ, and if that cannot be judged: a step of ``env`` raises, or it does not repeat
-    itself after a reset with the same seed. Both are left in the middle of an episode.
+    It may fail, share the simulator, so that its steps move this one, or play other episodes. Empty if it
+    does none of these, and if that cannot be judged: a step of ``env`` raises, or it does not repeat itself
+    after a reset with the same seed. Both are left in the middle of an episode.
     """
     space = deepcopy(env.action_space)
     space.seed(0)
     actions = [space.sample() for _ in range(_TRIED)]
     try:
-        alone, again = _played(env, actions), _played(env, actions)
+        first, repeated = _played(env, actions), _played(env, actions)
     except Exception:  # a training reports the fault
         return ""
-    if not data_equivalence(alone, again):
+    if not data_equivalence(first, repeated):
         return ""
     try:
-        beside, there = _played(env, actions, beside=other), _played(other, actions)
+        interleaved, elsewhere = _played(env, actions, beside=other), _played(other, actions)
     except Exception as error:
         return f"fails beside it: {described(error)}"
-    if not data_equivalence(alone, beside):
+    if not data_equivalence(first, interleaved):
         return "shares its simulator: steps of one move the other"
-    return "" if data_equivalence(alone, there) else "plays other episodes"
+    return "" if data_equivalence(first, elsewhere) else "plays other episodes"
 
 
 def _played(env: Any, actions: Sequence[Any], beside: Any = None) -> list[object]:  # noqa: ANN401 - as above

@@ -54,7 +54,7 @@ ONE_AGENT = (
 def check_spaces(env: object, name: str, prefix: str = "") -> None:
     """Raise EnvError for an environment without spaces, or of several agents.
 
-    prefix: of the names of the spaces
+    prefix: put before the names of the attributes, such as ``single_``
     """
     if why := "" if prefix else several_agents(getattr(env, "unwrapped", env)):
         raise EnvError("the environment has several agents", where=name, why=why, fix=ONE_AGENT)

@@ -106,8 +106,9 @@ class Context:
         return self.networks.states(obs, self.batch)
 
     def q(self, state: Tensor, action: Tensor | None = None) -> Tensor:
-        """Return the critics' values of actions [B, T, A] in states [B, T, S]: [E, B, T], with gradient.
+        """Return the critics' values of actions [B, T, A] in states [B, T, S]: [E, B, T].
 
+        They have a gradient, except in a context by :meth:`detached`.
         action: flat, at the learned positions; None: the stored actions
         """
         stored = self.batch.action[:, self.learned]

@@ -51,6 +51,7 @@ class TransitionInputs(nn.Module):
     def forward(self, batch: SequenceBatch, obs: Obs, at: slice) -> dict[str, Tensor]:
         """Return the inputs [B·T, ...] of a batch's transitions at the positions ``at``.
 
+        The vector joins vector observations, the flat action if it is used, and whether the task terminated.
         obs: the batch's normalised observations, name -> [B, W+1, ...]
         """
         seen = {name: value[:, at] for name, value in obs.items()}
@@ -66,8 +67,8 @@ class TransitionInputs(nn.Module):
 class Gail(Extension):
     """Reward ``strength`` · r(D), by a discriminator D of demonstrated and the policy's transitions.
 
-    D learns the output 1 for demonstrated and 0 for the policy's transitions, as many of each, with a penalty
-    on its gradient between pairs of them (arXiv 1704.00028). Its input is a transition: normalised
+    D learns the output 1 for demonstrated and 0 for the policy's transitions, in equal numbers, with a
+    penalty on its gradient between pairs of them (arXiv 1704.00028). Its input is a transition: normalised
     observations, the action, and whether the task terminated. Replayed transitions count as the policy's, as
     in arXiv 1809.02925.
 

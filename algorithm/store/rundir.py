@@ -83,7 +83,7 @@ class RunDir(RunPaths):
     def open(
         cls, env: str, name: str, *, models: Path = MODELS, argument: str = "", flag: str = "-n"
     ) -> RunDir:
-        """Return the folder of an existing run. flag: by which the user has named it.
+        """Return the folder of an existing run. flag: option with which the user named it.
 
         Raises StorageError, with the names of existing runs, if there is none of that name.
         """

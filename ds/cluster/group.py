@@ -171,7 +171,7 @@ class LearnerGroup:
         return next(iter(final or (failed if len(failed) == len(self.actors) else ())), None)
 
     def explain_end(self, process: ManagedProcess) -> str:
-        """Return the error for the end of a process that cannot go on."""
+        """Return the text of the error for a process that has ended and is not started again."""
         last = "\n".join(process.output) or "nothing"
         return explain(
             f"{process.name} has ended with code {process.code}",

@@ -76,7 +76,7 @@ class Crew:
 
 
 class ManagedProcess:
-    """Process of a Ray actor, started as often as that may help; subclasses define what is started.
+    """Process of a Ray actor, restarted as long as that may help; subclasses define what is started.
 
     options: of Ray, for the place.
     member:  arguments of :class:`ds.cluster.member.ProcessActor`.

@@ -102,7 +102,7 @@ def new_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPlan:
         train.env,
         train.config,
         train.overrides,
-        _flags(options),
+        _key_flags(options),
         train.seed,
         defaults=DISTRIBUTED_DEFAULTS if cluster.num_actors else {},
         require_runnable=True,
@@ -142,7 +142,7 @@ def resumed_plan(options: DistributedOptions, folder: EnvFolder) -> PopulationPl
             fix="leave --seed out, or start another population",
         )
     loaded = load_config_file(
-        population.config, train.overrides, _flags(options), seed, env=folder, require_runnable=True
+        population.config, train.overrides, _key_flags(options), seed, env=folder, require_runnable=True
     )
     _check(loaded)
     generation = population.newest(log)
@@ -227,8 +227,8 @@ def _newest(parent: Path, argument: str, models: Path) -> str:
     return begun[-1].parent.name
 
 
-def _flags(options: DistributedOptions) -> dict[str, object]:
-    """Return the flags that stand for a key; those of the network only where there are learners."""
+def _key_flags(options: DistributedOptions) -> dict[str, object]:
+    """Return the command line's flags that set keys; without actors, those of ``net_config`` are left out."""
     actors = options.cluster.num_actors
     return {k: v for k, v in options.flags.items() if actors or not k.startswith("net_config")}
 

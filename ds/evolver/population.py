@@ -186,7 +186,7 @@ def may_end_early(counts: Sequence[int], length: int, min_length: int) -> bool:
 
 
 def _never_chosen(members: Sequence[Member], times: int) -> set[int]:
-    """Return members that were no elite since their first draw, while another was ``times`` times."""
+    """Return the numbers of members never elite since first drawn, though another was ``times`` times."""
 
     def chosen(member: Member, since: int) -> int:
         return sum(generation >= since for generation in member.elite_in)

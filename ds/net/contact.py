@@ -163,7 +163,7 @@ class ConnectionMonitor:
 
 
 class WeightFetcher:
-    """Fetcher of the newest weights that receipts have announced; one thread fetches, one takes.
+    """Fetcher of the newest weights that receipts have announced: one thread fetches, another takes them.
 
     fetch:   the chunks of weights newer than a version; none if there are no newer ones
     version: of the newest weights that this actor has seen, 0 for none
@@ -186,7 +186,7 @@ class WeightFetcher:
         self.version = max(self.version, version)
 
     def wait_until_behind(self, seconds: float) -> bool:
-        """Wait, at most so long, for a receipt. Return whether newer weights can be fetched."""
+        """Wait up to ``seconds`` for a receipt; return whether newer weights can be fetched."""
         self._news.wait(seconds)
         self._news.clear()
         return self._announced > self.version

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from algorithm.core.errors import UsageError
-from algorithm.core.system.ports import refusal, user_of
+from algorithm.core.system.ports import listener_on, refusal
 from algorithm.core.system.processes import allow_descriptors, open_descriptors
 
 MAX_CONNECTIONS = 1024
@@ -34,7 +34,7 @@ def port_refused(host: str, port: int) -> UsageError:
         return UsageError(
             "the learner's port is taken",
             where=f"{host}:{port}",
-            why=f"{user_of(port)} listens there",
+            why=f"{listener_on(port)} listens there",
             fix="end it, or let this learner take another one: -o net_config.learner_port=PORT, or 0 for any",
         )
     return UsageError(

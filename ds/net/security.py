@@ -64,7 +64,8 @@ def learner_security(net: NetConfig, host: str) -> LearnerSecurity:
         return LearnerSecurity(token=make_token(folder) if (folder / TOKEN).exists() else None)
     if net.insecure:
         return LearnerSecurity(token=make_token(folder), banner=_PLAIN_TEXT.format(host=host))
-    name = "HOST" if host in ("0.0.0.0", "::") else host  # an address that stands for all is none
+    # Those two mean all addresses, so a certificate cannot name them.
+    name = "HOST" if host in ("0.0.0.0", "::") else host
     advice = f"make them: python -m ds.certificates {name} --folder {folder}\n" + _PLAIN
     certificate = _read(folder / CERTIFICATE, advice)
     _refuse_if_open(folder / KEY)

@@ -82,7 +82,7 @@ def test_a_program_takes_no_modules_from_the_folder_that_python_puts_first(folde
         ([first, str(other)], [root, str(other)]),  # workers take this version, too
     ):
         monkeypatch.setattr(sys, "path", path)
-        command.leave_first_folder()
+        command.remove_first_folder()
         assert sys.path == left
 
 

@@ -24,7 +24,7 @@ from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.objective import AlgorithmSpec
 from algorithm.agents.off_policy.setup import (
     InitialPriorities,
-    check_can_fill,
+    check_can_grow,
     make_learner,
     make_replay,
     make_schedule,
@@ -216,7 +216,7 @@ class OffPolicyAgent(Agent):
         if self.updates > self._pretraining.updates:  # short episodes pushed transitions out for a while
             self._schedule.carry_over(owed)
             return
-        check_can_fill(self.replay)
+        check_can_grow(self.replay)
         self._schedule.defer(step)
 
     @override

@@ -192,8 +192,8 @@ def set_priorities(replay: ReplayBuffer, result: UpdateResult, num_own: int) -> 
     return True
 
 
-def check_can_fill(replay: ReplayBuffer) -> None:
-    """Raise UsageError if the replay is full and holds less than a batch, so that it never will."""
+def check_can_grow(replay: ReplayBuffer) -> None:
+    """Raise UsageError if a replay that holds less than a batch is full, since it will never hold one."""
     if len(replay) < replay.capacity:
         return
     raise UsageError(

@@ -144,8 +144,8 @@ class ClippedValues(ScalarValues):
     def metrics(self, taken: Tensor, target: CriticTarget) -> dict[str, Tensor]:
         """Return the share of predictions whose gradient the clip removes."""
         assert target.slow_q is not None
-        binds = clip_binds(taken, target.y, target.slow_q, epsilon=self._epsilon)
-        return {"value/clipped": masked_mean(binds.float().mean(0).flatten(), target.valid.flatten())}
+        is_clipped = clip_binds(taken, target.y, target.slow_q, epsilon=self._epsilon)
+        return {"value/clipped": masked_mean(is_clipped.float().mean(0).flatten(), target.valid.flatten())}
 
 
 class QuantileValues(Values):

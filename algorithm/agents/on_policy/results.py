@@ -67,6 +67,7 @@ def update_metrics(
 def _step_metrics(
     step: GradientStep, action: ActionSpec, signals: Sequence[Sequence[Extension]]
 ) -> dict[str, Tensor]:
+    """Return the metrics of one gradient step. signals: the reward signals of each further value."""
     change = step.log_ratio.clamp(max=LARGEST_LOG_RATIO).expm1()  # ρ − 1
     return {
         "loss/policy": step.policy_loss,

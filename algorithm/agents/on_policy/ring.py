@@ -55,7 +55,7 @@ class Ring:
         self.clear()
 
     def _make_rows(self) -> ReplayBuffer:
-        """Return a buffer of ``kept`` rows, or for two rollouts of the shortest episodes."""
+        """Return a buffer of ``kept`` rows, or large enough for two rollouts of one-step episodes."""
         inputs, spec, carry_shape = self._inputs, self._inputs.spec, self._carry_shape
         capacity = self._kept or 4 * self.size + self._open
 

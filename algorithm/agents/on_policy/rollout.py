@@ -153,7 +153,7 @@ def advantages(
     gamma: float,
     trace_decay: float,
 ) -> Double:
-    """Return generalised advantages of M transitions (arXiv 1506.02438, eq. 16), over links.
+    """Return generalised advantages of M transitions along their chains (arXiv 1506.02438, eq. 16).
 
     ``δ = r + γ d V(s') − V(s)``, ``A = δ + γ λ w' A'``; w' and A' are those of the following transition, 0
     without one. d is 0 if the episode terminated; a truncated one bootstraps from V of its final observation.

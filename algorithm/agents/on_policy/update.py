@@ -117,7 +117,10 @@ class OnPolicyLearner(RolloutLearner):
         return {**metrics, **{name: float(value) for name, value in cloned.items()}}
 
     def _estimate(self, batch: SequenceBatch, *, current: bool) -> Rollout:
-        """Return the rollout with the values, advantages and targets for all steps of the update."""
+        """Return the rollout with values, advantages and targets; if it is not current, with V-trace weights.
+
+        current: as for :meth:`update`
+        """
         keys = self._keys
         values = self._actor_critic.values(batch)
         rollout = make_rollout(batch, values)

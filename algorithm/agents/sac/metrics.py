@@ -75,18 +75,22 @@ def values_of_entropy(sac: SacConfig, history: History) -> str | None:
     bonus for the present entropy accounts for that excess, and the mean return is no better than that of
     random actions. A temporarily large temperature does no harm where returns rise.
     """
-    before, now, value = history.random_return, history.returns(5), history.now("value/q_mean")
+    random_return, mean_return, q_mean = (
+        history.random_return,
+        history.returns(5),
+        history.now("value/q_mean"),
+    )
     earned, bonus = history.earned(sac.gamma), _bonus(sac, history)
-    beyond = history.least("value/q_mean", 5) > 1.25 * earned and sum(bonus.values()) >= value - earned
-    if not history.largest_return or not beyond or not now <= before:
+    beyond = history.least("value/q_mean", 5) > 1.25 * earned and sum(bonus.values()) >= q_mean - earned
+    if not history.largest_return or not beyond or not mean_return <= random_return:
         return None
     discrete = bonus.get("d", -math.inf) > bonus.get("c", -math.inf)
     other = ", or set sac_config.discrete_soft_target to false" if discrete else ""
     return (
-        f"values come mostly from the entropy bonus: value/q_mean is {short(value)}, but rewards allow no "
-        f"more than {short(earned)}; episodes return {short(now)}, no more than random actions did "
-        f"({short(before)}), because the bonus rewards never finishing · lower sac_config.init_log_alpha "
-        f"({sac.init_log_alpha:g}){other}"
+        f"values come mostly from the entropy bonus: value/q_mean is {short(q_mean)}, but rewards allow no "
+        f"more than {short(earned)}; episodes return {short(mean_return)}, no more than random actions did "
+        f"({short(random_return)}), because the bonus rewards never finishing · "
+        f"lower sac_config.init_log_alpha ({sac.init_log_alpha:g}){other}"
     )
 
 

@@ -137,7 +137,7 @@ class Chart:
         """The chart as an SVG with its points; a point of the SVG is a pixel."""
         width, height = _LARGE if self.large else _SMALL
         inside, across = width - _LEFT - _RIGHT, height - _TOP - _BOTTOM
-        with figure_of(figsize=(width / 72, height / 72), dpi=72) as figure:
+        with themed_figure(figsize=(width / 72, height / 72), dpi=72) as figure:
             rectangle = _LEFT / width, _BOTTOM / height, inside / width, across / height
             axes = figure.add_axes(rectangle)
             figure.patch.set_visible(False)
@@ -150,8 +150,8 @@ class Chart:
 
 
 @contextlib.contextmanager
-def figure_of(**options: Any) -> Iterator[Figure]:  # noqa: ANN401 - of matplotlib
-    """Yield a figure in the style of the theme; close it after the block."""
+def themed_figure(**options: Any) -> Iterator[Figure]:  # noqa: ANN401 - of matplotlib
+    """Yield a new figure; until the end of the block matplotlib draws in the style of the theme."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -166,7 +166,7 @@ def _clipped(values: Double) -> Double:
 
 def write_picture(path: Path, lines: Sequence[Line], *, title: str) -> None:
     """Write a chart as PNG; the same data give the same bytes. Raises StorageError."""
-    with figure_of(figsize=(8, 4.5), dpi=150, layout="constrained") as figure:
+    with themed_figure(figsize=(8, 4.5), dpi=150, layout="constrained") as figure:
         axes = figure.subplots()
         draw(axes, lines, marker="o", ticks=(8, 6))
         names = axes.get_legend_handles_labels()[1]

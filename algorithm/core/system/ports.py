@@ -38,13 +38,16 @@ def port_error(hosts: Iterable[str], port: int) -> UsageError:
     return UsageError(
         f"port {port} is taken",
         where=f"port {port}",
-        why=f"{user_of(port)} listens there",
+        why=f"{listener_on(port)} listens there",
         fix="end that process, choose another port, or leave the flag out: then the next free port is taken",
     )
 
 
-def user_of(port: int) -> str:
-    """Return the name, id and command line of the process that listens on a port, if they can be seen."""
+def listener_on(port: int) -> str:
+    """Describe the process that listens on a port: its name, id and command line.
+
+    Return "a process of another user" if these cannot be seen.
+    """
     with suppress(psutil.Error, OSError):
         for connection in psutil.net_connections(kind="tcp"):
             listens = connection.status == psutil.CONN_LISTEN and connection.laddr.port == port

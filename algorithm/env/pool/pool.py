@@ -138,12 +138,12 @@ class EnvPool(VecEnv):
     @override
     def state(self) -> State:
         buffers = self._buffers
-        done = [self._history.actions(i) for i in range(self._n)]
+        past_actions = [self._history.actions(i) for i in range(self._n)]
         names = list(self._parameters.names)
         arrays: dict[str, Array] = {
             "episode": np.array(self._episode, np.int64),
-            "length": np.array([len(actions) for actions in done], np.int64),
-            "actions": np.concatenate(done),
+            "length": np.array([len(actions) for actions in past_actions], np.int64),
+            "actions": np.concatenate(past_actions),
             "total": np.array([self._history.total_reward(i) for i in range(self._n)]),
             "action_mask": self._action_mask(buffers.action_mask),
             "masked": buffers.has_mask.copy(),

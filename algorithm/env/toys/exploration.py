@@ -184,12 +184,12 @@ class ToyBits(Toy[dict[str, Any], np.int64]):
 
     An example of hindsight (arXiv 1707.01495, section 3.1).
 
-    observation, achieved_goal: [bits] as they are; desired_goal: [bits] as they shall be
+    observation, achieved_goal: [bits] as they are; desired_goal: [bits] to be reached
     action: which bit to flip
 
     The reward is −1 after a step that leaves a wrong bit, else 0, and then the episode ends. The best policy
     flips the wrong bits, which gives 1 − bits/2: −5 with 12. In the 12 steps of the id uniformly random flips
-    get there in 0.13 % of the episodes; a failure gets −12.
+    reach the goal in 0.13 % of the episodes; a failure gets −12.
 
     bits: an even number
     """

@@ -59,24 +59,24 @@ class Reference:
         if categories := self.spec.obs.categories[place]:
             return rng.integers(np.reshape(categories, shape[1:]), size=shape).astype(dtype)
         if isinstance(normaliser, Normaliser) and name in normaliser.names:
-            return self._near(normaliser, name, rng.normal(size=shape)).astype(dtype)
+            return self._at_deviations(normaliser, name, rng.normal(size=shape)).astype(dtype)
         if span or dtype.kind != "f":
             low, high = span or (0.0, 1.0)
             return rng.integers(int(low), int(high) + 1, size=shape).astype(dtype)
         values = rng.random(shape) if name in self._layouts else rng.normal(size=shape)
         return values.astype(dtype)
 
-    def _near(self, normaliser: Normaliser, name: str, off: Double) -> Double:
-        """Return numbers that lie ``off`` standard deviations from the mean, rounded as a graph's input."""
+    def _at_deviations(self, normaliser: Normaliser, name: str, deviations: Double) -> Double:
+        """Return numbers ``deviations`` standard deviations from the mean, rounded as a graph's input."""
         shift, scale = (tensor.numpy() for tensor in normaliser.of(name))
         kind = self.spec.obs.dtypes[self.spec.obs.names.index(name)]
-        values: Double = off / scale + shift
+        values: Double = deviations / scale + shift
         if np.dtype(kind).kind in "iu":
             limits = np.iinfo(kind)
             return np.clip(values.round(), limits.min, limits.max)
         if name not in normaliser.beyond_float32():
             rounded = values.astype(np.float32).astype(np.float64)
-            values = np.where(np.abs(shift) * scale > TOLD_APART, shift, rounded)  # constants stay
+            values = np.where(np.abs(shift) * scale > TOLD_APART, shift, rounded)  # a constant keeps its mean
         return values
 
     def feeds(self, situation: Situation, ports: Ports, memory: Float | None) -> dict[str, Array]:

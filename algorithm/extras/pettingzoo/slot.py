@@ -26,8 +26,9 @@ class GameSlot:
     episode: number of the open episode
     done:    flat actions of the open episode, one after the other
     total:   sum of the rewards of all its agents
-    seen:    what the agents observe that need an action, by index
-    Making it raises EnvError and UsageError; all else raises EnvError for a failure too many.
+    seen:    observations of the agents that need an action, by index
+    Making it raises EnvError and UsageError; every other method raises EnvError after one
+    failure too many.
     """
 
     def __init__(self, request: EnvRequest, i: int, budget: RestartBudget, watchdog: Watchdog) -> None:

@@ -24,7 +24,7 @@ _FILE = "reward.safetensors"
 def train_reward(options: TrainOptions, loaded: LoadedConfig) -> int:
     """Train a classifier of success with recordings, and write it to the current folder.
 
-    Raises UsageError as a training with the recordings does, and for too few episodes with success.
+    Raises UsageError for recordings that a training would refuse, and for too few successful episodes.
     """
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.quiet))
@@ -45,7 +45,7 @@ def train_reward(options: TrainOptions, loaded: LoadedConfig) -> int:
         console.finish(
             [
                 ("missed", f"{success.missed:.1%} of the successes in episodes that were held out"),
-                ("mistaken", f"{success.mistaken:.1%} of these episodes would end by a mistake"),
+                ("mistaken", f"{success.mistaken:.1%} of these episodes would be ended wrongly"),
                 ("threshold", f"{success.threshold:.3f}"),
                 ("file", _FILE),
             ],

@@ -149,8 +149,8 @@ def _playground(request: EnvRequest) -> TensorEnv:
 
 
 def _on_cpu() -> bool:
-    """Return whether JAX computes on the CPU. JAX is imported after the library, whose absence is named."""
-    import jax
+    """Return whether JAX computes on the CPU."""
+    import jax  # here, so that a missing library of simulators is reported first
 
     return bool(jax.default_backend() == "cpu")
 

@@ -168,8 +168,8 @@ class ResultRows:
         self._states = [_no_states(spec)]  # so that there is always an array to join
         self._total = 0
         self.ids: list[int] = []
-        self._seen: list[int] = []  # place of the observation to act on among all states
-        self._end: list[int] = []  # place of the end, -1 without one
+        self._seen: list[int] = []  # index, among all states, of the observation to act on
+        self._end: list[int] = []  # index of the final observation, −1 without one
         self._left: list[bool] = []
 
     def add(self, *states: AgentStates) -> int:

@@ -132,6 +132,7 @@ class Residual(nn.Module):
 
 
 def _simple(channels: int) -> list[nn.Module]:
+    """Return two small convolutions of stride 2, with 16 and 32 channels."""
     return [
         nn.Conv2d(channels, 16, 3, stride=2, padding=1),
         nn.ReLU(inplace=True),

@@ -76,7 +76,7 @@ class ModelRepProjection(nn.Module):
 
     def __init__(self, spec: AgentSpec, state_size: int, dense_n: int = 256, out_size: int = 128) -> None:
         super().__init__()
-        self.net = _hidden_layer(state_size, dense_n, out_size)
+        self.net = _one_hidden_layer(state_size, dense_n, out_size)
 
     @override
     def forward(self, state: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class ModelRepPrediction(nn.Module):
 
     def __init__(self, spec: AgentSpec, size: int, dense_n: int = 256) -> None:
         super().__init__()
-        self.net = _hidden_layer(size, dense_n, size)
+        self.net = _one_hidden_layer(size, dense_n, size)
 
     @override
     def forward(self, x: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def check_prediction(prediction: nn.Module, size: int) -> None:
         shape_of(prediction, [torch.zeros(rows, size)], (rows, size), name="ModelRepPrediction")
 
 
-def _hidden_layer(in_size: int, hidden: int, out_size: int) -> nn.Sequential:
+def _one_hidden_layer(in_size: int, hidden: int, out_size: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Linear(in_size, hidden), nn.LayerNorm(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, out_size)
     )

@@ -185,7 +185,7 @@ class LocalCollector:
         self._drop(self._begun(agents, self._env.reset))
 
     def _drop(self, agents: Mapping[str, list[int]]) -> None:
-        """End episodes that cannot be used until none of them is left."""
+        """End episodes until all begin with finite numbers. Raises NumericalError after ten rounds."""
         for _ in range(_TRIES):
             if not any(agents.values()):
                 return

@@ -39,7 +39,7 @@ def event_of(step: int, row: Mapping[str, float]) -> bytes:
     values = []
     for name, value in row.items():
         if math.isfinite(value):
-            single = ctypes.c_float(value).value  # beyond its range infinity
+            single = ctypes.c_float(value).value  # beyond float32's range it is infinite
             values.append(_bytes(1, name.encode()) + _key(2, _FLOAT) + struct.pack("<f", single))
     return _record(step, _bytes(_SUMMARY, b"".join(_bytes(1, value) for value in values))) if values else b""
 

@@ -83,7 +83,8 @@ def recorded(spec: AgentSpec) -> AgentSpec:
 class AcerAgent(RolloutAgent):
     """Learner, policy and replay of one behaviour.
 
-    Raises UsageError for actions of both kinds, and if the replay does not fit into the memory.
+    Raises UsageError without sampled actions, for actions of both kinds, and if the replay does not fit into
+    the memory.
     """
 
     learner: AcerLearner
