@@ -14,10 +14,11 @@ from algorithm.core.spec import ActionSpec
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "3-step V-trace, prioritised, batch 256, 1 update a step, learned α"),
+        ({}, "3-step V-trace, min of 2 critics, prioritised, batch 256, 1 update a step, learned α"),
         ({"use_replay_buffer": False}, "each window once, batch 256"),
         ({"discrete_dqn_like": True}, "greedy branches, ε 0.1"),
-        ({"n_step": 1}, "1-step, prioritised"),
+        ({"n_step": 1}, "1-step, min of 2 critics"),
+        ({"use_target_network": False}, "min of 2 critics without target networks (CrossQ), prioritised"),
         ({"n_step": 3, "use_n_step_is": False}, "3-step uncorrected"),
         ({"n_step": 3, "use_n_step_is": "sampled"}, "3-step sampled V-trace"),
     ],

@@ -63,11 +63,14 @@ def _memory(keys: OffPolicyConfig) -> Rows:
 def _algorithm(keys: OffPolicyConfig, objective: Objective) -> str:
     kinds = {True: "V-trace", "sampled": "sampled V-trace", False: "uncorrected"}
     target = f"{keys.n_step}-step {kinds[keys.use_n_step_is]}" if keys.n_step > 1 else "1-step"
+    critics = f"{keys.ensemble_q_reduce} of {keys.ensemble_q_num} critics"
+    if not keys.use_target_network:
+        critics += " without target networks (CrossQ)"
     data = f"each window once, batch {keys.batch_size}"
     if keys.use_replay_buffer:
         updates = f"{keys.replay_ratio:g} update{'s' if keys.replay_ratio != 1 else ''} a step"
         data = f"{'prioritised' if keys.use_priority else 'uniform'}, batch {keys.batch_size}, {updates}"
-    return ", ".join([target, data, *objective.words])
+    return ", ".join([target, critics, data, *objective.words])
 
 
 _DEFAULT = OffPolicyConfig.model_fields
