@@ -19,7 +19,6 @@ class EnvKind:
     extra_name: name of the maker in the table of extras
     gymnasium:  single Gymnasium environments, named by an id: with wrappers, workers and the Python API
     films:      they render images
-    repeats:    an episode can begin again from its seed
     registered: their ids are those of Gymnasium's registry, with reward thresholds and vector classes
     player:     each is a program of its own with ports, or an editor, of which there is only one
     lanes:      many step at once, for hardly more time than one
@@ -32,7 +31,6 @@ class EnvKind:
     extra_name: str = ""
     gymnasium: bool = True
     films: bool = True
-    repeats: bool = True
     registered: bool = False
     player: bool = False
     lanes: bool = False
@@ -45,7 +43,6 @@ UNITY = EnvKind(
     extra_name="UnityVecEnv",
     gymnasium=False,
     films=False,
-    repeats=False,
     player=True,
     parameters=True,
     teams=True,
@@ -55,9 +52,7 @@ OBJECT = EnvKind(name="OBJECT", maker="algorithm.env.registry:ObjectRecipe", tea
 """Environments that Python code passed as objects, which cannot be made again from a name."""
 
 DM_CONTROL = EnvKind(name="DM_CONTROL", extra_name="DmControlRecipe")
-PETTINGZOO = EnvKind(
-    name="PETTINGZOO", extra_name="PettingZooVecEnv", gymnasium=False, repeats=True, teams=True
-)
+PETTINGZOO = EnvKind(name="PETTINGZOO", extra_name="PettingZooVecEnv", gymnasium=False, teams=True)
 
 _SUITE = re.compile(
     r"(?P<package>(dm|dmc|dm_control|suite)[./:_])?"
@@ -88,7 +83,6 @@ def _many(name: str, *, maker: str = "", extra_name: str = "") -> EnvKind:
         extra_name=extra_name,
         gymnasium=False,
         films=False,
-        repeats=False,
         lanes=True,
     )
 
