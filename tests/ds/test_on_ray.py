@@ -20,6 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.house.test_presets import shrunk
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(0)]
 pytest.importorskip("ray")
 
@@ -107,6 +109,21 @@ def test_a_training_ends_by_itself(start: Callable[..., Command]) -> None:
     command = start("--num_actors=1", "--max_step=60")
     assert command.process.wait(LIMIT) == 0, command.said
     assert "the training is over; its run is models/task/one on 127.0.0.1" in command.said
+
+
+def test_a_population_trains(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        ROOT / "main_ds.py",
+        "gym/pendulum",
+        "evolver",
+        "--num_learners=2",
+        "-n",
+        "first",
+    ]
+    done = subprocess.run([*command, *shrunk()], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.glob("models/gym/pendulum/**/result.json"))
 
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])

@@ -14,6 +14,7 @@ from algorithm.app.cli.ds import ClusterOptions, DistributedOptions, parse_distr
 from algorithm.app.cli.train import TrainOptions
 from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, UsageError
+from ds.cluster import command, process
 from ds.cluster.command import ClusterAway, join_ray
 from ds.cluster.group import LearnerProcess
 from ds.cluster.member import Order, ProcessReport
@@ -142,6 +143,135 @@ def test_restarts_wait_longer_and_longer_until_the_budget_is_spent(monkeypatch: 
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60] * 2
     assert said[-1] == "a: exit code 1; given up after 16 restarts"
     assert (process.state, process.restarts) == ("given up", 16)
+
+
+class TaskError(Exception):
+    """Ray's error for a method that raised ``cause``."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class ActorError(Exception):
+    """Ray's error for an actor that has died."""
+
+
+class ActorUnavailableError(ActorError):
+    """Ray's error for an actor that does not answer for a while."""
+
+
+ERRORS = SimpleNamespace(
+    RayTaskError=TaskError, RayActorError=ActorError, ActorUnavailableError=ActorUnavailableError
+)
+
+
+class NodeMember:
+    """What a command sees of a process on a node: these reports, then silence."""
+
+    def __init__(self, *reports: ProcessReport | Exception, start: int | Exception = 7) -> None:
+        self._reports, self._start = list(reports), start
+        self.report = SimpleNamespace(options=lambda max_task_retries: SimpleNamespace(remote=self._next))
+        self.start = SimpleNamespace(remote=self._begin)
+
+    async def _next(self) -> ProcessReport:
+        if not self._reports:
+            await asyncio.sleep(60)
+        return _value(self._reports.pop(0))
+
+    async def _begin(self, order: Order) -> int:
+        return _value(self._start)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+class Ordered(ManagedProcess):
+    """A process that is ordered at once."""
+
+    def __init__(self, member: NodeMember) -> None:
+        ray: Any = FakeRay()
+        ray.exceptions = ERRORS
+        super().__init__(Crew(ray, log=print), "it", {}, ("/", "", ["main_ds.py"]))
+        self._member = member
+
+    async def make_order(self, report: ProcessReport) -> Order:
+        return Order(module="", options=None)
+
+
+RUNS = replace(NOTHING, pid=7)
+
+
+@pytest.mark.parametrize(
+    ("member", "code", "why"),
+    [
+        (NodeMember(NOTHING, RUNS, replace(RUNS, code=5)), 5, "a number is not finite"),
+        (
+            NodeMember(NOTHING, RUNS, replace(NOTHING, pid=8, code=0)),
+            137,
+            "the node, or Ray's worker on it, died",
+        ),
+        (NodeMember(NOTHING, RUNS), 137, "the node, or Ray's worker on it, died"),
+        (NodeMember(NOTHING, start=TaskError("no module")), 4, "10.0.0.1 cannot start it: no module"),
+        (NodeMember(NOTHING, start=ActorError()), 137, "the node, or Ray's worker on it, died"),
+        (NodeMember(ActorError()), 4, "a node cannot start it"),
+        (NodeMember(ActorUnavailableError()), 137, "died"),
+    ],
+)
+def test_how_a_process_on_a_node_ends(
+    monkeypatch: pytest.MonkeyPatch, member: NodeMember, code: int, why: str
+) -> None:
+    monkeypatch.setattr(process, "REPORT_S", 0.0)
+    monkeypatch.setattr(ManagedProcess.fetch_report, "__defaults__", (0.05,))
+    ended, reason = asyncio.run(Ordered(member)._live())
+    assert ended == code and why in reason
+
+
+def test_a_wait_for_a_place_is_no_time_of_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(process, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(process, "REPORT_S", 0.0)
+
+    class Waiting(Ordered):
+        async def make_order(self, report: ProcessReport) -> Order:
+            clock.now += 1000.0
+            if self.restarts == 1:
+                self._member._start = ActorError()  # from now on no node starts it
+            return await super().make_order(report)
+
+    waiting = Waiting(NodeMember(NOTHING, replace(RUNS, code=1), *[NOTHING] * 20))
+    assert asyncio.run(waiting._keep_running()) == 1 and waiting.restarts == process.BUDGET
+
+
+@pytest.mark.parametrize(("code", "line"), [(5, "error: learner has ended with code 5"), (0, "is over")])
+def test_a_training_ends_as_its_learner_does(monkeypatch: pytest.MonkeyPatch, code: int, line: str) -> None:
+    ended = SimpleNamespace(code=code, node=HERE)
+    group = SimpleNamespace(
+        start=lambda: None,
+        over=lambda: ended,
+        end=AsyncMock(),
+        explain_end=lambda process: f"learner has ended with code {process.code}",
+    )
+    monkeypatch.setattr(command, "LearnerGroup", lambda crew, plan: group)
+    said: list[str] = []
+    crew, stop = Crew(SimpleNamespace(), log=said.append), SimpleNamespace()  # type: ignore[arg-type]
+    assert asyncio.run(command._train(crew, plan(), stop)) == code  # type: ignore[arg-type]
+    assert line in said[-1]
+
+
+def test_a_learner_has_a_gpu_if_the_cluster_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {}
+    ray: Any = FakeRay()
+    ray.cluster_resources = lambda: {"GPU": 2.0}
+    ray.remote = lambda kind: SimpleNamespace(
+        options=lambda **more: options.update(more) or SimpleNamespace(remote=lambda *arguments: None)
+    )
+    LearnerProcess(Crew(ray, log=print), plan())
+    assert options["num_gpus"] == 1.0 and options["scheduling_strategy"] == [{"CPU": 1.0, "GPU": 1.0}]
 
 
 def planned(*flags: str) -> ClusterPlan:

@@ -217,11 +217,18 @@ def test_descriptors_are_left_for_everything_else(
 
 
 @pytest.mark.fault("F20")
-def test_a_port_that_is_taken_is_refused_and_its_process_named() -> None:
+def test_a_port_that_is_taken_is_refused_and_its_process_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(kind: str) -> list[object]:
+        raise psutil.AccessDenied
+
     with learner() as one:
         taken = pytest.raises(UsageError, match=rf"\(process {os.getpid()}: .*\) listens there")
         with taken, learner(port=one.port):
             pass
         is_well(one)
+        monkeypatch.setattr(psutil, "net_connections", denied)
+        unseen = pytest.raises(UsageError, match="a process of another user listens there")
+        with unseen, learner(port=one.port):
+            pass
     with pytest.raises(UsageError, match="an address of this machine"), learner(host="192.0.2.1"):
         pass

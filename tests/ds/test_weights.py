@@ -80,3 +80,15 @@ def test_weights_are_published_first_and_then_with_every_version_of_an_agent():
     other.policy.warming_up = False
     publisher.publish_if_due()
     assert parameters.warming_up == {"one": True, "other": False}, "told at once, published or not"
+
+
+def test_weights_of_a_learner_before_this_one_are_never_current():
+    parameters = ParameterStore({})
+    publisher = WeightPublisher(parameters, {"one": agent()}, always=True)
+    publisher.publish_if_due()
+    assert (parameters.lag(0), parameters.lag(1)) == (1, 0)
+    parameters.seen(7)  # by an actor of a learner that was killed before its first checkpoint
+    assert parameters.lag(7) == 1
+    for _ in range(2):  # whoever waits gets weights after each step
+        publisher.publish_if_due()
+    assert parameters.newest == 9 and (parameters.lag(7), parameters.lag(8)) == (2, 1)

@@ -17,6 +17,7 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.output import silence
 from algorithm.env.base import Fault, VecEnv
 from algorithm.env.env_id import _EXTRAS, advice
+from algorithm.env.gym import GymRecipe
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.env.wrappers import KeepElements, PressFire
@@ -31,6 +32,23 @@ KEEP = "algorithm.env.wrappers:KeepElements"
 def wrapped(*wrappers: dict[str, Any], name: str = "tests.lib.toys:Endless-v0", **options: Any) -> VecEnv:
     seed_of = lambda index, episode: 10 * index  # noqa: E731
     return make_vec_env(EnvRequest("GYM", name, n=2, wrappers=wrappers, seed_of=seed_of, **options))
+
+
+class Doubling(gym.RewardWrapper):
+    """A wrapper of somebody's own."""
+
+    def reward(self, reward: float) -> float:
+        return 2 * reward
+
+
+def test_wrappers_are_put_on_in_their_order_with_their_arguments():
+    """Two repeats, then twice the reward: −0.5 each for u = 0, so −2 for a step."""
+    entries = ({"RepeatAction": {"num_repeats": 2}}, {"tests.env.test_wrappers:Doubling": None})
+    env = GymRecipe(env_id="tests.lib.toys:Endless-v0", env_args={}, wrappers=entries)(0)
+    assert [type(env._env).__name__, type(env._env.env).__name__] == ["Doubling", "RepeatAction"]
+    env.reset(1)
+    seen, reward, *_ = env.step(np.zeros(1, np.float32))
+    assert (seen.obs["obs"].item(), reward) == (2.0, -2.0)
 
 
 def test_wrappers_whose_statistics_are_in_no_checkpoint_are_told_once_with_what_to_do():

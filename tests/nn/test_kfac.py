@@ -152,6 +152,27 @@ def test_what_is_not_finite_leaves_no_trace():
     assert torch.equal(one.flat.data, other.flat.data) and other.skipped.item() == 5
 
 
+def test_a_state_goes_on_between_two_inversions():
+    torch.manual_seed(0)
+    module = nn.Linear(3, 2)
+    options = {"inverse_every": 3, "momentum": 0.9, "kl_clip": 0.1}
+    straight, first = kfac(module, **options), None
+    other = copy.deepcopy(module)
+    resumed = kfac(other, **options)
+    for step in range(9):
+        x, noise = torch.randn(5, 3), torch.randn(5, 2)
+        if step == 4:
+            resumed.load_tensors(copy.deepcopy(straight.tensors()))
+            other.load_state_dict(module.state_dict())
+        for optimiser, one in ((straight, module), (resumed, other))[: 1 + (step >= 4)]:
+            optimiser.step(measure(optimiser, one, x, noise).square().mean())
+        first = first or copy.deepcopy(straight.tensors())
+    assert torch.equal(straight.flat.data, resumed.flat.data)
+    straight.reset()
+    assert not any(value.any() for value in straight.tensors().values())
+    assert set(first) == set(straight.tensors())
+
+
 class Twice(nn.Module):
     """One layer, applied twice in a pass, or two layers with one weight."""
 

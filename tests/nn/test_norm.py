@@ -65,6 +65,20 @@ def test_a_step_that_was_skipped_moves_nothing():
     assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
 
 
+def test_rows_without_a_share_change_nothing():
+    seen, rows = [], torch.randn(6, 3)
+    for filling in (0.0, 1e6):
+        layer, x = BatchNorm(3), rows.clone()
+        x[4:] = filling
+        statistics = BatchStatistics([layer])
+        with statistics.of_batch(torch.tensor([0.25, 0.25, 0.25, 0.25, 0.0, 0.0])):
+            y = layer(x.requires_grad_())
+        (gradient,) = torch.autograd.grad(y[:4].square().sum(), x)
+        statistics.commit(TAKEN)
+        seen.append([y[:4], gradient[:4], layer.mean, layer.var])
+    assert all(torch.equal(one, two) for one, two in zip(*seen, strict=True))
+
+
 def test_the_running_statistics_alone_are_in_a_checkpoint():
     q = Ensemble(lambda: mlp(4, [6], 2, norm="batch"), 2)
     names = q.state_dict().keys()

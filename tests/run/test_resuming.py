@@ -83,6 +83,8 @@ def test_a_longer_run_is_the_one_that_was_longer_from_the_start(task, capsys, fl
     assert run("--seed=1", "-n", "b", "--quiet", *flags, f"--max_step={ended}") == 0
     assert what_must_agree(a) == what_must_agree(task / "b")
     assert load_config_file(a / "config.yaml").config.base_config.max_step == ended
+    costs = read_metrics(a / "metrics.jsonl").get("time/cpu_seconds", ())
+    assert list(costs) == sorted(costs), "those before the end go on"
     (note,) = json.loads((a / "manifest.json").read_text())["resumed"]
     assert note["step"] == begun and note["arguments"] and note["versions"]
 
@@ -204,6 +206,14 @@ def test_a_run_that_success_has_ended_goes_on_where_that_is_asked_for(task, monk
     assert "--resume -o base_config.stop_at_return=null" in capsys.readouterr().err
     assert run("--resume", "--quiet", "-o", "base_config.stop_at_return=0") == 0
     assert (result(task / "s")["steps"], result(task / "s")["ended"]["by"]) == (260, "max_step")
+
+
+def test_only_an_evaluation_on_the_way_ends_a_run(task):
+    flags = ("--max_step=40", "-o", "eval_config={per_step: 50, episodes: 1}")
+    assert run("-n", "s", *SOLVED, "--quiet", *flags) == 0
+    assert result(task / "s")["ended"]["by"] == "max_step", "the last evaluation came after that"
+    assert run("--resume", "--quiet", "--max_step=80") == 0
+    assert (result(task / "s")["steps"], result(task / "s")["ended"]["by"]) == (50, "stop_at_return")
 
 
 # ---- what was changed since

@@ -213,6 +213,18 @@ def test_rows_that_cannot_be_written_wait_and_are_never_halved(opened, tmp_path,
     assert points(tmp_path / "log", "loss/q") == rows
 
 
+@pytest.mark.fault("F08")
+def test_closing_tries_once_more_and_says_what_is_missing(tmp_path, warned):
+    opened = logger_in(tmp_path, warned)
+    with files_no_larger_than(0):
+        for step in (1, 2):
+            opened.write(step, {"loss/q": 1.0})
+        opened.close()
+    assert "2 in " in warned[-1] and "metrics.jsonl" in warned[-1] and "log" in warned[-1]
+    opened.close()
+    assert len(lines(tmp_path / "metrics.csv")) == 3, "the second time there was room"
+
+
 def test_reading_leaves_out_a_torn_last_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "loss/q": 0.5}\n{"step": 2, "loss/q": null}\n{"step": 3, "lo')

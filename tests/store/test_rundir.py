@@ -74,6 +74,8 @@ def test_commands_work_from_where_the_user_is(here, monkeypatch, typed, shown):
 def test_another_folder_of_all_runs_is_in_every_command(here):
     other = {"models": Path("all runs")}
     (here / "all runs").mkdir()
+    RunDir.create("gym/pendulum", "first", **other).remove_failed_start()
+    assert list(here.iterdir()) == [here / "all runs"], "the user's own folder stays"
     run = RunDir.create("gym/pendulum", "first", **other)
     run.write_config("{}")
     with pytest.raises(UsageError) as taken:
@@ -130,6 +132,15 @@ def test_a_failed_start_removes_what_it_made_by_name_and_nothing_else(here):
     kept = made("kept")
     kept.remove_failed_start()
     assert kept.config.exists(), "it had begun"
+
+
+def test_the_log_of_a_player_that_did_not_start_stays_and_takes_no_name(here):
+    run = RunDir.create("a/c", "x")
+    run.players.mkdir()
+    (run.players / "train-0.log").write_text("why")
+    run.remove_failed_start()
+    assert (run.players / "train-0.log").exists()
+    RunDir.check_free("a/c", "x")
 
 
 STEERING = ("a\x1b[2J", "a\x7f", "a\x85b", "a\x9b31m", "a\u202eb", "a\u200bb", "a\u2028b", "a\udcff", "a\nb")
@@ -233,7 +244,7 @@ def test_runs_are_found_and_what_is_not_found_names_what_is_there(here):
 
 
 @pytest.mark.skipif(provenance.shutil.which("git") is None, reason="needs git")
-def test_git_state_has_the_commit_and_whether_files_changed(here):
+def test_git_state_has_the_commit_and_whether_files_changed(here, monkeypatch):
     def git(*arguments):
         identity = ("-c", "user.name=a", "-c", "user.email=a@b")
         subprocess.run(["git", *identity, *arguments], cwd=here, check=True, capture_output=True)
@@ -247,3 +258,5 @@ def test_git_state_has_the_commit_and_whether_files_changed(here):
     assert provenance.git_state(here / "sub") is None, "installed inside somebody else's repository"
     (here / "a").write_text("2")
     assert provenance.git_state(here)["changed"] is True
+    monkeypatch.setenv("PATH", "")
+    assert provenance.git_state(here) is None, "no git"

@@ -53,13 +53,17 @@ def operators(model: ModelProto) -> Mapping[str, int]:
 
 
 def lint(model: ModelProto, opset: int, *, wide: bool) -> None:
-    """Raise ExportError for an operator or element type that the target lacks.
+    """Raise ExportError for an operator or element type that the target lacks, and for another opset.
 
     wide: allow float64, which no environment of Unity's has
     """
     kinds = {*_KINDS, _DOUBLE} if wide else {*_KINDS}
-    target = target_of(opset)
+    target, versions = target_of(opset), {each.domain: each.version for each in model.opset_import}
     name = target["name"]
+    if versions != {"": opset}:
+        raise ExportError(
+            "the graph has another operator set", where=f"{versions}", why=f"{opset} was wanted"
+        )
     for node in model.graph.node:
         if node.domain or node.op_type not in target["operators"]:
             raise ExportError(

@@ -74,6 +74,12 @@ def test_a_class_that_resets_too_much_is_refused(mode, fix):
     assert fix in caught.value.fix
 
 
+@pytest.mark.parametrize(("args", "limit"), [({}, 50), ({"max_episode_steps": 7}, 7)])
+def test_the_time_limit_is_that_of_the_registry_or_of_env_args(args, limit):
+    make = partial(gym.make_vec, "DiaryVector-v0", 2, vectorization_mode="vector_entry_point", **args)
+    assert adapt(make).time_limit == limit
+
+
 class Atlas(VectorEnv):
     """Observes a Dict; with same-step autoreset it hands out the last observations as one Dict of arrays.
 

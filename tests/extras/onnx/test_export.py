@@ -20,6 +20,7 @@ from algorithm.agents.base import Agent
 from algorithm.core.spec import AgentSpec, ObsSpec
 from algorithm.env.pool.repetition import spec_from_json, specs_as_json
 from algorithm.extras.onnx import play
+from algorithm.extras.onnx.check import session_of
 from algorithm.extras.onnx.errors import ExportError
 from algorithm.extras.onnx.graph import PolicyGraph, draw_graph
 from algorithm.extras.onnx.reference import Situation
@@ -268,6 +269,15 @@ def test_the_exporter_is_the_one_that_is_pinned(monkeypatch: pytest.MonkeyPatch)
 
 
 # ---- names, memory, limits
+
+
+def test_the_memory_and_version_that_a_graph_states() -> None:
+    graph = graph_of(agent_of(memory="GRU", action="branches", obs="vector"))
+    session = session_of(draw_graph(graph, 15).SerializeToString())
+    ones = {"obs_0": np.ones((1, 3), np.float32), "action_masks": np.ones((1, 5), np.float32)}
+    names = ["memory_size", "version_number"]
+    values = session.run(names, {**ones, "recurrent_in": np.zeros((1, 1, 26), np.float32)})
+    assert [value.tolist() for value in values] == [[26.0], [3.0]], "ML-Agents' version of its format"
 
 
 class Remembering(Rep):
