@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from algorithm.agents.off_policy.values import ScalarValues, smallest
+from algorithm.agents.off_policy.values.scalar import ScalarValues
 from algorithm.extensions.base import Context, Extension
+from algorithm.ops.sac import smallest
 from tests.lib.batches import SMALL, Sac, random_batch, small_sac
 from tests.lib.callbacks import watch
 

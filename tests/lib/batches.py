@@ -15,7 +15,7 @@ from algorithm.agents.off_policy.compiled_update import CompiledUpdate
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.records import CriticTarget
 from algorithm.agents.off_policy.update import OffPolicyLearner
-from algorithm.agents.off_policy.values import with_values
+from algorithm.agents.off_policy.values.choice import with_values
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.sac import SacObjective
 from algorithm.core import ActionSpec, AgentSpec, ObsSpec, SequenceBatch

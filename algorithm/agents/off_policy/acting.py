@@ -18,7 +18,7 @@ from algorithm.agents.networks import extensions_of, make_networks
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.objective import AlgorithmSpec
-from algorithm.agents.off_policy.values import make_values, with_values
+from algorithm.agents.off_policy.values.choice import make_values, with_values
 from algorithm.agents.roles import Acting, ActingInputs
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec

@@ -34,7 +34,7 @@ from algorithm.agents.off_policy.setup import (
     use_demonstrations,
 )
 from algorithm.agents.off_policy.update import OffPolicyLearner
-from algorithm.agents.off_policy.values import with_values
+from algorithm.agents.off_policy.values.choice import with_values
 from algorithm.agents.roles import AgentInputs, DivergenceReport, Tensors
 from algorithm.agents.schedules import rate_factor
 from algorithm.core.console import Readout

@@ -18,7 +18,7 @@ from algorithm.agents.networks import policy_in_windows
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.model import Model, check_norms, make_horizons
 from algorithm.agents.off_policy.objective import Objective
-from algorithm.agents.off_policy.values import choose_reduce, make_values
+from algorithm.agents.off_policy.values.choice import choose_reduce, make_values
 from algorithm.core.data import SequenceBatch, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Context, Extension, Horizon, by_horizon, draw_all

@@ -7,12 +7,8 @@ import torch
 
 from algorithm.agents.off_policy.model import NETWORKS
 from algorithm.agents.off_policy.records import CriticTarget
-from algorithm.agents.off_policy.values import (
-    CategoricalValues,
-    QuantileValues,
-    make_values,
-    with_values,
-)
+from algorithm.agents.off_policy.values.choice import make_values, with_values
+from algorithm.agents.off_policy.values.distributions import CategoricalValues, QuantileValues
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core import ActionSpec, AgentSpec, ObsSpec, SequenceBatch
 from algorithm.core.errors import ModelError

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from algorithm.agents.off_policy.records import CriticTarget
-from algorithm.agents.off_policy.values import ClippedValues, smallest
+from algorithm.agents.off_policy.values.scalar import ClippedValues
 from algorithm.core.spec import ActionSpec, AgentSpec
 from algorithm.extensions.base import Context, Extension
 from algorithm.nn.layers.noisy import LayerNoise, NoisyLinear
 from algorithm.nn.learning.optimiser import BETA_2
+from algorithm.ops.sac import smallest
 from tests.agents.oracles import PlainSac
 from tests.lib.batches import (
     SMALL,
