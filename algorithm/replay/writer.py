@@ -28,7 +28,7 @@ class Writer:
         self._storage = storage
         self.heads = OpenStreams(np.int64)
         action = storage.spec.action
-        self._columns = [
+        columns = [
             ("action", (action.size,), np.dtype(np.float32)),
             ("z", (action.continuous,), np.dtype(np.float32)),
             ("behaviour_logp", (action.record_size,), np.dtype(np.float32)),
@@ -36,11 +36,13 @@ class Writer:
             ("terminated", (), np.dtype(np.bool_)),
             ("truncated", (), np.dtype(np.bool_)),
         ]
-        self._seen = [
+        seen = [
             ("action_mask", (action.discrete,), np.dtype(np.bool_)),
             ("carry", storage.carry_shape, np.dtype(np.float32)),
             *((f"obs/{name}", shape, np.dtype(kind)) for name, shape, kind in storage.spec.obs.items()),
         ]
+        after = [(f"next_{name}", tail, dtype) for name, tail, dtype in seen]
+        self._of_heads, self._of_steps = seen, [*columns, *after]
 
     def add_steps(self, steps: StepBatch) -> tuple[Int, Int] | None:
         """Append N transitions: a row for each, and one more where a chain begins.
@@ -185,21 +187,15 @@ class Writer:
         if low < 0 or high >= MAX_STEP - 1:
             raise ValueError(f"steps: start_steps {low} … {high} are out of range")
         columns = steps.columns()
-        for prefix, rows, required in (
-            ("", len(steps), self._columns),
-            ("", steps.num_heads, self._seen),
-            ("next_", len(steps), self._seen),
-        ):
+        for rows, required in ((len(steps), self._of_steps), (steps.num_heads, self._of_heads)):
             for name, tail, dtype in required:
-                value = columns.get(f"{prefix}{name}")
+                value = columns.get(name)
                 if value is None:
-                    raise ValueError(f"steps, {prefix}{name} is missing")
+                    raise ValueError(f"steps, {name} is missing")
                 if value.shape != (rows, *tail):
-                    raise ValueError(
-                        f"steps, {prefix}{name}: expected shape {(rows, *tail)}, got {value.shape}"
-                    )
+                    raise ValueError(f"steps, {name}: expected shape {(rows, *tail)}, got {value.shape}")
                 if value.dtype != dtype and not np.can_cast(value.dtype, dtype, "same_kind"):
-                    raise ValueError(f"steps, {prefix}{name}: {value.dtype} cannot be stored as {dtype}")
+                    raise ValueError(f"steps, {name}: {value.dtype} cannot be stored as {dtype}")
         self._check_squashed(steps.z, steps.action)
 
     def _check_squashed(self, z: Float, action: Float) -> None:
