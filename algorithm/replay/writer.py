@@ -42,7 +42,8 @@ class Writer:
             *((f"obs/{name}", shape, np.dtype(kind)) for name, shape, kind in storage.spec.obs.items()),
         ]
         after = [(f"next_{name}", tail, dtype) for name, tail, dtype in seen]
-        self._of_heads, self._of_steps = seen, [*columns, *after]
+        self._of_heads = seen
+        self._of_steps = [*columns, *after]
 
     def add_steps(self, steps: StepBatch) -> tuple[Int, Int] | None:
         """Append N transitions: a row for each, and one more where a chain begins.
