@@ -8,7 +8,13 @@ from functools import partial
 from typing import NoReturn
 
 from algorithm.app.cli.ds import DistributedOptions, parse_distributed
-from algorithm.app.command import Command, guarded, interruptible_imports, prepare_process, print_line
+from algorithm.app.command import (
+    Command,
+    interruptible_imports,
+    prepare_process,
+    print_line,
+    show_error,
+)
 from algorithm.core.extras import needs
 from algorithm.env.pool.process_exit import exit_process
 
@@ -20,7 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def perform(options: DistributedOptions) -> int:
     """Carry out parsed options; return the exit code."""
-    return guarded(lambda: _command(options)(), debug=options.train.debug)
+    try:
+        command = _command(options)
+        return command()
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        return show_error(error, debug=options.train.debug)
 
 
 def _command(options: DistributedOptions) -> Command:

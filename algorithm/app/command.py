@@ -42,34 +42,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def perform(options: TrainOptions) -> int:
     """Run the command that the options choose; return the exit code."""
-    return guarded(lambda: _command(options)(), debug=options.debug)
-
-
-def guarded(command: Command, *, debug: bool) -> int:
-    """Run a command; return the exit code. An error is printed as a message for the user."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to others
     try:
+        command = _command(options)
         return command()
-    except SystemExit as left:  # a library's exit does not end the program
-        print(f"internal error: SystemExit({left.code!r}) in the middle of a command", file=sys.stderr)
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        return show_error(error, debug=options.debug)
+
+
+def show_error(error: BaseException, *, debug: bool) -> int:
+    """Print the error that ended a command as a message for the user; return the exit code."""
+    if isinstance(error, SystemExit):  # a library's exit does not end the program
+        print(f"internal error: SystemExit({error.code!r}) in the middle of a command", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:  # before or after the run: while it lasts, it handles signals itself
+    if isinstance(error, KeyboardInterrupt):  # before or after a run, which handles signals itself
         print("interrupted", file=sys.stderr)
         return 130
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        # A path that no check covers; other errors of the system may be anything.
-        if isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC):
-            error = StorageError.of(error, what="a file or folder cannot be used", where=error.filename or "")
-        known = getattr(error, "exit_code", None)
-        if known is None:
-            if not debug:
-                print("internal error; --debug shows where, or train.log in a run", file=sys.stderr)
-            print(visible(described(error)), file=sys.stderr)
-            return 1
-        print(f"error: {error}", file=sys.stderr)
-        return int(known)
+    if debug:
+        traceback.print_exception(error)
+    # A path that no check covers; other errors of the system may be anything.
+    if isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC):
+        error = StorageError.of(error, what="a file or folder cannot be used", where=error.filename or "")
+    known = getattr(error, "exit_code", None)
+    if known is None:
+        if not debug:
+            print("internal error; --debug shows where, or train.log in a run", file=sys.stderr)
+        print(visible(described(error)), file=sys.stderr)
+        return 1
+    print(f"error: {error}", file=sys.stderr)
+    return int(known)
 
 
 def _command(options: TrainOptions) -> Command:
@@ -193,6 +193,7 @@ def _load(options: TrainOptions, seed: int | None) -> LoadedConfig:
 @contextmanager
 def interruptible_imports() -> Iterator[None]:
     """Let SIGINT end the process at once in the block, where libraries may swallow a KeyboardInterrupt."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads that wait leave the cores to others
 
     def end(number: int, frame: FrameType | None) -> None:
         with suppress(OSError):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
 from algorithm.app.cli.ds import parse_distributed
 from algorithm.app.cli.parsing import parse_args
-from algorithm.app.command import guarded
+from algorithm.app.command import show_error
 from algorithm.core.errors import EnvError, UsageError, visible
 from algorithm.store.follow_up_commands import playing_commands
 from algorithm.store.rundir import RunDir
@@ -97,11 +96,12 @@ def test_a_file_is_no_folder_of_runs(runs, capsys):
         (ValueError("\x1b[2Jred\x9b"), 1, r"ValueError: \x1b[2Jred\x9b"),
         (EnvError("\x1b[2Jred", why="\udc9b"), 4, r"\x1b[2Jred"),
         (UsageError("twice"), 2, "twice"),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (SystemExit(3), 1, "SystemExit(3) in the middle of a command"),
     ],
 )
 def test_what_a_command_raises_is_told_without_codes_of_a_terminal(capsys, error, code, told):
-    assert guarded(Mock(side_effect=error), debug=False) == code
+    assert show_error(error, debug=False) == code
     said = capsys.readouterr().err
     assert told in said and visible(said) == said
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -18,6 +21,7 @@ else:
     import tomli as tomllib
 
 from algorithm.core.extras import BUILT_ON, PLACES
+from main import main
 from tests.house.import_rules import (
     EXTRAS,
     ORDER,
@@ -32,6 +36,7 @@ from tests.house.import_rules import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
+FRAMES = 12  # of ours, from the command line to the environment
 MAX_LINES, MAX_FILES, MAX_FUNCTION = 300, 15, 40
 
 LARGER = {"algorithm.env"}
@@ -159,6 +164,20 @@ def head_of(module: Module) -> Module:
     """The file with nothing but the imports at its top level."""
     head = [node for node in module.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     return replace(module, source="\n".join(map(ast.unparse, head)))
+
+
+def test_few_frames_lead_from_the_command_to_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames: list[int] = []
+    step = CartPoleEnv.step
+
+    def counting(self: CartPoleEnv, action: Any) -> Any:
+        frames.append(sum(str(ROOT / "algorithm") in frame.filename for frame in inspect.stack(0)))
+        return step(self, action)
+
+    monkeypatch.setattr(CartPoleEnv, "step", counting)
+    monkeypatch.chdir(tmp_path)
+    assert main(["CartPole-v1", "--max_step=2", "--device=cpu", "--quiet"]) == 0
+    assert frames[0] <= FRAMES, "of a step of the training; evaluations have three more"
 
 
 def test_the_command_line_ends_in_the_application() -> None:
