@@ -167,7 +167,7 @@ ERRORS = SimpleNamespace(
 
 
 class NodeMember:
-    """What a command sees of a process on a node: these reports, then silence."""
+    """Stand-in for the Ray actor of a process: it gives these reports, then none."""
 
     def __init__(self, *reports: ProcessReport | Exception, start: int | Exception = 7) -> None:
         self._reports, self._start = list(reports), start

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 
 class Page:
-    """What stands in a page. Raises ParseError for elements that are not closed in their order."""
+    """Text and elements of a page. Raises ParseError for elements that are not closed in their order."""
 
     def __init__(self, text: str) -> None:
         root = ElementTree.fromstring(text.replace(" controls muted loop playsinline", ""))

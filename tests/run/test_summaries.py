@@ -1,4 +1,4 @@
-"""What the start screen says of the algorithm, the end, and the settings."""
+"""Rows of the start screen on the algorithm, the end, and the settings."""
 
 import pytest
 

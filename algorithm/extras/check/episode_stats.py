@@ -24,7 +24,8 @@ class RunningMoments(RunningMeanStd):
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__(epsilon=0, shape=shape)  # type: ignore[no-untyped-call]
-        self.low, self.high = np.full(shape, np.inf), np.full(shape, -np.inf)
+        self.low = np.full(shape, np.inf)
+        self.high = np.full(shape, -np.inf)
 
     def add(self, value: Double) -> None:
         """Include an array of that shape in the moments."""

@@ -173,7 +173,7 @@ def test_every_optimiser_has_the_same_mean_of_gradients():
 
 
 def gradients(sac: Sac) -> tuple[torch.Tensor, list[float]]:
-    """Of the policy's network, and of each log α."""
+    """Return the gradients of the policy's network and of each log α."""
     return sac.policy_optimiser.gradient.clone(), sac.alpha_optimiser.gradient.tolist()
 
 

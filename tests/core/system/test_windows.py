@@ -8,7 +8,7 @@ SPECIAL = re.compile(
     r"""["']/(?:proc|dev|sys)/|preexec_fn=|pass_fds=|(?:get_context|set_start_method)\((?!"spawn")|"""
     r"""start_new_session=(?!True, creationflags=)"""
 )
-"""What `mypy --platform win32`, which refuses names that only exist elsewhere, does not notice."""
+"""Faults on Windows that `mypy --platform win32` does not notice, since it looks at names alone."""
 
 
 def test_what_only_some_systems_have_stands_in_one_package() -> None:

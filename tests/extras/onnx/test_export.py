@@ -262,7 +262,7 @@ def test_what_unity_has_becomes_elementary_operators(own: nn.Module, operator: s
 
 
 def test_the_exporter_is_the_one_that_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of TorchScript, whose nodes name their modules: it fails where torch ignores ``dynamo=False``."""
+    """TorchScript's exporter names modules in its nodes; this fails where torch ignores ``dynamo=False``."""
     monkeypatch.setattr(sys, "stdout", None)  # as in a program with windows alone
     nodes = {node.name for node in draw_graph(graph_of(agent_of(memory="GRU")), 15).graph.node}
     assert {"/policy/net/net.0/Gemm", "/rep/memory/layers.0/Gemm"} <= nodes

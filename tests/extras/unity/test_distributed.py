@@ -113,7 +113,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Scene]]:
 def test_thousands_of_steps_of_two_actors(
     base: dict[str, Any], args: dict[str, Any], begin: Callable[..., Scene]
 ) -> None:
-    """Of each agent a last part at most is missing, and no player is left."""
+    """At most the last part of each agent's steps is missing, and no player is left."""
     scene, names = begin(base, **args), ("actor_0", "actor_1")
     for name in names:
         scene.begin(name, "actor", f"--learner_port={scene.port}")
