@@ -75,8 +75,11 @@ def as_bool(value: Any, what: str) -> bool:  # noqa: ANN401 - whatever an enviro
 
 def fits_float32(values: ArrayLike) -> Bool:
     """Return which numbers are finite as float32, the type of stored rewards and of networks."""
-    with np.errstate(over="ignore"):
-        finite: Bool = np.isfinite(np.asarray(values, np.float32))
+    array = np.asarray(values)
+    if array.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32)
+    finite: Bool = np.isfinite(array)
     return finite
 
 

@@ -96,8 +96,8 @@ class ReturnScale:
 
         Returns are added one at a time (Welford, 1962), so the result does not depend on the batches.
         """
-        if isinstance(new, StepBatch) and new.follows is None:
-            self._follow_step(new)
+        if isinstance(new, StepBatch) and new.follows is None and len(new) > 1:
+            self._follow_step(new)  # arrays pay from two streams on
         else:
             for stream, start, rewards, ended in new.rewards():
                 self._follow(stream, start, rewards, ended=ended)

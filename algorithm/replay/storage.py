@@ -136,18 +136,19 @@ class Storage:
                 return False
         return True
 
-    def act(self, slots: Index, z: Float, logp: Float, reward: Float, onehot: Float) -> None:
-        """Write actions and rewards of n rows, which makes them transitions to the next id, without an end.
+    def act(self, slots: Index, z: Float, logp: Float, reward: Float, onehot: Float, link: Int) -> None:
+        """Write actions and rewards of n rows, which makes them transitions.
 
-        z: [n, A_c]; logp: [n, H]; reward: [n]; onehot: [n, ΣN]
+        z: [n, A_c]; logp: [n, H]; reward: [n]; onehot: [n, ΣN]; link: [n] of the column ``NEXT``
         """
         layout = self.layout
-        self.acted[slots, layout.z] = z
+        if layout.z.stop:
+            self.acted[slots, layout.z] = z
         self.acted[slots, layout.logp] = logp
         self.acted[slots, layout.reward] = reward
         if self.discrete:
             self.byte[slots, self.discrete :] = onehot
-        self.links[slots, NEXT] = 1 << FLAG_BITS
+        self.links[slots, NEXT] = link
         self.num_transitions += len(reward)
 
     def records(self) -> ArrayChunks:

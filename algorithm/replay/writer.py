@@ -147,37 +147,37 @@ class Writer:
         heads:  [N] ids of the rows that steps continue which were stored before; others are ignored
         """
         storage, follows = self._storage, steps.follows
-        num_rows = 1 + begins
-        ends = np.cumsum(num_rows)
-        first, slots = storage.reserve(int(ends[-1]))
-        newest: Int = first - 1 + ends
+        rows = begins.nonzero()[0]
+        first, slots = storage.reserve(len(steps) + len(rows))
+        newest = first + np.arange(len(steps)) + np.cumsum(begins)
         taken = np.where(begins, newest - 1, heads)
-        old = ~begins
         if follows is not None:
             inner = follows >= 0
             taken[inner] = newest[follows[inner]]
-            old &= ~inner
         distance = newest - taken
-        if begins.any():
+        storage.saved.touch(*taken[taken < first].tolist())
+        if len(rows):
             slots = newest % storage.capacity
-            rows = begins.nonzero()[0]
             places = rows if follows is None else (np.cumsum(follows < 0) - 1)[rows]
             chosen = {name: value[places] for name, value in steps.obs.items()}
             begin_slots = taken[rows] % storage.capacity
             storage.write(begin_slots, chosen, steps.action_mask[places], steps.carry[places])
             storage.links[begin_slots, PREV] = 0
             storage.links[begin_slots, STEP] = steps.start_steps[rows]
-        storage.saved.touch(*heads[old].tolist())
         storage.write(slots, steps.next_obs, steps.next_action_mask, steps.next_carry)
         storage.links[slots, PREV] = distance
         storage.links[slots, STEP] = steps.start_steps + 1
         alive = storage.alive(taken)  # others are overwritten by later rows
         on = slice(None) if np.count_nonzero(alive) == len(taken) else alive
-        acted = taken[on] % storage.capacity
-        onehot = steps.action[on, : storage.discrete]
-        storage.act(acted, steps.z[on], steps.behaviour_logp[on], steps.reward[on], onehot)
-        flags = TERMINATED * steps.terminated + TRUNCATED * steps.truncated
-        storage.links[acted, NEXT] = ((distance << FLAG_BITS) | flags)[on]
+        link = (distance << FLAG_BITS) | (TERMINATED * steps.terminated + TRUNCATED * steps.truncated)
+        storage.act(
+            taken[on] % storage.capacity,
+            steps.z[on],
+            steps.behaviour_logp[on],
+            steps.reward[on],
+            steps.action[on, : storage.discrete],
+            link[on],
+        )
         return taken, newest
 
     def _check(self, steps: StepBatch) -> None:

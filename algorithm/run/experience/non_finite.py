@@ -145,10 +145,10 @@ def examine(result: StepResult, acted: ActorOutput) -> Findings | None:
     Rows of ``acted`` are those of ``result``. The policy's output is checked by its log-probability, which is
     not finite if any part of it is not. Numbers that are neither stored nor acted on are ignored.
     """
-    policy = _trouble({"log-probability": acted.behaviour_logp}, of_policy=True)
-    got = _trouble({"reward": result.reward})
-    seen = _trouble(_named(result))
-    final = _trouble(_named(result.final)) if result.final else ()
+    policy = _trouble("log-probability", {"": acted.behaviour_logp}, of_policy=True)
+    got = _trouble("reward", {"": result.reward})
+    seen = _trouble("observation", result.obs)
+    final = _trouble("observation", result.final.obs) if result.final else ()
     if not (policy or got or seen or final):
         return None
     no_rows = np.zeros(len(result.ids), np.bool_)
@@ -169,7 +169,7 @@ def examine(result: StepResult, acted: ActorOutput) -> Findings | None:
 
 def examine_first(first: Observation) -> Mapping[int, Number]:
     """Return row -> number that is not finite, of first observations."""
-    trouble = _trouble(_named(first))
+    trouble = _trouble("observation", first.obs)
     return _numbers(trouble, np.ones(len(first.ids), np.bool_))
 
 
@@ -204,18 +204,13 @@ class _Trouble:
         return Number(f"{self.what}{place or ''}", self.value[row][tuple(place)], self.of_policy)
 
 
-def _trouble(values: Mapping[str, Array], *, of_policy: bool = False) -> Sequence[_Trouble]:
-    """Return the arrays that have a number that is not finite as float32."""
+def _trouble(what: str, values: Mapping[str, Array], *, of_policy: bool = False) -> Sequence[_Trouble]:
+    """Return the arrays that have a number that is not finite as float32; what: begins their names."""
     return [
-        _Trouble(what, value, of_policy)
-        for what, value in values.items()
+        _Trouble(f"{what} {name!r}" if name else what, value, of_policy)
+        for name, value in values.items()
         if value.dtype.kind == "f" and not fits_float32(value).all()
     ]
-
-
-def _named(seen: Observation) -> dict[str, Array]:
-    """Return the arrays of an observation, by their names in messages."""
-    return {f"observation {name!r}": value for name, value in seen.obs.items()}
 
 
 def _rows(trouble: Iterable[_Trouble], no_rows: Bool) -> Bool:
