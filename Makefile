@@ -39,7 +39,7 @@ lint: venv ## ruff, mypy, generated files and the budget of statements
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 	@$(PY) -m mypy --platform win32 --cache-dir .mypy_cache/win32 $(PORTED)
-	@$(PY) -m algorithm.config.reference --check
+	@$(PY) scripts/reference.py --check
 	@$(PY) scripts/pages.py --check
 	@$(PY) scripts/words.py --check > /dev/null
 	@$(PY) scripts/names.py

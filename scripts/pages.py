@@ -22,8 +22,8 @@ from algorithm.app.cli.flags import EVERY_ROLE, flags_of  # noqa: E402
 from algorithm.app.cli.parsing import train_parser  # noqa: E402
 from algorithm.app.cli.train import TrainOptions  # noqa: E402
 from algorithm.app.policy import PolicyState  # noqa: E402
-from algorithm.config.reference import keep  # noqa: E402
 from algorithm.core.extras import extra  # noqa: E402
+from scripts.reference import keep  # noqa: E402
 
 WIDTH = 96
 """Characters that a line of code may have in the column of the site."""

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.config import dump_config, load_config, load_config_file, reference
+from algorithm.config import dump_config, load_config, load_config_file
 from algorithm.config.schema import Config, fields
 from algorithm.config.tree import to_value
 from algorithm.config.yaml_io import inline, parse_tree, parse_value, write_yaml
 from algorithm.env.kinds import KINDS
+from scripts import reference
 from tests.config.conftest import PENDULUM
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +123,7 @@ def test_a_dump_says_where_it_comes_from_and_holds_every_key(task):
 
 
 def test_the_generated_files_are_up_to_date(tmp_path, monkeypatch, capsys):
-    assert reference.main(["--check"]) == 0, "run python -m algorithm.config.reference --write"
+    assert reference.main(["--check"]) == 0, "run python scripts/reference.py --write"
     monkeypatch.setattr(reference, "_ROOT", tmp_path)
     assert reference.main(["--check"]) == 1
     assert "docs/configuration.md is out of date" in capsys.readouterr().err

@@ -51,7 +51,6 @@ WITHOUT_TORCH = (
     "algorithm.config",
     "algorithm.app.cli.parsing",
     "algorithm.config.loader",
-    "algorithm.config.reference",
     "algorithm.store.rundir",
     "algorithm.core.errors",
     "algorithm.app.console.output",

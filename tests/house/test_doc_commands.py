@@ -31,7 +31,7 @@ from tests.house.test_presets import STEPS, build_flags, shrunk
 Words = tuple[str, ...]
 
 NOT_RUN = {
-    r"python -m algorithm.config.reference --write": "tests/config/test_files.py compares what it writes",
+    r"python scripts/reference.py --write": "tests/config/test_files.py compares what it writes",
     r"python scripts/pages.py --write": "tests/house/test_docs.py compares what it writes",
     r"python -m benchmarks.tables --write": "tests/benchmarks/test_benchmarks.py compares what it writes",
     r"make ": "its target is looked for; some would install, or run these tests",

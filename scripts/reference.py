@@ -1,6 +1,6 @@
 """Files generated from the schema: the commented default listings, and the Markdown page.
 
-``python -m algorithm.config.reference --write`` writes the files, ``--check`` compares them.
+``python scripts/reference.py --write`` writes the files, ``--check`` compares them.
 """
 
 from __future__ import annotations
@@ -16,23 +16,20 @@ from typing import Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from algorithm.config.pages.configuration import PAGE_HEAD
-from algorithm.config.schema import (
-    DISTRIBUTED_DEFAULTS,
-    MERGE_KEYS,
-    Config,
-    fields,
-)
-from algorithm.config.tree import KeyPath
-from algorithm.config.validation import default_text, expected
-from algorithm.config.yaml_io import inline
-from algorithm.core.fields import block_of, facts_of
+_ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(_ROOT))
 
-_ROOT = Path(__file__).resolve().parents[2]
+from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS, Config, fields  # noqa: E402 - the path comes before
+from algorithm.config.tree import KeyPath  # noqa: E402
+from algorithm.config.validation import default_text, expected  # noqa: E402
+from algorithm.config.yaml_io import inline  # noqa: E402
+from algorithm.core.fields import block_of, facts_of  # noqa: E402
+from scripts.reference_head import PAGE_HEAD  # noqa: E402
+
 _WIDTH = 100
 
 _YAML_HEAD = """\
-Every key with its default. Generated from the schema by `python -m algorithm.config.reference --write`.
+Every key with its default. Generated from the schema by `python scripts/reference.py --write`.
 Do not edit. A task's config.yaml lists only what differs, in sections of this shape.
 [shared]: the learner and its actors need the same value. [fixed]: cannot change when a run is resumed.
 """
@@ -171,7 +168,7 @@ def generated() -> dict[Path, str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write or check the generated files; return 1 if one of them is out of date."""
-    return keep(generated(), "python -m algorithm.config.reference", argv)
+    return keep(generated(), "python scripts/reference.py", argv)
 
 
 def keep(files: Mapping[Path, str], program: str, argv: Sequence[str] | None = None) -> int:
