@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from algorithm.agents.networks import pick_device
 from algorithm.agents.roles import Acting
 from algorithm.app.cli.ds import DistributedOptions
-from algorithm.app.cli.notices import notices
+from algorithm.app.cli.train_flags import notices
 from algorithm.app.console.output import close_logging, logged, open_console, setup_logging
 from algorithm.config.loader import LoadedConfig, load_config
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config

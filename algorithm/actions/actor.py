@@ -14,8 +14,7 @@ from algorithm.actions.continuous import Noise, NoNoise
 from algorithm.actions.parts import ActionParts
 from algorithm.core.data import ActorOutput, Array, Bool, Float
 from algorithm.extensions.base import Extension
-from algorithm.nn.acting.forms import NoFormError, is_ours
-from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.acting import ActingModel, NoFormError, is_ours
 from algorithm.nn.layers.noisy import LayerNoise
 
 MANY = 1024

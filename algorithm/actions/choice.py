@@ -12,9 +12,8 @@ from torch import Tensor
 from algorithm.actions.continuous import Noise
 from algorithm.actions.parts import ActionParts
 from algorithm.extensions.base import Extension
-from algorithm.nn.acting.forms import NoFormError, form_of
-from algorithm.nn.acting.model import ActingModel
-from algorithm.nn.distributions import HybridAction
+from algorithm.nn.acting import ActingModel, NoFormError, form_of
+from algorithm.nn.protocols import HybridAction
 from algorithm.ops import library
 from algorithm.ops.shapes import total
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from algorithm.core.data import Float
 from algorithm.core.spec import Z_LIMIT
-from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.nn.protocols import HybridAction, TanhNormal
 from algorithm.ops import library
 from algorithm.ops.densities import normal_logp, tanh_normal_sample
 

@@ -20,7 +20,7 @@ from algorithm.actions.continuous import (
 )
 from algorithm.core.data import UNKNOWN_LOGP, Float
 from algorithm.core.spec import ActionSpec
-from algorithm.nn.distributions import HybridAction
+from algorithm.nn.protocols import HybridAction
 from algorithm.ops import discrete as ops
 from algorithm.ops import library
 

@@ -15,9 +15,8 @@ from algorithm.core.spec import AgentSpec
 from algorithm.extensions import make_extensions
 from algorithm.extensions.base import Build, Demonstrated, Extension
 from algorithm.keys.behaviour import BehaviourConfig
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.loader import Network, Networks, load_networks
-from algorithm.nn.protocols import Obs
+from algorithm.nn.protocols import HybridAction, Obs
 
 
 def pick_device(name: str, *, suits_gpu: bool = False) -> torch.device:

@@ -17,10 +17,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
-from algorithm.app.cli.train_flags import config_flags
+from algorithm.app.cli.train_flags import config_flags, notices
 from algorithm.core.errors import StorageError, described, visible
 from algorithm.core.extras import extra
 from algorithm.core.system.output import make_output_safe

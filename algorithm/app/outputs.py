@@ -15,9 +15,8 @@ from algorithm.core.wording import Rows, info_rows
 from algorithm.demos.npz import NpzWriter
 from algorithm.env.base import VecEnv
 from algorithm.run.context import RunContext
-from algorithm.run.evaluation.callbacks import CallbackList, EvalCallback
+from algorithm.run.evaluation.callbacks import CallbackList, EvalCallback, Recording
 from algorithm.run.evaluation.evaluate import Performance, performance_of
-from algorithm.run.evaluation.recording import Recording
 from algorithm.run.evaluation.video import VideoRecorder, video_recorders
 from algorithm.store.files import finite_or_null
 from algorithm.store.rundir import RunDir

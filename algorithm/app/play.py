@@ -11,9 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from algorithm.agents.base import Agent
-from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
-from algorithm.app.cli.train_flags import config_flags
+from algorithm.app.cli.train_flags import config_flags, notices
 from algorithm.app.console.output import open_console
 from algorithm.app.outputs import Outputs, Scores, scores_json, scores_of, table
 from algorithm.app.parameters import played_lessons

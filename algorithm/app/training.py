@@ -9,9 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
-from algorithm.app.cli.train_flags import config_flags
+from algorithm.app.cli.train_flags import config_flags, notices
 from algorithm.app.console.output import close_logging, open_console, setup_logging
 from algorithm.app.summaries import plot_returns, show_finish, start_screen, write_outcome, write_page
 from algorithm.config.loader import LoadedConfig

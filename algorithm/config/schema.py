@@ -37,9 +37,8 @@ from algorithm.env.parameters.config import EnvParameter, read_parameters
 from algorithm.env.parameters.rules import other_lessons, wrong_numbers, wrong_parameters
 from algorithm.keys.base import AUTO, PLAIN, BaseConfig, NetConfig, Preset, no_wrappers
 from algorithm.keys.behaviour import BehaviourConfig
-from algorithm.keys.checkpoints import CheckpointConfig, WandbConfig
+from algorithm.keys.checkpoints import CheckpointConfig, EvalConfig, WandbConfig
 from algorithm.keys.demonstrations import DemoConfig
-from algorithm.keys.evaluation import EvalConfig
 from algorithm.keys.run import RunConfig
 from algorithm.keys.signals import BehavioralCloning, NnConfig, RewardSignals
 from algorithm.replay.config import ReplayConfig

@@ -16,9 +16,8 @@ from algorithm.core.data import SequenceBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.keys.run import RunConfig
 from algorithm.keys.signals import CuriositySignal, GailSignal, RewardSignals, RndSignal
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encoding import States
-from algorithm.nn.protocols import Obs
+from algorithm.nn.protocols import HybridAction, Obs
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from algorithm.core.lazy import lazy, of_modules
 
 if TYPE_CHECKING:
     from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
-    from algorithm.nn.distributions import HybridAction, TanhNormal
     from algorithm.nn.layers.attention import Attention
     from algorithm.nn.layers.augment import RandomShift
     from algorithm.nn.layers.encode import ImageEncoder, VectorEncoder
@@ -27,14 +26,13 @@ if TYPE_CHECKING:
         ModelRND,
     )
     from algorithm.nn.models.world import ImageDecoder, ModelObservation, ModelReward, ModelTransition
-    from algorithm.nn.protocols import PolicyFunction, QFunction, Rep, q_size
+    from algorithm.nn.protocols import HybridAction, PolicyFunction, QFunction, Rep, TanhNormal, q_size
 else:
     __getattr__, __dir__ = lazy(
         __name__,
         of_modules(
             {
                 "algorithm.core.spec": "ActionSpec AgentSpec ObsSpec",
-                "algorithm.nn.distributions": "HybridAction TanhNormal",
                 "algorithm.nn.layers.attention": "Attention",
                 "algorithm.nn.layers.augment": "RandomShift",
                 "algorithm.nn.layers.encode": "ImageEncoder VectorEncoder",
@@ -47,7 +45,7 @@ else:
                 "algorithm.nn.models.extensions": "ModelDiscriminator ModelForwardDynamic "
                 "ModelInverseDynamic ModelRND ModelRepPrediction ModelRepProjection",
                 "algorithm.nn.models.world": "ImageDecoder ModelObservation ModelReward ModelTransition",
-                "algorithm.nn.protocols": "PolicyFunction QFunction Rep q_size",
+                "algorithm.nn.protocols": "HybridAction PolicyFunction QFunction Rep TanhNormal q_size",
             },
         ),
     )

@@ -11,8 +11,7 @@ from typing_extensions import override
 
 from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.core.spec import OBS_COLUMNS, AgentSpec
-from algorithm.nn.distributions import HybridAction
-from algorithm.nn.protocols import Obs, Rep
+from algorithm.nn.protocols import HybridAction, Obs, Rep
 from algorithm.ops import library
 
 

@@ -11,9 +11,8 @@ from torch import nn
 
 from algorithm.core.errors import COMMON_BLOCK, ModelError, described, import_fix
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.normalise import NoNormaliser
-from algorithm.nn.protocols import Memory, Obs, Rep, q_size
+from algorithm.nn.protocols import HybridAction, Memory, Obs, Rep, q_size
 
 _LEADS = (2, 3), (1, 1)  # batch size and time steps of the dry runs: as in learning, and as in acting
 

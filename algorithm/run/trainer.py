@@ -10,7 +10,7 @@ from algorithm.agents.schedules import Every
 from algorithm.config.schema import Config
 from algorithm.core.data import Episode
 from algorithm.core.errors import EditorStoppedError, EnvError, UserError
-from algorithm.keys.evaluation import EARLY, USUAL
+from algorithm.keys.checkpoints import EARLY, USUAL
 from algorithm.run.callbacks import CallbackError, Callbacks
 from algorithm.run.checkpointer import Checkpointer
 from algorithm.run.counters import Ends

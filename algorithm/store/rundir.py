@@ -24,8 +24,7 @@ from algorithm.store.names import (
     run_names,
 )
 from algorithm.store.provenance import file_state
-from algorithm.store.run_errors import not_writable, taken_name, unknown_run
-from algorithm.store.run_paths import RunPaths
+from algorithm.store.run_paths import RunPaths, not_writable, taken_name, unknown_run
 
 _DEEPEST = Path("x" * 200, "x" * 200)
 """Path as long as the longest one below a run: that of a behaviour's file in a checkpoint."""

@@ -7,10 +7,9 @@ import pytest
 from algorithm.app.cli import parsing
 from algorithm.app.cli.ds import ClusterOptions, parse_distributed
 from algorithm.app.cli.flags import EVERY_ROLE
-from algorithm.app.cli.notices import notices
 from algorithm.app.cli.parsing import parse_args
 from algorithm.app.cli.train import TrainOptions
-from algorithm.app.cli.train_flags import config_flags
+from algorithm.app.cli.train_flags import config_flags, notices
 from algorithm.config import Config, load_config
 from tests.config.conftest import PENDULUM
 

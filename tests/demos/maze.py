@@ -17,8 +17,8 @@ from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.env.toys.exploration import MAZE, SPEED
 from algorithm.ops.densities import tanh_normal_logp
+from algorithm.run.evaluation.callbacks import Recording
 from algorithm.run.evaluation.evaluate import evaluate
-from algorithm.run.evaluation.recording import Recording
 from tests.lib.episodes import Scripted
 
 CORNERS = ((4.5, 0.5), (4.5, 2.5), (0.5, 2.5), (0.5, 4.5), (4.5, 4.5))

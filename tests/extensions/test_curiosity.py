@@ -8,7 +8,7 @@ from torch import nn
 from algorithm.agents.sac.config import SacConfig
 from algorithm.extensions.base import Extension
 from algorithm.extensions.curiosity import RND, Curiosity, forward_error, inverse_error
-from algorithm.nn.distributions import TanhNormal
+from algorithm.nn.protocols import TanhNormal
 from tests.lib.batches import CPU, SMALL, SPECS, context, random_batch, small_sac
 from tests.lib.batches import sac_actor as new_actor
 

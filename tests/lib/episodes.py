@@ -12,8 +12,8 @@ from algorithm.core.spec import DEFAULT_BEHAVIOUR, AgentSpec
 from algorithm.demos.npz import NpzWriter
 from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
+from algorithm.run.evaluation.callbacks import Recording
 from algorithm.run.evaluation.evaluate import evaluate
-from algorithm.run.evaluation.recording import Recording
 
 
 class Scripted:

@@ -12,12 +12,12 @@ from torch import Tensor
 from algorithm.actions.parts import Categorical, DiscretePart
 from algorithm.agents.demonstrations import DemoStore
 from algorithm.core.data import SequenceBatch
-from algorithm.nn.acting.model import ActingModel
-from algorithm.nn.distributions import HybridAction
+from algorithm.nn.acting import ActingModel
 from algorithm.nn.layers.noisy import LayerNoise
 from algorithm.nn.layers.norm import BatchStatistics
 from algorithm.nn.learning.flat import FlatParameters
 from algorithm.nn.learning.optimiser import FlatAdam
+from algorithm.nn.protocols import HybridAction
 from algorithm.ops.imitation import cloning_error, constraint_weight
 from algorithm.ops.shapes import valid_share, window_mean
 

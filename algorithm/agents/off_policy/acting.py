@@ -23,7 +23,7 @@ from algorithm.agents.roles import Acting, ActingInputs
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Extension, Horizon, by_horizon
-from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.acting import ActingModel
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 

@@ -15,16 +15,15 @@ from algorithm.agents.off_policy.returns import HorizonCritics, Return, make_ret
 from algorithm.agents.off_policy.rules import SMALLEST_BATCH
 from algorithm.core.errors import ModelError
 from algorithm.extensions.base import Extension, Horizon, by_horizon
-from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.acting import ActingModel
 from algorithm.nn.dry_run import check_policy, check_q
 from algorithm.nn.encoding import make_encoding
-from algorithm.nn.ensemble import Ensemble
+from algorithm.nn.ensemble import Ensemble, NormPass
 from algorithm.nn.layers.norm import has_batch_norm
 from algorithm.nn.learning.flat import FlatParameters, NoTarget, Target
 from algorithm.nn.learning.gradients import TrainingMode
 from algorithm.nn.loader import Network, Networks
 from algorithm.nn.models import defaults
-from algorithm.nn.norm_pass import NormPass
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.nn.protocols import Rep
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale

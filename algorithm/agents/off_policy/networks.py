@@ -23,7 +23,6 @@ from algorithm.core.data import SequenceBatch, StepBatch
 from algorithm.core.spec import AgentSpec
 from algorithm.extensions.base import Context, Extension, Horizon, by_horizon, draw_all
 from algorithm.extensions.steps import ExtensionSteps
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.encoding import States
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.noisy import LayerNoise
@@ -32,7 +31,7 @@ from algorithm.nn.learning.gradients import Autograd, Loss
 from algorithm.nn.learning.optimiser import FlatAdam, optimiser_if_any
 from algorithm.nn.loader import Networks
 from algorithm.nn.normalise import NoNormaliser, Normaliser
-from algorithm.nn.protocols import Obs
+from algorithm.nn.protocols import HybridAction, Obs
 from algorithm.nn.return_scale import NoReturnScale, make_return_scale
 from algorithm.ops.shapes import total
 

@@ -12,7 +12,7 @@ from algorithm.actions.parts import ActionParts, DiscretePolicy
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.core.spec import ActionSpec
 from algorithm.keys.behaviour import BehaviourConfig
-from algorithm.nn.distributions import HybridAction
+from algorithm.nn.protocols import HybridAction
 
 SATURATED = 0.99
 """Size of a component of u from which it counts as saturated: the gradient of tanh is below 0.02."""

@@ -13,8 +13,7 @@ from typing_extensions import override
 
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.extensions.base import Context, Extension, Horizon
-from algorithm.nn.ensemble import Ensemble
-from algorithm.nn.norm_pass import NormPass
+from algorithm.nn.ensemble import Ensemble, NormPass
 from algorithm.nn.value_range import ValueRange
 from algorithm.ops.returns import last_used, n_step_discount, soft_n_step, soft_vtrace, used_steps
 from algorithm.ops.shapes import masked_mean

@@ -8,9 +8,15 @@ import numpy as np
 import torch
 
 from algorithm.agents.demonstrations import DemoStore
-from algorithm.agents.imitation.batches import Batches, DemoBatches, Draw, MixedBatches, ReplayBatches
+from algorithm.agents.imitation.batches import (
+    Batches,
+    Corrections,
+    DemoBatches,
+    Draw,
+    MixedBatches,
+    ReplayBatches,
+)
 from algorithm.agents.imitation.cloning import Cloning, Constraint
-from algorithm.agents.imitation.corrections import Corrections
 from algorithm.agents.networks import extensions_of
 from algorithm.agents.off_policy.config import OffPolicyConfig
 from algorithm.agents.off_policy.objective import AlgorithmSpec

@@ -18,7 +18,7 @@ from algorithm.agents.roles import Acting, ActingInputs, RemoteLimits
 from algorithm.core.seeding import stream, stream_seed
 from algorithm.core.spec import AgentSpec
 from algorithm.keys.behaviour import BehaviourConfig
-from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.acting import ActingModel
 from algorithm.nn.loader import Network
 
 SHORTEST = 16

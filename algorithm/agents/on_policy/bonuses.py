@@ -14,11 +14,10 @@ from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import COMMON_BLOCK, UsageError
 from algorithm.extensions.base import Context, Extension, Horizon, by_horizon, draw_all
 from algorithm.extensions.steps import ExtensionSteps
-from algorithm.nn.acting.model import ActingModel
-from algorithm.nn.distributions import HybridAction
+from algorithm.nn.acting import ActingModel
 from algorithm.nn.encoding import States, make_encoding
 from algorithm.nn.learning.optimiser import FlatAdam
-from algorithm.nn.protocols import Obs
+from algorithm.nn.protocols import HybridAction, Obs
 from algorithm.nn.return_scale import NoReturnScale, ReturnScale
 
 

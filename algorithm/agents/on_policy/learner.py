@@ -14,7 +14,7 @@ from algorithm.agents.on_policy.bonuses import Bonuses
 from algorithm.agents.roles import AgentInputs
 from algorithm.core.seeding import stream_seed
 from algorithm.extensions.base import Extension
-from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.acting import ActingModel
 from algorithm.nn.learning.optimiser import FlatAdam
 from algorithm.nn.normalise import Normaliser
 from algorithm.nn.return_scale import FIRST, make_return_scale

@@ -12,8 +12,7 @@ from algorithm.agents.on_policy.rollout import Rollout
 from algorithm.agents.roles import AgentInputs, Inputs
 from algorithm.core.data import SequenceBatch
 from algorithm.core.errors import ModelError
-from algorithm.nn.acting.model import ActingModel
-from algorithm.nn.distributions import HybridAction
+from algorithm.nn.acting import ActingModel
 from algorithm.nn.dry_run import check_policy, check_v
 from algorithm.nn.layers.augment import RandomShift
 from algorithm.nn.layers.initial import set_orthogonal
@@ -22,7 +21,7 @@ from algorithm.nn.learning.gradients import TrainingMode
 from algorithm.nn.loader import Network, Networks
 from algorithm.nn.models.tanh import TanhPolicy, TanhValue
 from algorithm.nn.normalise import NoNormaliser, Normaliser
-from algorithm.nn.protocols import Obs, Rep
+from algorithm.nn.protocols import HybridAction, Obs, Rep
 from algorithm.ops.densities import normal_entropy, normal_logp
 from algorithm.ops.discrete import branch_log_probs
 

@@ -15,7 +15,7 @@ from algorithm.agents.off_policy.objective import SATURATED, Objective
 from algorithm.agents.sac.config import SacConfig
 from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.spec import ActionSpec
-from algorithm.nn.distributions import HybridAction
+from algorithm.nn.protocols import HybridAction
 from algorithm.ops import discrete as ops
 from algorithm.ops.sac import policy_loss, temperature_loss
 from algorithm.ops.shapes import total

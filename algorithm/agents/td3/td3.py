@@ -19,7 +19,7 @@ from algorithm.agents.td3.config import Td3Config
 from algorithm.core.data import Float
 from algorithm.core.errors import UsageError
 from algorithm.core.spec import Z_LIMIT, ActionSpec
-from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.nn.protocols import HybridAction, TanhNormal
 from algorithm.ops import library
 from algorithm.ops.densities import normal_logp
 

@@ -1,13 +1,17 @@
-"""Flags of ``main.py`` as keys of a configuration, and as words of another command."""
+"""Flags of ``main.py`` as keys of a configuration and words of another command; notices on idle ones."""
 
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 from algorithm.app.cli.train import TrainOptions
 from algorithm.core.errors import COMMON_BLOCK
 from algorithm.core.program import program
 from algorithm.store.names import directory_flags
+
+if TYPE_CHECKING:
+    from algorithm.config.schema import Config
 
 
 def config_flags(options: TrainOptions) -> dict[str, object]:
@@ -50,3 +54,32 @@ def task_command(options: TrainOptions, *flags: str) -> str:
     words += [word for text in options.overrides for word in ("-o", text)]
     words += directory_flags(options.directory)
     return shlex.join([*program(), options.env, *words, *flags])
+
+
+def notices(options: TrainOptions, config: Config | None) -> list[str]:
+    """Return notices on flags without effect, and on settings with side effects in Unity.
+
+    config: of the run; None for commands that need no environment
+    """
+    texts = list(options.notices)
+    if config is None or not config.base_config.kind.player:
+        effect = f"has no effect on {config.base_config.env_type if config else 'this command'}"
+        flags = {"--port": options.port is not None, "--editor": options.editor}
+        return [*texts, *(f"{name} {effect}: it is for Unity environments" for name in flags if flags[name])]
+    base = config.base_config
+    if options.render and not options.plays:
+        texts.append(
+            "--render: the first player runs in real time, and the others wait for it; "
+            "-o base_config.unity_args.no_graphics=false shows all of them at full speed"
+        )
+    if base.max_step_each_iter > 0 or base.reset_on_iteration:
+        texts.append(
+            "a reset applies to a whole Unity player: max_step_each_iter and reset_on_iteration end the "
+            "episodes of all its agents"
+        )
+    if base.unity_args.listen == "all":
+        texts.append(
+            "unity_args.listen: all: anyone who can reach this machine can pose as the player; there is no "
+            "password and no encryption"
+        )
+    return texts

@@ -13,9 +13,8 @@ from pathlib import Path
 import psutil
 
 from algorithm.agents.base import Agent
-from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
-from algorithm.app.cli.train_flags import task_command
+from algorithm.app.cli.train_flags import notices, task_command
 from algorithm.app.console.output import open_console
 from algorithm.app.preview.cost import Sizes, Speed, disk, measure, planned_steps
 from algorithm.app.summaries import start_screen

@@ -11,7 +11,7 @@ from algorithm.app.report.report import write_report
 from algorithm.config.locate import EnvFolder
 from algorithm.core.extras import extra
 from algorithm.store.names import MODELS, POPULATION, STUDY, env_folder, is_name, names_beside
-from algorithm.store.run_errors import no_run_matches
+from algorithm.store.run_paths import no_run_matches
 from algorithm.store.rundir import RunDir
 
 _WILD = frozenset("*?[")

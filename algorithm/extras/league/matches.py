@@ -14,9 +14,8 @@ from pathlib import Path
 
 from algorithm.agents.base import Agent
 from algorithm.app.cli.flag_types import checkpoint
-from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
-from algorithm.app.cli.train_flags import config_flags
+from algorithm.app.cli.train_flags import config_flags, notices
 from algorithm.app.console.output import open_console
 from algorithm.app.parameters import played_lessons
 from algorithm.app.playable import LIMITS, PlayableRun, run_in

@@ -23,7 +23,7 @@ from algorithm.extras.onnx.errors import ExportError, required
 from algorithm.extras.onnx.lint import simplified
 from algorithm.extras.onnx.names import from_unit, ports_of
 from algorithm.extras.onnx.rewrites import AttentionSteps, rewritten, rewritten_parts
-from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.acting import ActingModel
 from algorithm.nn.layers.attention import Attention
 from algorithm.nn.layers.images import ImageLayout, image_layouts
 from algorithm.nn.normalise import Normaliser

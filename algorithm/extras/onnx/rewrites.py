@@ -23,12 +23,11 @@ from algorithm.actions.parts import (
     MeanQ,
     RecordedCategorical,
 )
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.ensemble import Ensemble
-from algorithm.nn.layers.attention import Attention
+from algorithm.nn.layers.attention import Attention, Rotary
 from algorithm.nn.layers.noisy import NoisyLinear
-from algorithm.nn.layers.positions import Rotary
 from algorithm.nn.layers.recurrent import GRU, LSTM, Recurrent
+from algorithm.nn.protocols import HybridAction
 from algorithm.ops import discrete as ops
 
 LOWEST = -1e30

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from algorithm.app.cli.notices import notices
 from algorithm.app.cli.train import TrainOptions
+from algorithm.app.cli.train_flags import notices
 from algorithm.app.console.output import open_console
 from algorithm.config.loader import LoadedConfig
 from algorithm.core.errors import StorageError

@@ -39,7 +39,7 @@ from algorithm.extras.tune.records import (
 from algorithm.extras.tune.space import SearchSpace, limits, read_space
 from algorithm.extras.tune.study import Study
 from algorithm.extras.tune.trial import RunPlan, fitting
-from algorithm.keys.evaluation import EARLY
+from algorithm.keys.checkpoints import EARLY
 from algorithm.run.signals import StopRequest
 from algorithm.store.files import finite_or_null, write_json, write_text
 from algorithm.store.lock import RunLock

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from algorithm.core.spec import ActionSpec
-from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.layers.inverted import inverted_mlp
 from algorithm.nn.layers.norm import BatchNorm
+from algorithm.nn.protocols import HybridAction, TanhNormal
 from algorithm.ops import library
 
 LOG_STD_RANGE = (-20.0, 2.0)

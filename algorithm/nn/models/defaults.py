@@ -14,7 +14,6 @@ from typing_extensions import override
 
 from algorithm.core.fields import AtLeastOne, Natural
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.attention import Attention
 from algorithm.nn.layers.encode import ImageEncoder, VectorEncoder
 from algorithm.nn.layers.images import Kind, image_layouts
@@ -32,7 +31,7 @@ from algorithm.nn.layers.mlp import (
 )
 from algorithm.nn.layers.noisy import NoisyLinear
 from algorithm.nn.layers.recurrent import GRU, LSTM
-from algorithm.nn.protocols import Memory, Rep, q_size
+from algorithm.nn.protocols import HybridAction, Memory, Rep, q_size
 from algorithm.ops import library
 
 

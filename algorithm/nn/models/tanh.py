@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from algorithm.core.fields import AtLeastOne, Natural
 from algorithm.core.spec import AgentSpec
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.layers.initial import set_orthogonal
 from algorithm.nn.layers.mlp import ACTIVATIONS, LOG_STD_RANGE, ActionHead, Activation, hidden_widths, mlp
+from algorithm.nn.protocols import HybridAction
 
 _LogStd = Annotated[float, Field(ge=LOG_STD_RANGE[0], le=LOG_STD_RANGE[1])]
 

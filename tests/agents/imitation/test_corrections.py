@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from algorithm.agents.demonstrations import DemoStore
-from algorithm.agents.imitation.batches import MixedBatches
-from algorithm.agents.imitation.corrections import Corrections
+from algorithm.agents.imitation.batches import Corrections, MixedBatches
 from algorithm.core.data import PERSON_LOGP, UNKNOWN_LOGP
 from algorithm.replay.budget import MemoryBudget
 from algorithm.replay.buffer import ReplayBuffer

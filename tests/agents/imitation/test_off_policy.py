@@ -21,7 +21,7 @@ from algorithm.demos.check import fitted
 from algorithm.demos.episode import RecordedEpisode
 from algorithm.keys.demonstrations import DemoConfig
 from algorithm.keys.signals import BehavioralCloning, NnConfig
-from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.nn.protocols import HybridAction, TanhNormal
 from algorithm.replay.budget import MemoryBudget
 from tests.lib.batches import CPU, SMALL, SPECS, random_batch, saved, small_sac
 from tests.lib.callbacks import watch

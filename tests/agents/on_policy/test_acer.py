@@ -13,8 +13,8 @@ from algorithm.agents.registry import contradictions
 from algorithm.config.schema import BaseConfig, Config
 from algorithm.core import SequenceBatch
 from algorithm.core.errors import ModelError, UsageError
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.learning.gradients import TrainingMode
+from algorithm.nn.protocols import HybridAction
 from algorithm.ops.discrete import branch_log_probs
 from tests.lib.callbacks import watch
 from tests.lib.grid import N, make_agent, play

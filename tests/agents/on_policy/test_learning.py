@@ -16,8 +16,8 @@ from algorithm.agents.on_policy.rollout import check_ratios, estimate_advantages
 from algorithm.core.errors import ModelError, UsageError
 from algorithm.extensions.base import Horizon
 from algorithm.keys.signals import CuriositySignal, RewardSignals
-from algorithm.nn.distributions import HybridAction, TanhNormal
 from algorithm.nn.learning.optimiser import FlatRms
+from algorithm.nn.protocols import HybridAction, TanhNormal
 from algorithm.replay.budget import MemoryBudget
 from tests.lib import on_policy as agents
 from tests.lib.callbacks import watch

@@ -10,7 +10,7 @@ from algorithm.agents.off_policy.values.scalar import ScalarValues
 from algorithm.agents.sac.config import SacConfig
 from algorithm.agents.sac.sac import SacObjective
 from algorithm.core.spec import ActionSpec, AgentSpec
-from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.nn.protocols import HybridAction, TanhNormal
 from algorithm.ops.sac import smallest
 from algorithm.ops.shapes import valid_share
 from tests.lib.batches import SMALL, random_batch, small_sac, target_of, update_policy

@@ -15,7 +15,7 @@ from algorithm.agents.td3.config import Td3Config, misplaced, shared_keys
 from algorithm.agents.td3.family import FAMILIES, TD3, Deterministic, Td3Objective
 from algorithm.config.schema import Config
 from algorithm.core import ActionSpec, UsageError
-from algorithm.nn.distributions import HybridAction, TanhNormal
+from algorithm.nn.protocols import HybridAction, TanhNormal
 from main import main
 from tests.learning.test_continuous import TARGET, last_eval
 from tests.lib.batches import CPU, SMALL, random_batch, small_networks, target_of, weights

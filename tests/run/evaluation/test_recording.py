@@ -9,8 +9,8 @@ from algorithm.core.data import Episode
 from algorithm.core.errors import EnvError, StorageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.demos.npz import NpzWriter
+from algorithm.run.evaluation.callbacks import Recording
 from algorithm.run.evaluation.evaluate import evaluate
-from algorithm.run.evaluation.recording import Recording
 from tests.lib.small_disk import files_no_larger_than
 from tests.lib.toys_agents import Attentive, Both, Guests, allowed, carried, chosen, random_script, see, tale
 from tests.run.evaluation.test_video import Noisy

@@ -12,8 +12,7 @@ from typing_extensions import override
 from algorithm.actions.continuous import continuous_part, logits_of
 from algorithm.agents.on_policy.acer.config import AcerConfig
 from algorithm.core.spec import ActionSpec
-from algorithm.nn.distributions import HybridAction
-from algorithm.nn.protocols import Obs
+from algorithm.nn.protocols import HybridAction, Obs
 from algorithm.ops import on_policy as ops
 from algorithm.ops.densities import normal_entropy, normal_logp
 from algorithm.ops.discrete import branch_log_probs, branch_values, reduce_branches

@@ -1,4 +1,4 @@
-"""Our networks in numpy, which acts sooner than torch where there are few rows.
+"""Networks for acting, and ours in numpy, which acts sooner than torch where there are few rows.
 
 A form does with arrays what a module's ``forward`` does with tensors in evaluation mode. It holds the
 module's tensors as arrays in the same memory, so what is written into a parameter counts. Attributes and
@@ -8,7 +8,7 @@ modules are those of the moment when it was made.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from algorithm.core.spec import BYTES
-from algorithm.nn.acting.model import ActingModel
 from algorithm.nn.critic_only import BlindPolicy, CriticRep
-from algorithm.nn.distributions import HybridAction
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.encode import Flat, OneHot, VectorEncoder
 from algorithm.nn.layers.inverted import InvertedBlock
@@ -31,7 +29,38 @@ from algorithm.nn.layers.recurrent import GRU
 from algorithm.nn.models.defaults import ModelPolicy, ModelQ, ModelRep, RecurrentRep
 from algorithm.nn.models.tanh import TanhPolicy
 from algorithm.nn.normalise import NoNormaliser, Normaliser
+from algorithm.nn.protocols import HybridAction, Rep
 from algorithm.ops.library import NUMPY
+
+
+class ActingModel(nn.Module):
+    """Normaliser, encoder and policy, with critics only where an action is chosen by them.
+
+    All stand in evaluation mode.
+
+    critics: an ensemble for each horizon of rewards, whose values are summed; none without them
+    """
+
+    def __init__(
+        self,
+        normaliser: Normaliser | NoNormaliser,
+        rep: Rep,
+        policy: nn.Module,
+        critics: Sequence[Ensemble] = (),
+    ) -> None:
+        super().__init__()
+        self.normaliser, self.rep = normaliser, rep
+        if critics:
+            self.q = critics[0]
+        self.signal_q = nn.ModuleList(critics[1:])
+        self.policy = policy
+        self.eval()
+
+    @property
+    def critics(self) -> tuple[Ensemble, ...]:
+        """All ensembles, that of the environment's reward first."""
+        return (self.q, *cast(Iterable[Ensemble], self.signal_q)) if hasattr(self, "q") else ()
+
 
 Numbers = NDArray[Any]
 NumpyForm = Callable[..., Any]

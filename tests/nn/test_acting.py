@@ -10,8 +10,7 @@ from torch.nn.utils import parametrizations
 
 from algorithm.core.spec import ActionSpec, AgentSpec, ObsSpec
 from algorithm.nn import GRU, AttentionRep, ModelPolicy, ModelQ, ModelRep, NoisyLinear, RecurrentRep
-from algorithm.nn.acting.forms import FORMS, NoFormError, form_of, network_form
-from algorithm.nn.acting.model import ActingModel
+from algorithm.nn.acting import FORMS, ActingModel, NoFormError, form_of, network_form
 from algorithm.nn.critic_only import BlindPolicy, CriticRep
 from algorithm.nn.ensemble import Ensemble
 from algorithm.nn.layers.encode import OneHot, VectorEncoder
