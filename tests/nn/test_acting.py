@@ -184,7 +184,7 @@ REFUSED = {
     "attention": (lambda: AttentionRep(SPEC, 4), "algorithm.nn.models.defaults.AttentionRep"),
     "dropout": (lambda: nn.Dropout(), "torch.nn.modules.dropout.Dropout"),
     "images": (lambda: ModelRep(replace(SPEC, obs=IMAGE)), "ImageEncoder"),
-    "a subclass": (lambda: Own(SPEC, 3), "tests.nn.test_forms.Own has no form in numpy"),
+    "a subclass": (lambda: Own(SPEC, 3), "tests.nn.test_acting.Own has no form in numpy"),
 }
 
 
