@@ -1,4 +1,4 @@
-"""Games of teams, by ``env_type: tests.lib.toys_teams:HigherNumber``."""
+"""Games of teams, by ``env_type: tests.extras.league.toys_teams:HigherNumber``."""
 
 from __future__ import annotations
 
