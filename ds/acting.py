@@ -15,6 +15,7 @@ from algorithm.config.schema import Config
 from algorithm.core.console import Console
 from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import AgentSpec
+from algorithm.core.wording import short
 from algorithm.env.parameters.config import EnvParameters
 from algorithm.env.parameters.curricula import first_lessons
 from algorithm.nn.process import set_matmul_precision
@@ -121,7 +122,8 @@ class StatusLine:
         now, sent = time.monotonic(), self._link.sent
         if now - self._last < LINE_S:
             return
-        mean = f"return {sum(self._returns) / len(self._returns):,.1f}" if self._returns else "no return yet"
+        returns = self._returns
+        mean = f"return {short(sum(returns) / len(returns))}" if returns else "no return yet"
         self._console.message(
             f"{steps:,} steps · {(steps - self._steps_then) / (now - self._last):,.0f} steps/s · {mean} · "
             f"weights {weights} · {sent.waiting} waiting · {sent.dropped:,} steps dropped"

@@ -13,7 +13,7 @@ import torch
 from algorithm.core.data import UNKNOWN_LOGP, DemoEpisode, Demonstrations, Segment, SequenceBatch
 from algorithm.core.errors import StorageError
 from algorithm.core.spec import AgentSpec
-from algorithm.core.wording import Rows
+from algorithm.core.wording import Rows, counted, short
 from algorithm.nn.normalise import NoNormaliser, Normaliser
 from algorithm.replay.budget import MemoryBudget, replay_bytes
 from algorithm.replay.buffer import ReplayBuffer
@@ -103,8 +103,8 @@ class DemoStore:
         episodes = self._demos.episodes
         totals = [episode.total for episode in episodes]
         text = (
-            f"{len(episodes)} episode{'s' * (len(episodes) > 1)}, {len(self._ids):,} steps, return "
-            f"{np.mean(totals):,.1f} (from {min(totals):,.1f} to {max(totals):,.1f}); "
+            f"{counted(len(episodes), 'episode')}, {len(self._ids):,} steps, return "
+            f"{short(float(np.mean(totals)))} (from {short(min(totals))} to {short(max(totals))}); "
             f"{self._replay.nbytes / 2**20:,.1f} MB, digest {self.digest[:8]}"
         )
         return [("demonstrations", text)]

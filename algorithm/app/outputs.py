@@ -11,7 +11,7 @@ import numpy as np
 from algorithm.app.cli.train import TrainOptions
 from algorithm.core.data import Episode
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
-from algorithm.core.wording import Rows, info_rows
+from algorithm.core.wording import Rows, info_rows, short
 from algorithm.demos.npz import NpzWriter
 from algorithm.env.base import VecEnv
 from algorithm.run.context import RunContext
@@ -97,7 +97,7 @@ def table(scores: Scores) -> Rows:
         behaviour_rows = [
             ("episodes", f"{len(performance.returns)}"),
             ("mean return", performance.interval.text),
-            ("min and max", f"{min(performance.returns):.1f} and {max(performance.returns):.1f}"),
+            ("min and max", f"{short(min(performance.returns))} and {short(max(performance.returns))}"),
             ("length", f"{float(np.mean(performance.lengths)):.1f} steps"),
             *info_rows(performance.infos),
         ]

@@ -31,7 +31,9 @@ def plus_minus(mean: float, half_width: float) -> str:
     if not math.isfinite(half_width):
         return short(mean)
     size = max(abs(mean), abs(half_width))
-    decimals = 0 if size >= 1000 else 1 if size >= 10 else 2 if size >= 1 else 3
+    if size >= 1e9 or 0 < size < 1e-4:
+        return f"{mean:.2e} ± {half_width:.2e}"
+    decimals = 0 if size >= 1000 or not size else max(1, 2 - math.floor(math.log10(size)))
     return f"{mean:,.{decimals}f} ± {half_width:,.{decimals}f}"
 
 

@@ -227,4 +227,4 @@ def _gene_text(value: object) -> str:
 
 
 def _shown(value: float) -> str:
-    return f"{value:,.1f}" if math.isfinite(value) else "no score"
+    return short(value) if math.isfinite(value) else "no score"

@@ -10,6 +10,8 @@ from statistics import fmean
 
 import numpy as np
 
+from algorithm.core.wording import plus_minus
+
 CONFIDENCE = 0.95
 
 INTERVAL = "Student's 95 %"
@@ -29,13 +31,8 @@ class Interval:
     @property
     def text(self) -> str:
         """``mean ± half width`` and the name of the interval; the mean alone for a single sample."""
-        spread = f" ± {_short(self.half_width)} ({INTERVAL})" if math.isfinite(self.half_width) else ""
-        return f"{_short(self.mean)}{spread}"
-
-
-def _short(value: float) -> str:
-    """Format a number with one decimal, or an exponent if it is huge."""
-    return f"{value:.1f}" if abs(value) < 1e9 else f"{value:.3g}"
+        name = f" ({INTERVAL})" if math.isfinite(self.half_width) else ""
+        return f"{plus_minus(self.mean, self.half_width)}{name}"
 
 
 def mean_interval(values: Sequence[float]) -> Interval:

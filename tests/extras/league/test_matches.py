@@ -112,7 +112,8 @@ def test_games_without_an_end_are_drawn() -> None:
 
 TASK = """
 default:
-  base_config: {env_type: "tests.extras.league.toys_teams:HigherNumber", env_name: cards, n_envs: 2, max_step: 120}
+  base_config:
+    {env_type: "tests.extras.league.toys_teams:HigherNumber", env_name: cards, n_envs: 2, max_step: 120}
   nn_config: {q: {dense_n: 8}, policy: {dense_n: 8}}
   replay_config: {capacity: 1000}
   sac_config: {start_step: 40, batch_size: 16, save_model_per_step: 60, write_summary_per_step: 60}

@@ -34,6 +34,17 @@ def test_mean_interval_by_hand():
         mean_interval([])
 
 
-def test_an_interval_reads_well_at_every_size():
-    assert mean_interval([1.0, 2.0, 3.0]).text == "2.0 ± 2.5 (Student's 95 %)"
-    assert mean_interval([1e30]).text == "1e+30", "not thirty digits, most of which mean nothing"
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [
+        (1.0, "2.00 ± 2.48"),
+        (100.0, "200.0 ± 248.4"),
+        (1e6, "2,000,000 ± 2,484,138"),
+        (0.01, "0.0200 ± 0.0248"),
+        (1e-5, "2.00e-05 ± 2.48e-05"),
+        (1e30, "2.00e+30 ± 2.48e+30"),
+        (0.0, "0 ± 0"),
+    ],
+)
+def test_an_interval_reads_well_in_every_unit_of_rewards(unit, text):
+    assert mean_interval([1.0 * unit, 2.0 * unit, 3.0 * unit]).text == f"{text} (Student's 95 %)"
