@@ -24,7 +24,7 @@ from algorithm.core.data import Episode
 from algorithm.core.errors import EditorStoppedError, StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
-from algorithm.core.wording import Rows, info_rows
+from algorithm.core.wording import Rows, info_rows, short
 from algorithm.env.base import VecEnv
 from algorithm.nn.process import own_modes
 from algorithm.run.context import RunContext
@@ -250,5 +250,5 @@ def _editor_as_signal(stop: StopRequest) -> Iterator[None]:
 def _line(number: int, episode: Episode) -> str:
     """Return the console's line on a finished episode."""
     who = "" if episode.behaviour == DEFAULT_BEHAVIOUR else f"{episode.behaviour} "
-    outcome = f"return {episode.total:>10.2f}  length {episode.length}"
+    outcome = f"return {short(episode.total):>10}  length {episode.length}"
     return f"episode {number:>4}  {who}agent {episode.agent}  {outcome}"

@@ -11,7 +11,9 @@ import pytest
 
 from algorithm.app.outputs import scores_json, table
 from algorithm.core.errors import StorageError
+from algorithm.core.wording import short
 from algorithm.run.evaluation.evaluate import Performance
+from algorithm.run.evaluation.statistics import mean_interval
 from algorithm.store.logs.metrics import read_metrics
 from tests.lib.processes import Program
 from tests.lib.sessions import TASK, run, trained, weights_hash
@@ -85,8 +87,8 @@ def test_the_table_says_what_was_played_and_whether_it_was_logged(folder, capsys
     mean = float(np.mean(returns))
     assert mean == logged(folder, 260)
     rows = dict(re.findall(r"^  (\w[\w ]*?)  +(.+)$", said, re.M))
-    assert rows["mean return"].startswith(f"{mean:.1f} ± ") and rows["length"] == "20.0 steps"
-    assert rows["min and max"] == f"{min(returns):.1f} and {max(returns):.1f}"
+    assert rows["mean return"] == mean_interval(returns).text and rows["length"] == "20.0 steps"
+    assert rows["min and max"] == f"{short(min(returns))} and {short(max(returns))}"
     assert rows["file"] == "models/task/a/evaluation.json"
     assert rows["watch"] == "python main.py ./task -n a --watch --ckpt=260"
 
@@ -145,7 +147,7 @@ def test_behaviours_have_rows_of_their_own():
     scores = {"a": Performance((1.0, 2.0), (3, 4)), "b": reached}
     rows = dict(table(scores))
     assert rows["b: success rate"] == "50%" and "a: success rate" not in rows
-    assert rows["a: length"] == "3.5 steps" and rows["b: min and max"] == "2.0 and 5.0"
+    assert rows["a: length"] == "3.5 steps" and rows["b: min and max"] == "2 and 5"
     assert scores_json(scores)["b"]["infos"] == {"is_success": 0.5}
 
 
