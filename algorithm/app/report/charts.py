@@ -169,10 +169,11 @@ def write_picture(path: Path, lines: Sequence[Line], *, title: str) -> None:
     with themed_figure(figsize=(8, 4.5), dpi=150, layout="constrained") as figure:
         axes = figure.subplots()
         draw(axes, lines, marker="o", ticks=(8, 6))
-        names = axes.get_legend_handles_labels()[1]
-        if names:
-            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(names), borderaxespad=0.2)
-        axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=32 if names else 10)
+        font = {"size": 12, "weight": "bold"}
+        # Of the figure, since its names may be wider than the axes.
+        figure.legend(
+            title=title, title_fontproperties=font, loc="outside upper left", ncols=2, alignment="left"
+        )
         axes.set_xlabel("environment steps")
         axes.set_ylabel("return")
         _save(figure, path)
