@@ -6,14 +6,16 @@ An adapter turns a simulator's own spaces into :class:`~algorithm.core.spec.Agen
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, SupportsFloat, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from algorithm.core.data import State
+from algorithm.core.errors import EnvError
 from algorithm.core.spec import AgentSpec
 from algorithm.core.steps import Array, Bool, Double, Float, Int
 
@@ -207,3 +209,40 @@ class VecEnv(Protocol):
 
     def close(self) -> None:
         """Release the simulators."""
+
+
+_MUST_RETURN: Mapping[str, tuple[type, type, str]] = {
+    "reset": (Mapping, ResetResult, "a dict: name of a behaviour -> algorithm.env.base.ResetResult"),
+    "step": (Mapping, StepResult, "a dict: name of a behaviour -> algorithm.env.base.StepResult"),
+    "state": (State, np.ndarray, "algorithm.core.data.State(arrays, meta): arrays of NumPy, and plain JSON"),
+    "resume": (Mapping, str, "a dict: agent -> reason why its open episode cannot go on; {} if all can"),
+    "infos": (Mapping, SupportsFloat, "a dict: name -> number; {} without any"),
+    "metrics": (Mapping, SupportsFloat, "a dict: name, which begins with plugin/ -> number; {} without any"),
+}
+"""Method -> type of its result, type of the values in that, and both in words."""
+
+_T = TypeVar("_T")
+
+
+def checked(env: VecEnv, method: str, result: _T) -> _T:
+    """Return the result of a method of a user's environments. Raises EnvError for one of a wrong type."""
+    kind, of_values, must = _MUST_RETURN[method]
+    if isinstance(result, kind) and _fits(result, of_values):
+        return result
+    raise EnvError(
+        "a method of the environments returns a wrong type",
+        where=f"{type(env).__module__}.{type(env).__qualname__}.{method}",
+        why=f"it has returned {result!r:.80}",
+        fix=f"return {must}",
+    )
+
+
+def _fits(result: Any, of_values: type) -> bool:  # noqa: ANN401 - a mapping, or a State
+    """Return whether all values of a result have a type; a state must also be one that can be saved."""
+    if isinstance(result, State):
+        try:
+            json.dumps(result.meta, allow_nan=False)
+        except (TypeError, ValueError):
+            return False
+        result = result.arrays
+    return all(isinstance(value, of_values) for value in result.values())

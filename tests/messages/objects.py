@@ -20,6 +20,7 @@ from algorithm.app.policy import TrainedPolicy, refuse_non_finite
 from algorithm.config.schema import BaseConfig
 from algorithm.core.system.processes import refuse_unguarded
 from algorithm.env.adapter import Adapter
+from algorithm.env.base import checked
 from algorithm.env.objects import EnvObject, source_of
 from algorithm.env.registry import missing_object
 from algorithm.run.callbacks import Training, _checked
@@ -28,6 +29,7 @@ from algorithm.run.signals import StopRequest
 from algorithm.store.follow_up_commands import playing_commands, resume_command
 from algorithm.store.rundir import RunDir
 from tests.extras.onnx.policies import agent_of
+from tests.lib.toys_agents import Both
 from tests.lib.toys_objects import Handle, Several, Shared, Walk
 from tests.messages import refusal
 
@@ -52,6 +54,7 @@ def refusals() -> dict[str, Callable[[], object]]:
         "no copy": partial(EnvObject.of, gym.wrappers.TimeLimit(Handle(), 5)),
         "eval_env": partial(passed_env, "Pendulum-v1", "CartPole-v1"),
         "eval_env alone": partial(env_for_run, None, Walk),
+        "a method's result": partial(checked, Both(), "state", {"step": 3}),
         "a command line": lambda: (_ for _ in ()).throw(missing_object("my.Walk")),
         "the environment first": partial(LearningAgent, "Pendulum-v1", "SAC"),
         "a schedule": partial(with_keys, None, {"learning_rate": lambda left: left}),

@@ -110,7 +110,10 @@ class TensorVecEnv(LanesVecEnv):
 
     @override
     def state(self) -> State:
-        env_state = {f"env.{name}": _host(value) for name, value in (self._env.state() or {}).items()}
+        env_state = self._call(
+            "state",
+            lambda: {f"env.{name}": _host(of_env) for name, of_env in (self._env.state() or {}).items()},
+        )
         last = {f"last.{name}": value for name, value in self._last.obs.items()}
         return State({**super().state().arrays, **env_state, **last, "mask": self._last.action_mask})
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from algorithm.core.data import State
 from algorithm.core.steps import Bool, Float, Int
-from algorithm.env.base import Executed, Observation, Picture, ResetResult, StepResult, VecEnv
+from algorithm.env.base import Executed, Observation, Picture, ResetResult, StepResult, VecEnv, checked
 from algorithm.extras.league.season import Opponents
 from algorithm.run.experience.agent_processor import AgentProcessor
 from algorithm.run.experience.rows import NO_IDS, places
@@ -51,11 +51,11 @@ class SelfPlayEnv(VecEnv):
             self._opponents.begin()
         elif self._returns:
             self._opponents.cut_off()
-        return self._started(self._env.reset(indices, episode=episode))
+        return self._started(checked(self._env, "reset", self._env.reset(indices, episode=episode)))
 
     @override
     def drop(self, agents: Collection[int]) -> dict[str, ResetResult]:
-        return self._started(self._env.drop(agents))
+        return self._started(checked(self._env, "reset", self._env.drop(agents)))
 
     def _started(self, results: Mapping[str, ResetResult]) -> dict[str, ResetResult]:
         """Begin the episodes of all agents; return those of the learning team."""
@@ -81,7 +81,8 @@ class SelfPlayEnv(VecEnv):
 
     @override
     def step(self, actions: Mapping[str, Float]) -> dict[str, StepResult]:
-        results = self._env.step({name: self._all_actions(name, actions[name]) for name in self._rows})
+        taken = {name: self._all_actions(name, actions[name]) for name in self._rows}
+        results = checked(self._env, "step", self._env.step(taken))
         self.masked = self._env.masked
         for result in results.values():
             if result.vanished is not None:  # if one of them is in the result, it is another agent
@@ -183,14 +184,14 @@ class SelfPlayEnv(VecEnv):
                 "games": State(rows | order, meta),
                 "others": State.joined(others),
                 "opponents": self._opponents.state(),
-                "env": self._env.state(),
+                "env": checked(self._env, "state", self._env.state()),
             }
         )
 
     @override
     def resume(self, state: State) -> Mapping[int, str]:
         self._opponents.load_state(state.part("opponents"))
-        lost = self._env.resume(state.part("env"))
+        lost = checked(self._env, "resume", self._env.resume(state.part("env")))
         environments = self._env.environments_of
         if environments(list(lost)) == environments(list(self._shown)):
             return lost  # no episode goes on, so the reset before this call is the state
@@ -217,7 +218,7 @@ class SelfPlayEnv(VecEnv):
 
     @override
     def infos(self, agent: int) -> dict[str, float]:
-        return {**self._env.infos(agent), **self._infos.get(agent, {})}
+        return {**checked(self._env, "infos", self._env.infos(agent)), **self._infos.get(agent, {})}
 
     @override
     def renew_parameters(self, lessons: Mapping[str, str]) -> None:
@@ -229,7 +230,7 @@ class SelfPlayEnv(VecEnv):
 
     @override
     def metrics(self) -> dict[str, float]:
-        return self._env.metrics()
+        return checked(self._env, "metrics", self._env.metrics())
 
     @override
     def render(self) -> Picture | None:

@@ -10,7 +10,7 @@ from algorithm.core.data import Episode, Int, State
 from algorithm.core.errors import EnvError
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
-from algorithm.env.base import Observation, ResetResult, VecEnv
+from algorithm.env.base import Observation, ResetResult, VecEnv, checked
 from algorithm.env.outputs import PERSON
 from algorithm.nn.process import others_modes
 from algorithm.run.experience.agent_processor import AgentProcessor
@@ -54,7 +54,7 @@ class LocalCollector:
         self.behaviour_steps = dict.fromkeys(policies, 0)
         self._idle = 0  # steps in a row without an agent
         with others_modes():
-            started = env.reset(episode=0)
+            started = checked(env, "reset", env.reset(episode=0))
         self._groups = {
             name: AgentProcessor(
                 name, env.specs[name], policies[name], recorders.get(name), first, on_bad=self._on_bad_number
@@ -77,7 +77,7 @@ class LocalCollector:
         actions = {name: group.act() for name, group in self._groups.items()}
         self._watch.lap("act")
         with others_modes():
-            results = self._env.step(actions)
+            results = checked(self._env, "step", self._env.step(actions))
         self._watch.lap("step")
         recorded = {
             name: group.record(results[name], self._length_limit) for name, group in self._groups.items()
@@ -85,7 +85,10 @@ class LocalCollector:
         for name, recorded_step in recorded.items():  # they are stored, whatever becomes of the reset
             self.behaviour_steps[name] += recorded_step.taken
         episodes = [
-            replace(episode, infos=_with_rate(self._env.infos(episode.agent), episode.length))
+            replace(
+                episode,
+                infos=_with_rate(checked(self._env, "infos", self._env.infos(episode.agent)), episode.length),
+            )
             for recorded_step in recorded.values()
             for episode in recorded_step.episodes
         ]
@@ -126,7 +129,13 @@ class LocalCollector:
         steps = list(self.behaviour_steps.values())
         counts = State(meta={"steps": steps, "num_envs": self._num_envs, "behaviours": list(self._groups)})
         groups = {str(k): group.state() for k, group in enumerate(self._groups.values())}
-        return State.joined({"own": counts, "env": self._env.state(), "groups": State.joined(groups)})
+        return State.joined(
+            {
+                "own": counts,
+                "env": checked(self._env, "state", self._env.state()),
+                "groups": State.joined(groups),
+            }
+        )
 
     def load_state(self, state: State) -> list[str]:
         """Continue from ``state``: the next step is the one that would have followed.
@@ -143,7 +152,7 @@ class LocalCollector:
         taken = dict(zip(counts["behaviours"], counts["steps"], strict=True))
         self.behaviour_steps = {name: taken.get(name, 0) for name in self._groups}
         with others_modes():
-            lost = self._env.resume(state.part("env"))
+            lost = checked(self._env, "resume", self._env.resume(state.part("env")))
         if why := self._unlike(counts["num_envs"], parts):
             return [self._begin_anew(parts, why)]
         for name, group in self._groups.items():
@@ -174,7 +183,7 @@ class LocalCollector:
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics that the environments have recorded; the trainer logs all others."""
-        return self._env.metrics()
+        return checked(self._env, "metrics", self._env.metrics())
 
     def rows(self) -> Rows:
         """Return no rows: the trainer shows everything about local steps."""
@@ -202,7 +211,7 @@ class LocalCollector:
             return {}
         self._watch.lap("store")
         with others_modes():
-            started = end(named)
+            started = checked(self._env, "reset", end(named))
         self._watch.lap("step")
         for name, first in started.items():
             self._groups[name].restart(agents[name], first)

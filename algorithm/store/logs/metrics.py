@@ -94,8 +94,8 @@ class MetricsLogger:
     def write(self, step: int, values: Mapping[str, float], *, behaviour: str = DEFAULT_BEHAVIOUR) -> None:
         """Add values to the row of ``step``; NaN and infinity become an empty cell, null, or no point.
 
-        Raises ValueError for a name that is not in ``METRICS``, a value written twice, or a step that is not
-        later than the last committed one.
+        Raises UsageError for a name that is not in ``METRICS``, ValueError for a value written twice, or a
+        step that is not later than the last committed one.
         """
         for name in values:
             check_known(name)

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 
 from algorithm.agents import registry as families
+from algorithm.core.errors import UsageError
 from algorithm.core.plugins import PLUGIN_METRICS
 
 _OF_EPISODES: Mapping[str, str] = {
@@ -71,9 +72,10 @@ RECORDED = ("unity/", LESSONS, "param/", PLUGIN_METRICS, ROLLOUT_INFOS, EVAL_INF
 
 
 def check_known(name: str) -> None:
-    """Raise ValueError for an unknown name of a metric."""
+    """Raise UsageError for an unknown name of a metric."""
     if name in METRICS or name.startswith(RECORDED):
         return
     close = difflib.get_close_matches(name, METRICS, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    raise ValueError(f"metrics: {name!r} is not in METRICS{hint}")
+    hint = f"did you mean {close[0]}? " if close else ""
+    fix = f"{hint}let the names of your own metrics begin with {PLUGIN_METRICS}"
+    raise UsageError(f"there is no metric {name!r}", why="it is not in METRICS", fix=fix)

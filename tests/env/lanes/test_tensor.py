@@ -61,6 +61,9 @@ class Count(TensorEnv):
         }
         return step._replace(**changed.get(self._broken, {}))
 
+    def state(self) -> Any:
+        return [self._step] if self._broken == "state" else None
+
     def _see(self) -> Tensor:
         return torch.stack((self._lane, self._episode, self._step), 1).float()
 
@@ -105,12 +108,13 @@ def test_of_a_cut_episode_without_its_last_observation_the_last_step_is_not_stor
     assert [fault.what for fault in told] == ["Count loses the last observation of truncated episodes"]
 
 
-@pytest.mark.parametrize("broken", ["reward", "text", "obs", "raises"])
+@pytest.mark.parametrize("broken", ["reward", "text", "obs", "raises", "state"])
 def test_what_breaks_the_contract_is_refused_with_its_place(broken):
     env = lanes(2, broken)
     env.reset()
     with pytest.raises(EnvError) as raised:
         env.step({DEFAULT_BEHAVIOUR: np.zeros((2, 1), np.float32)})
+        env.state()
     assert "Count of 2 environments, index unknown, step" in str(raised.value)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from algorithm.core.data import Episode, State
+from algorithm.core.errors import EnvError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.env.base import VecEnv
 from algorithm.env.registry import make_vec_env
@@ -34,6 +35,38 @@ def fickle(how: str) -> VecEnv:
 def rolled(env: VecEnv, player: Any, limit: int = -1, **options: Any) -> LocalCollector:
     players = dict.fromkeys(env.specs, player)
     return LocalCollector(env, players, players, length_limit=limit, **options)
+
+
+class Wrong(Guests):
+    """Guests of whose methods one returns what it is told to."""
+
+    def __init__(self, method: str, result: object) -> None:
+        super().__init__(["..", "UU"], {0, 1})
+        setattr(self, method, lambda *_, **__: result)
+
+
+@pytest.mark.parametrize(
+    ("method", "result"),
+    [
+        ("reset", None),
+        ("step", {DEFAULT_BEHAVIOUR: None}),
+        ("state", {"line": 3}),
+        ("state", State({"line": [3]})),
+        ("state", State(meta={"line": np.int64(3)})),
+        ("state", State(meta={"line": np.nan})),
+        ("resume", [0]),
+        ("infos", None),
+        ("infos", {"score": "high"}),
+        ("metrics", None),
+    ],
+)
+def test_a_simulator_that_returns_a_wrong_type_is_told_which_one_to_return(method, result):
+    with pytest.raises(EnvError, match="a method of the environments returns a wrong type") as caught:
+        rollout = rolled(Wrong(method, result), Attentive())
+        play(rollout, 2)
+        rollout.load_state(rollout.state())
+        rollout.metrics()
+    assert caught.value.where == f"{__name__}.Wrong.{method}" and caught.value.fix.startswith("return a")
 
 
 def play(rollout: LocalCollector, steps: int) -> list[Episode]:
