@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def stream_seed(seed: int, *names: str | int) -> int:
     """Return a 63-bit seed derived from the run's ``seed`` and ``names``, the same on every machine."""
-    words = [name if isinstance(name, int) else zlib.crc32(name.encode()) for name in names]
+    words = [zlib.crc32(name.encode()) if isinstance(name, str) else int(name) for name in names]
     return int(np.random.SeedSequence([seed, *words]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 

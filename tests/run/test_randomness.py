@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from algorithm.core.data import State
+from algorithm.core.seeding import stream_seed
 from algorithm.run.state import GlobalRandom, seed_globally
 
 
@@ -29,3 +30,7 @@ def test_they_go_on_where_they_stood_after_a_detour_through_json():
     seed_globally(1)
     GlobalRandom().load_state(kept)
     assert drawn() == expected
+
+
+def test_whole_numbers_of_numpy_are_numbers():
+    assert stream_seed(np.int64(1), "train", np.uint8(2)) == stream_seed(1, "train", 2)

@@ -136,7 +136,7 @@ class PlayableExport(PlayableRun):
     @override
     def checkpoint(self, which: Ckpt | None, *, warn: Callable[[str], None]) -> Checkpoint:
         """Read the only checkpoint of the export. Raises StorageError for another step."""
-        if isinstance(which, int) and which != self.export.manifest.step:
+        if not isinstance(which, str | None) and which != self.export.manifest.step:
             raise StorageError(
                 f"there is no checkpoint of step {which}",
                 where=self.source,

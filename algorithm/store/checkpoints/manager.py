@@ -253,7 +253,7 @@ def _point_to(root: Path, pointer: str, step: int, **more: float) -> None:
 def _folder_of(root: Path, which: Ckpt, flag: str) -> Path:
     """Return the folder of a step's checkpoint, or of the one that ``latest.json`` or ``best.json`` names."""
     steps = checkpoint_steps(root)
-    if isinstance(which, int):
+    if not isinstance(which, str):  # also a whole number of numpy
         step, where, lacks = which, root, f"there is no checkpoint of step {which}"
     else:
         where = root / f"{which}.json"

@@ -44,7 +44,7 @@ def test_networks_that_are_none_name_the_export(exported, tmp_path):
 
 def test_it_acts_and_evaluates_as_the_run_does(run, exported):
     shared = asac.Run("first.zip")
-    assert shared.evaluate(3) == run.evaluate(3, 120)
+    assert shared.evaluate(3) == run.evaluate(np.int64(3), np.int64(120))
     assert shared.result["steps"] == 120
     policy, env = asac.load(exported), shared.make_env()
     assert policy.step == 120 and policy.action_space == env.action_space
