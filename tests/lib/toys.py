@@ -108,7 +108,9 @@ class Weighed(Toy):
     def __init__(self, breaks: float = np.inf, *, fails: bool = False) -> None:
         self._breaks, self._fails = breaks, fails
         self.gravity = 9.81
-        self.model = type("Model", (), {"wind": np.zeros(3), "name": "weighed"})()
+        self.model = type(
+            "Model", (), {"wind": np.zeros(3), "name": "weighed", "label": np.array("weighed")}
+        )()
         self._pull = self._mass = 0.0
 
     def set_pull(self, value: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from numbers import Integral
 from types import MappingProxyType
 from typing import Any
 
@@ -114,8 +113,10 @@ class _Setter:
             return None
         *way, key = self.path
         owner = reduce(_get, way, self.layer)
-        whole = isinstance(self.original, Integral)  # as range() requires
-        number = int(value) if whole and value.is_integer() else value
+        whole = np.asarray(self.original).dtype.kind in "iub"  # as range() requires
+        number: Any = int(value) if whole and value.is_integer() else value
+        if isinstance(self.original, np.ndarray):
+            number = np.array(number, self.original.dtype)
         try:
             if isinstance(key, int):
                 owner[key] = number
@@ -156,7 +157,10 @@ def _find(env: gym.Env, name: str, path: str) -> _Setter:
         target = reduce(_get, way, layer)
     except _WRONG as error:
         raise _refusal(where, way, "does not exist", described(error)) from error
-    if mismatch(target, 0.0) if callable(target) else not isinstance(target, int | float | np.number):
+    number = isinstance(target, int | float | np.number) or (
+        isinstance(target, np.ndarray) and target.shape == () and target.dtype.kind in "iuf"
+    )
+    if mismatch(target, 0.0) if callable(target) else not number:
         raise _refusal(where, way, "is no number", f"it is {type(target).__name__} {target!r:.60}")
     return _Setter(where, layer, way, target)
 

@@ -33,6 +33,7 @@ def test_each_way_into_an_environment_through_its_wrappers() -> None:
         ("model.wind.3", "out of bounds"),
         ("model.wind", "it is ndarray"),
         ("model.name", "it is str"),
+        ("model.label", "it is ndarray"),
         ("gravity.1", "not subscriptable"),
         ("close", "it is method"),
     ],
@@ -47,11 +48,12 @@ class Stubborn(Weighed):
     """Attributes that do not take any number."""
 
     rooms, cells, fixed = 3, np.arange(3), property(lambda self: 2.0)
+    mass, floors = np.array(0.5, np.float32), [np.array(3)]
 
     def reset(self, **given: Any) -> tuple[Any, dict]:
         self.gravity = 9.81
         self.model.wind.flags.writeable = False
-        assert [*range(self.rooms)], "of a whole number"
+        assert [*range(self.rooms)] and self.mass[()] and self.floors[0].shape == (), "of the same kind"
         return super().reset(**given)
 
 
@@ -65,6 +67,9 @@ class Stubborn(Weighed):
         ("gravity", 9.81, None),
         ("rooms", 2.0, None),
         ("cells.1", 2.0, None),
+        ("mass", 1.5, None),
+        ("floors.0", 2.0, None),
+        ("floors.0", 1.5, "whole numbers and became 1"),
     ],
 )
 def test_what_is_set_has_to_last_until_the_episode_begins(path: str, value: float, why: str | None) -> None:
