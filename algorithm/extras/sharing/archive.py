@@ -31,8 +31,8 @@ _KNOWN = re.compile(
 )
 """Names of members."""
 
-_LARGEST = 2**31
-"""Maximum size in bytes of an export that is read."""
+LARGEST = 2**31
+"""Maximum size in bytes of an export."""
 
 _DIRECTORY = 2**20
 """Maximum size in bytes of the directory, whose entries take ten times as much in memory."""
@@ -99,7 +99,7 @@ def unpack(file: Path, source: str) -> tuple[ExportManifest, dict[str, bytes]]:
     source: name of the export for errors
     """
     try:
-        with open_plain(file, _LARGEST, follow=True) as opened:
+        with open_plain(file, LARGEST, follow=True) as opened:
             check_zip(opened, _DIRECTORY)
             with zipfile.ZipFile(opened) as archive:
                 infos = archive.infolist()

@@ -21,6 +21,7 @@ from algorithm.core.wording import format_bytes
 from algorithm.extras.sharing.archive import (
     CODE,
     CONFIG,
+    LARGEST,
     MANIFEST,
     RESULT,
     ExportManifest,
@@ -96,7 +97,7 @@ def build(run: RunDir, which: Ckpt, *, warn: Callable[[str], None]) -> ExportDat
     warn:  called with a line for each damaged checkpoint
     Paths and addresses of this machine are left out: ``paths`` of the result, ``net_config``,
     ``wandb_config``, ``callbacks`` and the paths of demonstrations. Raises StorageError and ConfigError for
-    files that cannot be read.
+    files that cannot be read, and StorageError for an export beyond :data:`~.archive.LARGEST`.
     """
     stored = load_config_file(run.config, env=EnvFolder(run.path, run.env), require_runnable=True)
     loaded = _without_machine_data(stored)
@@ -118,7 +119,15 @@ def build(run: RunDir, which: Ckpt, *, warn: Callable[[str], None]) -> ExportDat
         spaces={name: {**space, "masked": masked_in(saved, name)} for name, space in spaces},
     )
     files[MANIFEST] = manifest.text.encode()
-    return ExportData(pack(files), saved.step, trusts=bool(code or unlisted(loaded)))
+    data = pack(files)
+    if len(data) > LARGEST:
+        raise StorageError(
+            "the networks are too large for an export",
+            where=saved.path,
+            why=f"it would have {format_bytes(len(data))}, and at most {format_bytes(LARGEST)} are read",
+            fix=f"share the run's folder: {run.shown(run.path)}",
+        )
+    return ExportData(data, saved.step, trusts=bool(code or unlisted(loaded)))
 
 
 def _result(run: RunDir) -> dict[str, object]:

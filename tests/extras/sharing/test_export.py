@@ -66,7 +66,10 @@ def test_the_command_line_plays_it_as_it_plays_the_run(run, exported, tmp_path, 
     for which, code in (("best", 0), ("latest", 0), ("120", 0), ("60", 6)):
         assert main([*common, "mine", "-n", "first.zip", "--ckpt", which]) == code
     assert main(["CartPole-v1", "-n", "first.zip", "--run", "--max_iter=1", "--device=cpu"]) == 0
+    assert main(["Acrobot-v1", "-n", "first.zip", "--eval=1", "--device=cpu"]) == 0
     said = capfd.readouterr()
+    assert "trained on CartPole-v1, not on Acrobot-v1; it plays in CartPole-v1" in said.out
+    assert said.out.count("was trained on") == 2, "once more at the end, and not where the names agree"
     assert "an export has one, and this one is of step 120" in said.err
     assert "first.zip, step 120, sampled actions" in said.out
     assert not list((tmp_path / "unpacked").iterdir()), "it was left behind"
@@ -83,6 +86,17 @@ def test_the_command_exports_the_newest_run_and_replaces_nothing_untold(run, cwd
     assert main([*command, "--replace", "-n", "first", "--ckpt=60"]) == 0
     assert asac.load("a.zip").step == 60
     assert [path.name for path in cwd.iterdir()] == ["a.zip"], "no draft is left"
+
+
+def test_an_export_that_could_not_be_read_is_not_written(run, exported, monkeypatch):
+    size = exported.stat().st_size
+    for module in ("archive", "export"):
+        monkeypatch.setattr(f"algorithm.extras.sharing.{module}.LARGEST", size)
+    assert asac.load(run.export(exported, 120, replace=True)).step == 120, "as large as one may be"
+    monkeypatch.setattr("algorithm.extras.sharing.export.LARGEST", size - 1)
+    with pytest.raises(StorageError, match="too large for an export"):
+        run.export("b.zip", 120)
+    assert not Path("b.zip").exists()
 
 
 @pytest.mark.parametrize(
