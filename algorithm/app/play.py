@@ -24,7 +24,7 @@ from algorithm.core.data import Episode
 from algorithm.core.errors import EditorStoppedError, StorageError, UsageError
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
 from algorithm.core.system.display import has_display
-from algorithm.core.wording import Rows, info_rows, short
+from algorithm.core.wording import Rows, info_rows, listed, short
 from algorithm.env.base import VecEnv
 from algorithm.nn.process import own_modes
 from algorithm.run.context import RunContext
@@ -35,7 +35,6 @@ from algorithm.run.experience.faults import Faults
 from algorithm.run.signals import StopRequest
 from algorithm.store.files import write_json
 from algorithm.store.follow_up_commands import can_be_watched
-from algorithm.store.rundir import RunDir
 
 
 @own_modes()
@@ -53,6 +52,7 @@ def play(options: TrainOptions, folder: EnvFolder) -> int:
         console = stack.enter_context(open_console(quiet=options.quiet))
         stop = stack.enter_context(StopRequest())
         _warn(options, loaded, console)
+        _compare_with_trained(played, loaded, folder, console)
         faults = Faults(console, go_on=stop.check_start)
         context = RunContext(loaded=loaded, device=options.device, faults=faults, stack=stack)
         playing = _begin(options, folder, played, context, stop)
@@ -94,7 +94,7 @@ def _begin(
 
 def _loaded(options: TrainOptions, played: PlayableRun, folder: EnvFolder) -> LoadedConfig:
     """Load the run's configuration with the options' changes, and without the training's limits."""
-    loaded = load_config_file(
+    return load_config_file(
         played.run.config,
         (*LIMITS, *options.overrides),
         config_flags(options),
@@ -102,20 +102,27 @@ def _loaded(options: TrainOptions, played: PlayableRun, folder: EnvFolder) -> Lo
         env=played.task(folder),
         require_runnable=True,
     )
-    _refuse_other_algorithm(played.run, loaded, folder)
-    return loaded
 
 
-def _refuse_other_algorithm(run: RunDir, loaded: LoadedConfig, folder: EnvFolder) -> None:
-    """Raise UsageError if overrides name another algorithm than that of the trained run."""
-    trained = load_config_file(run.config, env=folder)
+def _compare_with_trained(
+    played: PlayableRun, loaded: LoadedConfig, folder: EnvFolder, console: Console
+) -> None:
+    """Warn of another environment than the trained one; raise UsageError for another algorithm."""
+    trained = load_config_file(played.run.config, env=folder)
+    env_name, label = loaded.config.base_config.env_name, played.run.env
+    others = {env_name, folder.env_name or folder.label} - {trained.config.base_config.env_name, label}
+    if others:
+        console.warn(
+            f"the {played.kind} was trained on {label}, not on {listed(sorted(others))}; "
+            f"it plays in {env_name}"
+        )
     for name in ("", *loaded.behaviours):
         theirs, wanted = (
             (each.for_behaviour(name) if name else each.config).algorithm for each in (trained, loaded)
         )
         if theirs != wanted:
             raise UsageError(
-                f"run {run.name!r} was trained with {theirs}",
+                f"run {played.run.name!r} was trained with {theirs}",
                 where=f"{f'ma_config.{name}.' if name else ''}algorithm: {wanted}",
                 why="its networks belong to that algorithm",
                 fix="leave the algorithm out",
