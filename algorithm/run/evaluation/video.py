@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from typing_extensions import override
@@ -15,6 +17,7 @@ from algorithm.core.data import Episode
 from algorithm.core.errors import EnvError
 from algorithm.core.extras import needs
 from algorithm.core.system.files import replace
+from algorithm.core.system.output import redirected
 from algorithm.env.base import Picture, VecEnv
 from algorithm.nn.process import others_modes
 from algorithm.run.evaluation.callbacks import EvalCallback
@@ -45,7 +48,9 @@ class Encoder:
     def __init__(self, path: Path, shape: tuple[int, int], fps: float) -> None:
         self._path, self._shape, self._pictures = path, shape, 0
         self._draft = path.with_name(f".{path.name}.part")
-        with _errors():
+        self._output: IO[bytes] = io.BytesIO()
+        with self._errors():
+            self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as ffmpeg runs
             path.parent.mkdir(exist_ok=True)
             self._writer = _library().write_frames(
                 self._draft,
@@ -57,26 +62,28 @@ class Encoder:
                 ffmpeg_timeout=_CLOSING_S,
                 output_params=[*_MP4],
             )
-            self._writer.send(None)  # starts ffmpeg
+            with redirected(self._output):
+                self._writer.send(None)  # starts ffmpeg
 
     def write(self, picture: Picture) -> None:
         """Add a picture."""
         if picture.shape != (*self._shape, 3) or picture.dtype != np.uint8:
             raise VideoError(f"a picture is {picture.dtype} {picture.shape}, not uint8 {(*self._shape, 3)}")
-        with _errors():
+        with self._errors():
             self._writer.send(np.ascontiguousarray(picture))
         self._pictures += 1
 
     def close(self) -> None:
         """Complete the video and give the file its name."""
-        with _errors():
+        with self._errors():
             self._writer.close()
             written = 0
             with contextlib.suppress(RuntimeError):  # of a damaged file; ffmpeg's exit code is not known
                 written, _ = _library().count_frames_and_secs(self._draft)
             if written != self._pictures:
-                raise VideoError(f"{written} of {self._pictures} pictures were written: is the disk full?")
+                raise RuntimeError(f"{written} of {self._pictures} pictures were written: is the disk full?")
             replace(self._draft, self._path)
+        self._output.close()
 
     def discard(self) -> None:
         """End ffmpeg and remove the incomplete file."""
@@ -84,15 +91,18 @@ class Encoder:
             self._writer.close()
         with contextlib.suppress(OSError):
             self._draft.unlink()
+        self._output.close()
 
-
-@contextlib.contextmanager
-def _errors() -> Iterator[None]:
-    """Convert errors of ffmpeg and of files to a VideoError."""
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        raise VideoError(str(error).partition("\n")[0]) from error
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Convert errors of ffmpeg and of files to a VideoError, with the last line of ffmpeg's output."""
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            self._output.seek(0)
+            lines = self._output.read().decode(errors="replace").splitlines()
+            parts = [str(error).partition("\n")[0], *(f"ffmpeg: {line}" for line in lines[-1:])]
+            raise VideoError(" ".join(parts)) from error
 
 
 class VideoRecorder(EvalCallback):

@@ -122,18 +122,30 @@ def cut_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imageio_ffmpeg, "count_frames_and_secs", lambda path: (1, 0.1))
 
 
+def complaining(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = folder.with_name("ffmpeg")
+    script.write_text("#!/bin/sh\necho one >&2\necho No space left on device >&2\ncat > /dev/null\n")
+    script.chmod(0o700)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(script))
+
+
 @pytest.mark.fault("F08")
 @pytest.mark.parametrize(
     ("breaks", "why"),
-    [(no_ffmpeg, "No such file"), (folder_is_a_file, "File exists"), (cut_off, "of 2 pictures")],
+    [
+        (no_ffmpeg, "No such file"),
+        (folder_is_a_file, "File exists"),
+        (cut_off, "of 2 pictures"),
+        (complaining, "is the disk full? ffmpeg: No space left on device"),
+    ],
 )
-def test_a_film_that_cannot_be_written_costs_one_warning(tmp_path, monkeypatch, breaks, why):
+def test_a_film_that_cannot_be_written_costs_one_warning(tmp_path, monkeypatch, capfd, breaks, why):
     folder = tmp_path / "videos"
     breaks(folder, monkeypatch)
     film, told = filmed(folder / "a.mp4", Painted(["..", "T.", "T.", "T."], {0}), 3)
     (warning,) = told
     assert "a.mp4" in warning and why in warning and "\n" not in warning
-    assert not film.saved and not list(folder.rglob("*"))
+    assert not film.saved and not list(folder.rglob("*")) and not capfd.readouterr().err
 
 
 def test_an_environment_without_pictures_is_refused_before_anything_is_trained(tmp_path):
