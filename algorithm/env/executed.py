@@ -19,6 +19,7 @@ from algorithm.env.base import Executed
 from algorithm.env.config import InterventionKeys
 from algorithm.env.outputs import Batched, SpaceMismatchError, as_bool, info_of, observation_of
 from algorithm.env.spaces import Leaf, Space, leaves
+from algorithm.env.wrappers import wrappers_around
 
 _ROUNDING = 1e-5
 """Distance from ±1 that an executed action may have by rounding."""
@@ -38,6 +39,19 @@ def reported_action(info: Mapping[str, Any], keys: InterventionKeys) -> tuple[st
     if info.get(keys.executed) is not None:
         return keys.executed, by_person
     return of_person if by_person else None, by_person
+
+
+_KEYS = "intervention_keys"
+
+
+def share_keys(env: gym.Env[Any, Any], keys: InterventionKeys) -> None:
+    """Set ``intervention_keys`` in the environment and its wrappers, where they have that attribute.
+
+    They then report an executed action under the keys by which it is read.
+    """
+    for layer in (*wrappers_around(env), env.unwrapped):
+        if hasattr(layer, _KEYS):
+            setattr(layer, _KEYS, keys)
 
 
 class ExecutedActions:

@@ -20,7 +20,7 @@ from algorithm.env.adapter import Adapter
 from algorithm.env.base import Picture
 from algorithm.env.config import INTERVENTION_KEYS, InterventionKeys
 from algorithm.env.env_id import advice, register_env
-from algorithm.env.executed import ExecutedActions
+from algorithm.env.executed import ExecutedActions, share_keys
 from algorithm.env.observations import frame_stack
 from algorithm.env.outputs import (
     MISUSE,
@@ -84,6 +84,7 @@ class GymEnv:
         self.parameters = len(parameters)
         self.infos = EpisodeInfos(infos)
         self._executed = ExecutedActions(env.action_space, interventions)
+        share_keys(env, interventions)
         self.name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.time_limit = env.spec.max_episode_steps if env.spec else None
         fps: float | None = env.metadata.get("render_fps")
@@ -190,7 +191,10 @@ class GymRecipe:
 
     def make_gym_env(self) -> gym.Env[Any, Any]:
         """Build the environment in its wrappers, without the adapter. Raises EnvError or UsageError."""
-        return apply_wrappers(self._make(self.env_args), [load_wrapper(wrapper) for wrapper in self.wrappers])
+        classes = [load_wrapper(wrapper) for wrapper in self.wrappers]
+        wrapped = apply_wrappers(self._make(self.env_args), classes)
+        share_keys(wrapped, self.interventions)
+        return wrapped
 
     def __call__(self, index: int) -> GymEnv:
         """Build the environment. Raises :class:`EnvError`, or UsageError for an unknown wrapper."""

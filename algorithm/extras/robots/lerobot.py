@@ -19,8 +19,11 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
     """The environment that lerobot 0.4.4 makes of a file for ``gym_manipulator``; see docs/robots.md.
 
     Observations are those behind its processors: positions, and pictures [C, H, W] of bytes. Infos have the
-    action that was executed, ``action_taken``, and ``is_intervention``, as the teleoperator reports it.
+    action that was executed, ``action_taken``, and ``is_intervention``, as the teleoperator reports it;
+    ``base_config.interventions`` renames them.
     """
+
+    intervention_keys = INTERVENTION_KEYS
 
     def __init__(self, config: str) -> None:
         try:
@@ -73,10 +76,10 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
         )
         executed = transition[self._keys.COMPLEMENTARY_DATA].get("teleop_action")
         by_person = self._by_person or transition[self._keys.INFO].get(self._flag, False)  # in its simulation
-        info: dict[str, Any] = {INTERVENTION_KEYS.flag: bool(by_person)}
+        info: dict[str, Any] = {self.intervention_keys.flag: bool(by_person)}
         if executed is not None:
             taken = np.asarray(torch.as_tensor(executed).cpu(), self.action_space.dtype)
-            info[INTERVENTION_KEYS.executed] = taken.reshape(self.action_space.shape)
+            info[self.intervention_keys.executed] = taken.reshape(self.action_space.shape)
         ended = bool(transition[self._keys.DONE]), bool(transition[self._keys.TRUNCATED])
         return self._observed(), float(transition[self._keys.REWARD]), *ended, info
 

@@ -27,7 +27,8 @@ class ActionLimits(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A wrapper that clips actions, and reports the executed ones as ``info["action_taken"]``.
 
     What is executed is what the agent stores and learns from. A person's action, which the environment
-    reports by the usual names, is not clipped; the next one changes from it, but stays between the limits.
+    reports, is not clipped; the next one changes from it, but stays between the limits. All these infos have
+    the names of ``base_config.interventions``.
 
     By configuration: ``wrappers: [{"algorithm.extras.robots.safety:ActionLimits": {low: -0.5, high: 0.5,
     change: 0.1}}]``.
@@ -39,6 +40,8 @@ class ActionLimits(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     Raises ValueError for an action without a Box, for limits outside of its bounds or the wrong way round,
     and for a change that is not above 0.
     """
+
+    intervention_keys = INTERVENTION_KEYS
 
     def __init__(
         self,
@@ -79,11 +82,11 @@ class ActionLimits(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         executed = np.clip(wanted, low, high).astype(self._low.dtype)
         taken = executed if self._part is None else {**action, self._part: executed}
         obs, reward, terminated, truncated, info = self.env.step(taken)
-        key, by_person = reported_action(info, INTERVENTION_KEYS)
+        key, by_person = reported_action(info, self.intervention_keys)
         if key is not None:
             executed = np.asarray(info[key] if self._part is None else info[key][self._part])
         elif not by_person:
-            info = {**info, INTERVENTION_KEYS.executed: taken}
+            info = {**info, self.intervention_keys.executed: taken}
         self._before = executed
         return obs, reward, terminated, truncated, info
 

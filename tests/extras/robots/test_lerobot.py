@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from algorithm.core.errors import UsageError
+from algorithm.env.config import InterventionKeys
 from algorithm.env.gym import GymEnv
 from algorithm.extras.robots.lerobot import LeRobot
 
@@ -130,9 +131,10 @@ def robot(monkeypatch, tmp_path):
     return person, arm, LeRobot(str(file))
 
 
-def test_what_a_person_executes_is_learned_from_as_a_persons(robot):
+@pytest.mark.parametrize("keys", [InterventionKeys(), InterventionKeys(executed="done", flag="helped")])
+def test_what_a_person_executes_is_learned_from_as_a_persons(robot, keys):
     person, arm, made = robot
-    env = GymEnv(made)
+    env = GymEnv(made, interventions=keys)
     assert dict(zip(env.spec.obs.names, env.spec.obs.dtypes, strict=True)) == {
         "observation.images.front": "uint8",
         "observation.state": "float32",

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
-from algorithm.env.gym import GymEnv
+from algorithm.env.config import InterventionKeys
+from algorithm.env.gym import GymEnv, GymRecipe
 from algorithm.extras.robots.safety import ActionLimits, EmergencyStop
 
 HYBRID = Dict({"grip": Discrete(3), "move": Box(-1.0, 1.0, (2,))})
@@ -16,10 +17,11 @@ HYBRID = Dict({"grip": Discrete(3), "move": Box(-1.0, 1.0, (2,))})
 class Arm(gym.Env):
     """Remembers what was executed; ``helps``: action of a person in place of it; ``stops``: its stop."""
 
-    def __init__(self, space=None, helps=None, stops=False, flagged=True):
+    def __init__(self, space=None, helps=None, stops=False, flagged=True, name="teleop_action"):
         self.observation_space = Box(-1.0, 1.0, (1,))
         self.action_space = space or Box(-2.0, 2.0, (2,))
         self.helps, self.stops, self.flagged, self.executed, self.resets = helps, stops, flagged, [], 0
+        self.name = name
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -32,7 +34,7 @@ class Arm(gym.Env):
         if self.flagged:
             info["is_intervention"] = self.helps is not None
         if self.helps is not None:
-            info["teleop_action"] = self.helps
+            info[self.name] = self.helps
         return np.zeros(1, np.float32), 0.0, False, False, info
 
 
@@ -76,9 +78,11 @@ def test_of_a_dict_one_part_is_limited():
 
 
 @pytest.mark.parametrize("flagged", [True, False])
-def test_a_persons_action_is_reported_as_it_was_and_the_change_goes_on_from_it(flagged):
-    arm = Arm(helps=np.array([1.5, 1.5], np.float32), flagged=flagged)
+@pytest.mark.parametrize("name", ["teleop_action", "by_hand"])
+def test_a_persons_action_is_reported_as_it_was_and_the_change_goes_on_from_it(flagged, name):
+    arm = Arm(helps=np.array([1.5, 1.5], np.float32), flagged=flagged, name=name)
     env = ActionLimits(arm, low=-1, high=1, change=0.25)
+    GymEnv(env, interventions=InterventionKeys(actions=(name,)))
     env.reset()
     info = env.step(np.zeros(2, np.float32))[-1]
     assert "action_taken" not in info
@@ -104,15 +108,24 @@ def test_limits_that_cannot_be_kept_are_refused(space, limits, message):
         ActionLimits(Arm(space), **limits)
 
 
-def test_the_agent_learns_from_what_was_executed_and_a_layer_below_has_the_last_word():
+@pytest.mark.parametrize("keys", [InterventionKeys(), InterventionKeys(executed="done", flag="", actions=())])
+def test_the_agent_learns_from_what_was_executed_and_a_layer_below_has_the_last_word(keys):
     """Through the reader of infos; the inner limits are tighter, and the change is counted from them."""
-    env = GymEnv(ActionLimits(ActionLimits(Arm(), high=0.25), change=0.5))
+    env = GymEnv(ActionLimits(ActionLimits(Arm(), high=0.25), change=0.5), interventions=keys)
     env.reset(0)
     (seen, *_), (again, *_) = (env.step(np.ones(2, np.float32)) for _ in range(2))
     np.testing.assert_allclose(seen.executed, 0.125)  # 0.25 of bounds of 2
     np.testing.assert_allclose(again.executed, 0.125)
     outer = env._env
     np.testing.assert_allclose(outer._before, 0.25)
+
+
+def test_the_environment_of_a_task_reports_by_the_names_of_its_configuration():
+    limits = {f"{ActionLimits.__module__}:ActionLimits": {"high": 1.0}}
+    keys = InterventionKeys(executed="done")
+    env = GymRecipe(env_id="Pendulum-v1", env_args={}, wrappers=(limits,), interventions=keys).make_gym_env()
+    env.reset()
+    assert env.step(np.full(1, 2.0, np.float32))[-1] == {"done": [1.0]}
 
 
 def test_a_stop_truncates_and_waits_for_the_button(monkeypatch):
