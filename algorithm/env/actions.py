@@ -146,9 +146,8 @@ class _Affine:
     def __init__(self, space: gym.spaces.Box, where: slice) -> None:
         self._where, self._shape, self._dtype = where, space.shape, space.dtype
         self._whole = space.dtype.kind != "f"
-        low, high = (
-            end.ravel().astype(np.float64) if self._whole else end.ravel() for end in (space.low, space.high)
-        )
+        ends = ((space.low.ravel(), np.inf), (space.high.ravel(), -np.inf))
+        low, high = (_inside(end, inward) if self._whole else end for end, inward in ends)
         self._low, self._high = low, high
         self._centre, self._half = high / 2 + low / 2, high / 2 - low / 2
 
@@ -159,6 +158,13 @@ class _Affine:
         inside = np.minimum(np.maximum(scaled, self._low), self._high)  # rounding may leave the bounds
         action: NDArray[Any] = inside.reshape((*u.shape[:-1], *self._shape)).astype(self._dtype, copy=False)
         return action
+
+
+def _inside(end: NDArray[Any], inward: float) -> NDArray[np.float64]:
+    """Return bounds of integers as float64; where that is not exact, beyond 2**53, the next number inside."""
+    rounded = end.astype(np.float64)
+    exact = rounded.astype(object) == end.astype(object)
+    return np.where(exact, rounded, np.nextafter(rounded, inward))
 
 
 def _refuse_unbounded(leaf: Leaf, env: str) -> None:

@@ -4,6 +4,7 @@
 |---|---|---|
 | Box of uint8, int8, int16, int32, int64, bool | its own | its own |
 | Box of other numbers | its own | float32, or float64 where float32 does not hold them; images float32 |
+| Box of uint64 | its own | float64, and no number above 2**53 |
 | Discrete, MultiDiscrete | of ``nvec``; () for Discrete | uint8, int16 or int32; values count from 0 |
 | MultiBinary | its own | bool |
 | Dict, Tuple | an observation per leaf, "camera/front", "1/left" | |
@@ -140,7 +141,8 @@ def _extractor(leaf: Leaf, stack: int) -> _Extractor:
     if dtype in _KEPT:
         return _Extractor(name, shape, dtype, (), span, pick, partial(_cast, name, np.dtype(dtype)))
     dtype = "float32" if image or dtype in _NARROW else "float64"
-    return _Extractor(name, shape, dtype, (), span, pick, partial(_numeric, name))
+    read = _exact if space.dtype == np.uint64 else _numeric
+    return _Extractor(name, shape, dtype, (), span, pick, partial(read, name))
 
 
 def _range(space: Space, *sides: int) -> Range | None:
@@ -184,6 +186,17 @@ def _numeric(name: str, value: Any) -> Array:  # noqa: ANN401 - any output of an
         raise SpaceMismatchError(f"observation {name!r} is not an array of numbers: {error}") from error
     if array.dtype.kind not in "fiub":
         raise SpaceMismatchError(f"observation {name!r} is {array.dtype}, its space has real numbers")
+    return array
+
+
+def _exact(name: str, value: Any) -> Array:  # noqa: ANN401 - any output of an environment
+    """Convert to whole numbers that float64 holds, which numpy would round silently."""
+    array = _numeric(name, value)
+    if np.greater(array, 2**53).any():
+        raise SpaceMismatchError(
+            f"observation {name!r} holds {array.max()}; it is stored as float64, and no whole number above "
+            "2**53 is: make its space int64, or give it in two parts"
+        )
     return array
 
 

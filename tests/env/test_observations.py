@@ -83,6 +83,7 @@ def test_choices_take_the_smallest_dtype_that_holds_them(n, dtype):
     (Discrete(3, start=1), 0, "holds 0, its space has 1 to 3"),
     (MultiDiscrete([2, 3]), np.array([1, 3]), "holds 3, its space has 0 to 2"),
     (Box(0, 255, (2,), np.uint8), np.array([1.5, 2.0]), "numbers of float64 that do not fit uint8"),
+    (Box(0, 2**63, (2,), np.uint64), np.array([2**53 + 1, 0], np.uint64), "no whole number above 2**53 is"),
     (Tuple([Discrete(3), Dict(c=Discrete(2))]), (1, {}), "'1/c' is missing"),
     (Tuple([Discrete(3), Discrete(3)]), (1,), "'1' is missing"),
 ])  # fmt: skip
