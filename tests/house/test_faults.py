@@ -38,7 +38,7 @@ FAULTS = {
     "F27": "a network that is slow, loses packets or is gone",
     "F28": "a GPU that does not exist",
     "F29": "a member of a population that dies, or an evolver that is killed",
-    "F30": "a flood of idle connections",
+    "F30": "a flood of idle connections, or no free descriptor",
     "F31": "a message with an impossible number",
     "F32": "messages that are made to cost the learner much",
     "F33": "a certificate that has expired or is not valid yet",

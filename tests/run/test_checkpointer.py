@@ -1,7 +1,11 @@
 """A checkpoint that cannot be written does not end a run at once."""
 
 import itertools
-from contextlib import nullcontext
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -68,6 +72,35 @@ def test_the_last_one_has_to_be_written(parts):
     saver, _, _, _ = parts(1)
     with pytest.raises(StorageError, match="none was written before"):
         saver.save_finally()
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Take all that this process may have."""
+    limits, taken = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    highest = max(int(entry.name) for entry in Path("/dev/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, limits[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(1))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+@pytest.mark.fault("F30")
+def test_without_descriptors_a_checkpoint_is_tried_again(parts, tmp_path):
+    saver, _, training, warnings = parts()
+    assert saver.save()
+    for training.counters.step in (1, 2):
+        with no_descriptors():
+            assert not saver.save()
+    assert ["Too many open files" in line and "tries again" in line for line in warnings] == [True] * 2
+    training.counters.step = 3
+    assert saver.save() and checkpoint_steps(tmp_path) == [0, 3]
 
 
 def test_the_best_is_marked_only_once_it_is_there(parts, tmp_path):

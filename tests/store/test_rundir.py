@@ -1,11 +1,13 @@
 """A run's folder: names, refusals with commands, atomic files."""
 
+import multiprocessing
 import os
 import re
 import shlex
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -114,6 +116,29 @@ def test_a_name_that_a_player_left_goes_to_one_of_two_that_begin_at_once(here, m
     RunDir.create("e", "x")
     with pytest.raises(UsageError):
         RunDir.create("e", "x")
+
+
+def begin(barrier, name):
+    barrier.wait()
+    with suppress(UsageError):
+        RunDir.create("e", name)
+        os._exit(7)
+
+
+@pytest.mark.fault("F24")
+@pytest.mark.parametrize("left", ["", "players"])
+def test_of_four_processes_that_begin_at_once_under_one_name_one_gets_it(here, left):
+    fork = multiprocessing.get_context("fork")
+    for number in range(20):
+        name, barrier = f"{left}{number}", fork.Barrier(4)
+        if left:
+            (here / "models/e" / name / left).mkdir(parents=True)
+        starts = [fork.Process(target=begin, args=(barrier, name)) for _ in range(4)]
+        for start in starts:
+            start.start()
+        for start in starts:
+            start.join()
+        assert sorted(start.exitcode for start in starts) == [0, 0, 0, 7]
 
 
 @pytest.mark.fault("F39")
