@@ -8,7 +8,6 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 
@@ -20,7 +19,7 @@ from algorithm.core.extras import needs
 from algorithm.run.signals import StopRequest
 from ds.cluster.group import LearnerGroup
 from ds.cluster.plan import PROJECT, ClusterPlan, plan_from_args
-from ds.cluster.process import TICK_S, Crew
+from ds.cluster.process import TICK_S, StatusLog, log
 from ds.net.security import is_loopback
 
 _ANSWER_S = 5.0
@@ -31,26 +30,26 @@ def cluster(options: DistributedOptions) -> int:
     show_notices(options.train)
     plan = plan_from_args(options, find_env(options.train.env))
     with connected(options.cluster.ray) as (ray, stop):
-        return asyncio.run(_train(Crew(ray, log=log), plan, stop))
+        return asyncio.run(_train(ray, plan, stop))
 
 
-async def _train(crew: Crew, plan: ClusterPlan, stop: StopRequest) -> int:
+async def _train(ray: ModuleType, plan: ClusterPlan, stop: StopRequest) -> int:
     """Train according to a plan until the learner ends, or ``stop`` is set; return the exit code."""
-    group = LearnerGroup(crew, plan)
+    group, status = LearnerGroup(ray, plan), StatusLog()
     group.start()
     while (ended := group.over()) is None and not stop:
-        crew.show(lambda: _status(group))
+        status.show(lambda: _status(group))
         await asyncio.sleep(TICK_S)
     if ended is None:
-        crew.log(stop.text)
+        log(stop.text)
     elif ended.code == 0:
-        crew.log(f"the training is over; its run is {plan.run} on {ended.node}")
+        log(f"the training is over; its run is {plan.run} on {ended.node}")
     else:
-        crew.log(f"error: {group.explain_end(ended)}")
+        log(f"error: {ended.explain_end()}")
     code = None if ended is None else ended.code
     await group.end()
     if code is None:
-        crew.log("everything has stopped")
+        log("everything has stopped")
         code = stop.exit_code
     return code
 
@@ -77,13 +76,6 @@ def connected(address: str | None) -> Iterator[tuple[ModuleType, StopRequest]]:
             yield ray, stop
     finally:
         ray.shutdown()
-
-
-def log(text: str) -> None:
-    """Print lines with the time of day."""
-    stamp = datetime.now().strftime("%H:%M:%S")
-    for line in text.splitlines():
-        print(f"{stamp}  {line}", flush=True)
 
 
 class ClusterAway(UserError):  # noqa: N818 - what happened

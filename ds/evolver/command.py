@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from types import ModuleType
 
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.command import show_notices
@@ -12,8 +13,8 @@ from algorithm.config.yaml_io import write_yaml
 from algorithm.run.signals import StopRequest
 from algorithm.store.files import write_text
 from algorithm.store.lock import RunLock
-from ds.cluster.command import connected, log
-from ds.cluster.process import Crew
+from ds.cluster.command import connected
+from ds.cluster.process import log
 from ds.evolver.evolver import Evolver
 from ds.evolver.members import MemberRun
 from ds.evolver.plan import PopulationPlan, new_plan, resumed_plan
@@ -40,9 +41,9 @@ def evolve(options: DistributedOptions) -> int:
         else:
             folder.write(plan.generation, lambda draft: None)
         ray, stop = stack.enter_context(connected(options.cluster.ray))
-        return asyncio.run(_train(plan, Crew(ray, log=log), stop))
+        return asyncio.run(_train(plan, ray, stop))
 
 
-async def _train(plan: PopulationPlan, crew: Crew, stop: StopRequest) -> int:
-    members = [MemberRun(crew, plan.member(number)) for number in plan.generation.starts]
-    return await Evolver(crew, members, plan).run(stop)
+async def _train(plan: PopulationPlan, ray: ModuleType, stop: StopRequest) -> int:
+    members = [MemberRun(ray, plan.member(number)) for number in plan.generation.starts]
+    return await Evolver(members, plan).run(stop)

@@ -16,7 +16,7 @@ from algorithm.core.seeding import stream
 from algorithm.core.wording import short
 from algorithm.run.signals import StopRequest
 from algorithm.store.checkpoints.manager import intact_checkpoints
-from ds.cluster.process import TICK_S, Crew
+from ds.cluster.process import TICK_S, StatusLog, log
 from ds.evolver.generations import Generation, MemberStart
 from ds.evolver.members import MemberRun, newest_step
 from ds.evolver.networks import REPLAY, write_start
@@ -34,13 +34,12 @@ from ds.evolver.population import (
 class Evolver:
     """Population of ``members``, from the generation of ``plan`` on."""
 
-    def __init__(self, crew: Crew, members: Sequence[MemberRun], plan: PopulationPlan) -> None:
-        self._crew = crew
+    def __init__(self, members: Sequence[MemberRun], plan: PopulationPlan) -> None:
         self._members = members
         self._plan = plan
         self._base = plan.loaded.config.base_config
         self._generation = plan.generation
-        self._log = crew.log
+        self._status = StatusLog()
         self._begun = time.monotonic()
 
     async def run(self, stop: StopRequest) -> int:
@@ -61,9 +60,9 @@ class Evolver:
         except (StorageError, NumericalError):
             await self._end()
             raise
-        self._log(stop.text)
+        log(stop.text)
         await self._end()
-        self._log("everything has stopped; --resume continues this generation")
+        log("everything has stopped; --resume continues this generation")
         return stop.exit_code
 
     async def _end(self) -> None:
@@ -74,7 +73,7 @@ class Evolver:
         """Advance all members; return whether the generation has ended."""
         for member in self._members:
             member.step()
-        if self._crew.show(self._rows):
+        if self._status.show(self._rows):
             base, alive = self._base, [member for member in self._members if member.end != "given up"]
             takes_too_long = time.monotonic() - self._begun >= 60.0 * base.evolver_cem_time
             counts = [len(member.evaluations) for member in alive]
@@ -90,9 +89,9 @@ class Evolver:
         """End the generation and begin the next one; return an exit code if there is none."""
         failed = [member for member in self._members if member.end == "given up"]
         for member in failed:
-            self._log(f"error: {member.why}")
+            log(f"error: {member.why}")
         if len(failed) == len(self._members):
-            self._log("every member was given up; --resume starts this generation again")
+            log("every member was given up; --resume starts this generation again")
             return failed[0].group.learner.code or 1
         self._write_next()
         if any(self._has_ended(member) for member in self._members):
@@ -125,7 +124,7 @@ class Evolver:
         plan.folder.write(generation, lambda draft: self._write_networks(draft, following))
         self._generation = generation
         shown = ", ".join(f"{self._members[n - 1].name} {_shown(scored[n])}" for n in ranking(scored))
-        self._log(f"generation {generation.number - 1} has ended: {shown}")
+        log(f"generation {generation.number - 1} has ended: {shown}")
 
     def _outcomes(
         self, evaluations: Mapping[int, Sequence[float]], scored: Mapping[int, float]
@@ -173,7 +172,7 @@ class Evolver:
     def _checkpoint(self, member: MemberRun) -> Path:
         """Return a member's newest checkpoint that is intact. Raises StorageError without one."""
         checkpoints = intact_checkpoints(
-            member.run / "checkpoints", warn=lambda text: self._log(f"warning: {text}")
+            member.run / "checkpoints", warn=lambda text: log(f"warning: {text}")
         )
         return next(checkpoints).path
 
@@ -188,19 +187,19 @@ class Evolver:
         """Name the best member of the last generation, with the commands for its run."""
         best = min(self._generation.lineage, key=lambda record: int(record["rank"]))
         winner = self._members[int(best["member"]) - 1]
-        self._log(f"the training is over; the best is {winner.name}, score {_gene_text(best['score'])}")
+        log(f"the training is over; the best is {winner.name}, score {_gene_text(best['score'])}")
         for what, words in self._plan.commands(winner.name).items():
-            self._log(f"  {what:9} {words}")
+            log(f"  {what:9} {words}")
 
     def _announce(self) -> None:
         number, base = self._generation.number, self._base
-        self._log(f"generation {number}: {base.evolver_cem_length} evaluations of every member")
+        log(f"generation {number}: {base.evolver_cem_length} evaluations of every member")
         for member in self._generation.population.members:
             genes = ", ".join(
                 f"{path.rpartition('.')[2]} {_gene_text(v)}" for path, v in member.genes.items()
             )
             of = f" of {', '.join(map(str, member.parents))}" if member.parents else ""
-            self._log(f"  {self._members[member.number - 1].name}: {member.origin}{of}  {genes}".rstrip())
+            log(f"  {self._members[member.number - 1].name}: {member.origin}{of}  {genes}".rstrip())
 
     def _rows(self) -> str:
         """Return node, state and evaluations of every member, a line each."""

@@ -19,7 +19,7 @@ from algorithm.store.follow_up_commands import PAST_SUCCESS
 from algorithm.store.logs.upload import require_upload
 from algorithm.store.names import POPULATION, directory_flags, expand_name
 from algorithm.store.rundir import RunDir
-from ds.cluster.command import log
+from ds.cluster.process import log
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes
 from ds.evolver.members import GenerationPart, MemberPlan

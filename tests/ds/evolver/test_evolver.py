@@ -217,8 +217,8 @@ def test_a_member_that_is_killed_behind_its_last_checkpoint_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: int, end: str
 ) -> None:
     """What goes on from there refuses, since nothing is left to do."""
-    learner = SimpleNamespace(state="given up", code=2, leave=lambda: None)
-    group = SimpleNamespace(learner=learner, start=lambda: None, over=lambda: learner, explain_end=str)
+    learner = SimpleNamespace(state="given up", code=2, leave=lambda: None, explain_end=str)
+    group = SimpleNamespace(learner=learner, start=lambda: None, over=lambda: learner)
     monkeypatch.setattr(members, "LearnerGroup", lambda *_, **__: group)
     part = SimpleNamespace(start=MemberStart(step=-1, evaluations=0), evaluations=2)
     plan: Any = SimpleNamespace(number=1, name="pop_1", folder=tmp_path, run="pop_1", part=part)
