@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from typing_extensions import override
 
@@ -37,7 +39,7 @@ from ds.net.port import refuse_if_taken
 from ds.net.protocol import address
 from ds.net.security import learner_security
 from ds.net.server import Server, most_at_a_time
-from ds.prefetch import Prefetching
+from ds.prefetch import prefetched_replay
 from ds.registry import ActorRegistry
 from ds.service import ParameterStore, Service
 from ds.weights import WeightPublisher
@@ -224,6 +226,6 @@ class RemoteRuntime(Runtime):
             return ReplayBuffer
         base = self._base
         threads = max(1, min(base.batch_generator_process_num, (os.cpu_count() or 2) - 1))
-        replays = Prefetching(threads=threads, ahead=base.batch_queue_size)
-        self._stack.callback(replays.stop)
-        return replays
+        pool = ThreadPoolExecutor(threads, "prefetch")
+        self._stack.callback(pool.shutdown, cancel_futures=True)
+        return partial(prefetched_replay, threads=pool, ahead=base.batch_queue_size)

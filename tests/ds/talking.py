@@ -98,8 +98,8 @@ def learner(
         on_fault=lambda kind, what: faults.append((kind, what)),
         **options,
     )
-    server.loop.set_exception_handler(lambda _, context: errors.append(context))
     port = server.start()
+    server.loop.set_exception_handler(lambda _, context: errors.append(context))
     try:
         yield Learner(server, port, notes, faults, errors)
     finally:
