@@ -1,4 +1,7 @@
-"""Generations of a population: members train, are ranked, and begin again with what the best ones have."""
+"""``python main_ds.py ENV evolver``: train a population on Ray, on this machine or on a cluster.
+
+Members train for a generation, are ranked, and begin again with what the best ones have.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +9,63 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from algorithm.config.yaml_io import inline
+from algorithm.app.cli.ds import DistributedOptions
+from algorithm.app.command import show_notices
+from algorithm.config.locate import find_env
+from algorithm.config.yaml_io import inline, write_yaml
 from algorithm.core.errors import NumericalError, StorageError
 from algorithm.core.seeding import stream
 from algorithm.core.wording import short
 from algorithm.run.signals import StopRequest
 from algorithm.store.checkpoints.manager import intact_checkpoints
+from algorithm.store.files import write_text
+from algorithm.store.lock import RunLock
+from ds.cluster.command import connected
 from ds.cluster.process import TICK_S, StatusLog, log
 from ds.evolver.generations import Generation, MemberStart
 from ds.evolver.members import MemberRun, newest_step
 from ds.evolver.networks import REPLAY, write_start
-from ds.evolver.plan import PopulationPlan
-from ds.evolver.population import (
-    Population,
-    elites,
-    may_end_early,
-    next_generation,
-    ranking,
-    scores,
-)
+from ds.evolver.plan import PopulationPlan, new_plan, resumed_plan
+from ds.evolver.population import Population, elites, may_end_early, next_generation, ranking, scores
+
+
+def evolve(options: DistributedOptions) -> int:
+    """Run the role ``evolver``; return its exit code. Raises ConfigError and other UserErrors."""
+    show_notices(options.train)
+    env = find_env(options.train.env)
+    plan = resumed_plan(options, env) if options.train.resume else new_plan(options, env)
+    base, folder = plan.loaded.config.base_config, plan.folder
+    if not plan.genes.distributions:
+        log("warning: random_params names no key: only the networks evolve")
+    if isinstance(base.stop_at_return, float):
+        log("warning: base_config.stop_at_return has no effect: members end with their generations")
+    with ExitStack() as stack:
+        if not plan.resumed:
+            actors = options.cluster.num_actors
+            folder.make({"seed": plan.loaded.seed, "num_actors": actors, "mode": base.evolver_mode})
+        stack.enter_context(RunLock(folder.lock, notice=log))
+        write_text(folder.config, write_yaml(dict(plan.loaded.raw)))
+        if plan.resumed:
+            folder.write_lineage(plan.generation.number)  # a kill may have left it incomplete
+        else:
+            folder.write(plan.generation, lambda draft: None)
+        ray, stop = stack.enter_context(connected(options.cluster.ray))
+        return asyncio.run(Evolver(ray, plan).run(stop))
 
 
 class Evolver:
-    """Population of ``members``, from the generation of ``plan`` on."""
+    """Population of ``plan``, from its generation on. ray: the module, connected."""
 
-    def __init__(self, members: Sequence[MemberRun], plan: PopulationPlan) -> None:
-        self._members = members
+    def __init__(self, ray: ModuleType, plan: PopulationPlan) -> None:
+        self._ray = ray
         self._plan = plan
+        self._members: Sequence[MemberRun] = ()
         self._base = plan.loaded.config.base_config
         self._generation = plan.generation
         self._status = StatusLog()
@@ -48,6 +77,8 @@ class Evolver:
         Raises StorageError if a generation cannot be written, NumericalError if networks cannot be averaged;
         the members have saved and ended then.
         """
+        plan = self._plan
+        self._members = [MemberRun(self._ray, plan.member(number)) for number in plan.generation.starts]
         self._announce()
         try:
             while not stop:
@@ -110,7 +141,7 @@ class Evolver:
         evaluations = {member.number: member.evaluations for member in self._members}
         failed = {member.number for member in self._members if member.end == "given up"}
         scored = scores([member.number for member in population.members], evaluations, failed)
-        following = next_generation(population, scored, plan.selection, plan.loaded.seed, plan.genes)
+        following = next_generation(population, scored, self._base, plan.loaded.seed, plan.genes)
         generation = Generation(
             population=following,
             starts={
@@ -131,7 +162,7 @@ class Evolver:
     ) -> list[dict[str, Any]]:
         """Return a line of the lineage for each member, in their order; both arguments are by number."""
         population = self._generation.population
-        order, best = ranking(scored), elites(scored, self._plan.selection.best)
+        order, best = ranking(scored), elites(scored, self._base.evolver_cem_best)
         return [
             {
                 "generation": population.generation,
@@ -153,7 +184,7 @@ class Evolver:
 
     def _write_networks(self, draft: Path, population: Population) -> None:
         """Write what each member begins with into ``draft``; an elite that goes on has nothing there."""
-        copies = self._plan.selection.mode == "copy"
+        copies = self._base.evolver_mode == "copy"
         checkpoints: dict[int, Path] = {}
         for member in population.members:
             if not member.has_new_networks:

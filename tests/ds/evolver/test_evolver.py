@@ -16,7 +16,7 @@ import yaml
 
 import main_ds
 from algorithm.store.checkpoints.manifest import STATE
-from ds.evolver import command, evolver, generations, members
+from ds.evolver import evolver, generations, members
 from ds.evolver.generations import MemberStart
 from ds.evolver.plan import PopulationPlan
 from tests.ds.fake_ray import FakeRay
@@ -85,7 +85,7 @@ class Scene:
                 self.ray.close()
 
         self._patch.chdir(self.folder)
-        self._patch.setattr(command, "connected", connected)
+        self._patch.setattr(evolver, "connected", connected)
         arguments = ["./task", "evolver", f"--num_learners={learners}", "-n", "pop", *words]
         self._patch.setattr(sys, "argv", ["main_ds.py", *arguments])
         return main_ds.main(arguments)
