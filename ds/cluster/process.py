@@ -176,13 +176,10 @@ class ManagedProcess:
         while True:
             self._began = math.inf
             code, self._why = await self._live()
-            leaving = self.state == "leaving"
-            self.state = "ended"
-            if leaving:
-                return code
-            if self.is_final(code):
-                if code != 0:
-                    self.state = "given up"
+            failed = code != 0 and self.state != "leaving"
+            over = self.state == "leaving" or self.is_final(code)
+            self.state = "given up" if over and failed else "ended"
+            if over:
                 return code
             if code == 0:  # the training is over; its learner is about to end as well
                 await asyncio.sleep(_DONE_S)

@@ -144,7 +144,9 @@ def next_generation(
         for path, first in genes.distributions.items()
         if best
     }
-    anew = _never_chosen(members, base.evolver_remove_worst) if best else {one.number for one in members}
+    anew = {member.number for member in members}
+    if best:
+        anew = _never_chosen(members, base.evolver_remove_worst)
 
     def follow(member: Member) -> Member:
         number = member.number

@@ -98,7 +98,9 @@ class Server:
         self._listening: Future[int] = Future()
         self._closing = asyncio.Event()
         self._grace = 0.0
-        self._thread = threading.Thread(target=self._run, name="learner-server", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="learner-server", daemon=True
+        )
 
     def start(self) -> int:
         """Listen; return the port. Raises UsageError that names the process which holds the port."""
@@ -111,9 +113,6 @@ class Server:
             self._grace = grace
             self.loop.call_soon_threadsafe(self._closing.set)
             self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
