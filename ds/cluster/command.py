@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections import Counter
@@ -65,12 +66,9 @@ def _status(group: LearnerGroup) -> str:
 
 @contextmanager
 def connected(address: str | None) -> Iterator[tuple[ModuleType, StopRequest]]:
-    """Start or join Ray for the block, with the request to stop.
-
-    address: ``HOST:PORT`` or ``auto``; None starts Ray on this machine, on the loopback.
-    """
+    """Start or join Ray for the block, with the request to stop. address: see :func:`init_ray`."""
     log("starting Ray on this machine" if address is None else f"joining the Ray cluster at {address}")
-    ray = start_ray() if address is None else join_ray(address)
+    ray = init_ray(address)
     try:
         with StopRequest() as stop:  # after Ray, which has a handler of its own
             yield ray, stop
@@ -84,32 +82,36 @@ class ClusterAway(UserError):  # noqa: N818 - what happened
     exit_code = 3
 
 
-def start_ray() -> ModuleType:
-    """Start a Ray of this machine only, which ends with this process. Raises UsageError without the package.
+def init_ray(address: str | None) -> ModuleType:
+    """Start Ray on this machine, which ends with this process, or join a cluster; return the module.
 
-    It counts one CPU, since Ray starts a process for each of them in advance: its actors must need none.
+    address: ``HOST:PORT``, or ``auto`` for the cluster of this machine; None starts Ray, on the loopback
+    A Ray that is started counts one CPU, since it starts a process for each of them in advance: its actors
+    must need none. Raises UsageError without the package, and for an address that is none; ClusterAway where
+    no cluster answers or accepts it.
     """
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's only switch to stay on the loopback
-    ray = _import_ray()
-    # "local": whatever else runs on this machine, and whatever RAY_ADDRESS is.
-    ray.init("local", num_cpus=1, include_dashboard=False, **_options(ray))
-    return ray
-
-
-def join_ray(address: str) -> ModuleType:
-    """Join the cluster at ``HOST:PORT``, or ``auto`` for the one of this machine.
-
-    Raises UsageError for an address that is none, ClusterAway where no cluster answers or accepts it.
-    """
-    _check_answers(address)
-    if _has_token():
+    if address is not None:
+        _check_answers(address)
+    if address is None or is_loopback(address.rpartition(":")[0].strip("[]")):
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's only switch to stay on the loopback
+    if address is not None and _has_token():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-    if is_loopback(address.rpartition(":")[0].strip("[]")):
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # the one that start_ray made
-    ray = _import_ray()
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    with needs("ray", "the role cluster or evolver"):
+        import ray
     try:
-        ray.init(address=address, **_options(ray))
+        ray.init(
+            address or "local",  # whatever else runs on this machine, and whatever RAY_ADDRESS is
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            # Workers import what they run from here, so that no code is sent to them.
+            job_config=ray.job_config.JobConfig(code_search_path=[str(PROJECT)]),
+            num_cpus=1 if address is None else None,
+            include_dashboard=False if address is None else None,
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
+        if address is None:
+            raise
         cause = str(error.__cause__ or error).strip().splitlines()[-1]
         raise ClusterAway(
             "the Ray cluster refuses this command",
@@ -119,22 +121,6 @@ def join_ray(address: str) -> ModuleType:
             "~/.ray/auth_token or the variable RAY_AUTH_TOKEN",
         ) from error
     return ray
-
-
-def _import_ray() -> ModuleType:
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    with needs("ray", "the role cluster or evolver"):
-        import ray
-    return ray
-
-
-def _options(ray: ModuleType) -> dict[str, object]:
-    return {
-        "log_to_driver": False,
-        "logging_level": "ERROR",
-        # Workers import what they run from here, so that no code is sent to them.
-        "job_config": ray.job_config.JobConfig(code_search_path=[str(PROJECT)]),
-    }
 
 
 def _check_answers(address: str) -> None:

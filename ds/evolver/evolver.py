@@ -24,7 +24,7 @@ from algorithm.core.seeding import stream
 from algorithm.core.wording import short
 from algorithm.run.signals import StopRequest
 from algorithm.store.checkpoints.manager import intact_checkpoints
-from algorithm.store.files import write_text
+from algorithm.store.files import finite_or_null, write_text
 from algorithm.store.lock import RunLock
 from ds.cluster.command import connected
 from ds.cluster.process import TICK_S, StatusLog, log
@@ -171,8 +171,8 @@ class Evolver:
                 "origin": entry.origin,
                 "parents": list(entry.parents),
                 "genes": dict(entry.genes),
-                "evaluations": [_finite(value) for value in evaluations[entry.number]],
-                "score": _finite(scored[entry.number]),
+                "evaluations": finite_or_null(evaluations[entry.number]),
+                "score": finite_or_null(scored[entry.number]),
                 "rank": order.index(entry.number) + 1,
                 "elite": entry.number in best,
                 "end": member.end,
@@ -243,10 +243,6 @@ class Evolver:
                 f"{len(done)} of {self._base.evolver_cem_length} evaluations  {last}".rstrip()
             )
         return "\n".join(lines)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _gene_text(value: object) -> str:

@@ -15,7 +15,7 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, UsageError
 from ds.cluster import command, process
-from ds.cluster.command import ClusterAway, join_ray
+from ds.cluster.command import ClusterAway, init_ray
 from ds.cluster.group import LearnerProcess
 from ds.cluster.member import Order, ProcessReport
 from ds.cluster.plan import ClusterPlan, plan_from_args
@@ -322,6 +322,6 @@ def test_what_the_command_line_refuses(
 def test_an_address_where_no_ray_answers() -> None:
     for address in ("head", "ray://head:10001", "head:x"):
         with pytest.raises(UsageError, match="HOST:PORT"):
-            join_ray(address)
+            init_ray(address)
     with pytest.raises(ClusterAway, match="no Ray cluster answers"):  # Ray itself would try for minutes
-        join_ray("127.0.0.1:1")
+        init_ray("127.0.0.1:1")
