@@ -152,7 +152,7 @@ def send_lanes(sample: Sample, port: int, secrets: str) -> None:
     most = most_rows(sample.spec, (0,), MAX_LENGTH, None)
     writer, queue = StepWriter({BEHAVIOUR: most}, max_length=MAX_LENGTH), SendQueue(link, size=64)
     link.start()
-    link.join({}, queue.sent)
+    link.join({})
     queue.start()
     recorder, agents = writer.recorder(BEHAVIOUR), {BEHAVIOUR: np.arange(sample.lanes)}
     at = np.random.default_rng(0).integers(sample.length, size=sample.lanes)

@@ -169,7 +169,7 @@ class _Work:
         writer = StepWriter(most, max_length=base.max_episode_length)
         ahead = min(base.episode_sender_process_num, base.n_envs)
         send_queue = SendQueue(self.link, size=self.loaded.config.net_config.spool_size, ahead=ahead)
-        self._join(env, send_queue, console)
+        self._join(env, console)
         send_queue.start()
         context.faults.attach(partial(self._end_of_hang, send_queue))
         self._await_weights(acting, writer)
@@ -230,9 +230,9 @@ class _Work:
                 self._load_weights(acting, writer, newest)
             status.show_if_due(rollout.steps, [episode.total for episode in episodes], writer.version)
 
-    def _join(self, env: VecEnv, send_queue: SendQueue, console: Console) -> None:
+    def _join(self, env: VecEnv, console: Console) -> None:
         files = {name: nn_file(self.loaded.for_behaviour(name), self.loaded.env_dir) for name in env.specs}
-        self.link.join(agreed(self.loaded, env.specs, files), send_queue.sent)
+        self.link.join(agreed(self.loaded, env.specs, files))
         console.message(
             f"actor {self.welcome.number} of {self.welcome.run}, in slot {self.welcome.slot}: "
             f"{env.arrangement} of {self.loaded.config.base_config.env_name}"

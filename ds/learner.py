@@ -119,8 +119,7 @@ class RemoteRuntime(Runtime):
             heartbeat=net.heartbeat,
             left=self._queue.left,
         )
-        warming_up = {name: agent.policy.warming_up for name, agent in agents.items()}
-        self._parameters = ParameterStore(warming_up, first_lessons(self._loaded.config.parameters))
+        self._parameters = ParameterStore(first_lessons(self._loaded.config.parameters))
         self._publisher = WeightPublisher(self._parameters, agents, always=net.synchronous)
         return RemoteCollector(
             self._queue,

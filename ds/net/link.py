@@ -102,12 +102,11 @@ class Link:
             self.start_thread("beats", self._beats)
         return welcome
 
-    def join(self, agreed: Mapping[str, Any], sent: Sent) -> None:
+    def join(self, agreed: Mapping[str, Any]) -> None:
         """Join: from here on messages may be delivered, and weights are fetched.
 
         agreed: see ``ds.compatibility``
         """
-        self.sent = sent
         self._agreed = json.dumps(agreed)
         self._persist(lambda: self._register_again(self._epoch))  # environments were made meanwhile
         if not self._synchronous:

@@ -7,7 +7,7 @@ from collections import deque
 
 from msgspec.structs import replace
 
-from ds.net.contact import FIRST_PAUSE_S, LOOK_S, RateLimitedLog, Sent
+from ds.net.contact import FIRST_PAUSE_S, LOOK_S, RateLimitedLog
 from ds.net.link import Link
 from ds.net.protocol import Receipt, StepMessage, Unreachable
 
@@ -30,7 +30,7 @@ class SendQueue:
         self._log = RateLimitedLog(link.show, link.clock.now)
         self._last = 0  # number given last
         self._closed = False
-        self.sent = Sent()
+        self.sent = link.sent
 
     def start(self) -> None:
         """Start the sending thread."""

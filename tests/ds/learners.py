@@ -172,7 +172,8 @@ class Actor:
     def join(self, **sent) -> Link:
         """Find the learner and join."""
         self.link.start()
-        self.link.join({"a.b": 1}, Sent(**sent))
+        self.link.sent = Sent(**sent)
+        self.link.join({"a.b": 1})
         return self.link
 
 
