@@ -241,15 +241,8 @@ class ArrivalLimit:
         except asyncio.TimeoutError:
             raise NoRoom from None
         try:
-            return await asyncio.wait_for(_first(bodies), BODY_S)
+            return await asyncio.wait_for(anext(aiter(bodies), None), BODY_S)
         except asyncio.CancelledError:  # gRPC does so where a message is too large
             return None
         finally:
             self._free.release()
-
-
-async def _first(bodies: AsyncIterator[bytes]) -> bytes | None:
-    """Return None instead of StopAsyncIteration, which a task may not raise."""
-    async for body in bodies:
-        return body
-    return None
