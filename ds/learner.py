@@ -18,7 +18,6 @@ from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.play import play
 from algorithm.app.resume import resume
 from algorithm.app.train import train
-from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.core.errors import UsageError
@@ -30,7 +29,7 @@ from algorithm.run.runtime import EnvInfo, Runtime
 from algorithm.run.training_context import TrainingContext
 from algorithm.run.user_code import nn_file
 from algorithm.store.files import write_json
-from ds.acting import rows_of_messages
+from ds.acting import load_task, rows_of_messages
 from ds.checking import AcceptanceRules
 from ds.collector import RemoteCollector
 from ds.compatibility import actor_command, agreed
@@ -64,15 +63,7 @@ def learn(options: DistributedOptions) -> int:
         return resume(
             train_options, folder, runtime=RemoteRuntime, flags=options.flags, defaults=DISTRIBUTED_DEFAULTS
         )
-    loaded = load_config(
-        train_options.env,
-        train_options.config,
-        train_options.overrides,
-        options.flags,
-        train_options.seed,
-        defaults=DISTRIBUTED_DEFAULTS,
-        require_runnable=True,
-    )
+    loaded = load_task(options, seed=train_options.seed)
     return train(train_options, loaded, runtime=RemoteRuntime)
 
 
