@@ -65,11 +65,10 @@ class LearnerProcess(ManagedProcess):
         """Return the order to begin or resume the run. Raises StorageError if the run is lost."""
         plan = self._plan
         again = self._again
-        unlock = again and report.locked
-        if unlock:  # the other one may still be alive behind a broken network, and writing
+        if again and report.locked:  # the other one may still be alive behind a broken network, and writing
             await asyncio.sleep(self._seen + _FENCE_S - time.monotonic())
             report = await self.fetch_report()
-            self.node, unlock = report.address, report.locked
+            self.node = report.address
         saved = report.step >= 0
         if again and self._saved and not saved:
             raise _lost_run(plan, report.address)
@@ -82,7 +81,7 @@ class LearnerProcess(ManagedProcess):
             ),
             secrets=plan.secrets_at(report.address),
             aside=again and not saved,
-            unlock=unlock,
+            unlock=again and report.locked,
         )
 
     @override
