@@ -31,9 +31,11 @@ from ds.net.protocol import (
     Episodes,
     Hello,
     Join,
+    Receipt,
     StepMessage,
     Unreachable,
     WeightRequest,
+    Welcome,
 )
 from ds.net.security import AUTHORITY, TOKEN, ActorSecurity
 from ds.net.send_queue import SendQueue
@@ -127,8 +129,8 @@ def hello(name: str) -> Hello:
 def join(name: str, port: int, secrets: str) -> Client:
     """A client registered by its name."""
     client = connect(port, secrets)
-    client.hello(hello(name))
-    client.join(Join(actor=name, agreed="{}", version=0, number=0, taken_steps=0))
+    client.ask(hello(name), Welcome)
+    client.ask(Join(actor=name, agreed="{}", version=0, number=0, taken_steps=0), Receipt)
     return client
 
 
@@ -138,7 +140,7 @@ def send(client: Client, name: str, steps: StepBatch) -> None:
         state = "again"
         while state == "again":
             try:
-                state = client.deliver(episode_message(steps, name, number)).state
+                state = client.ask(episode_message(steps, name, number), Receipt).state
             except Unreachable:
                 os._exit(0)
         if state != "taken":

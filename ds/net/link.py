@@ -17,6 +17,7 @@ from ds.net.protocol import (
     Hello,
     Join,
     LearnerRefused,
+    Message,
     Receipt,
     StepMessage,
     Unreachable,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # what sends needs no gRPC
 
 BYE_S = 2.0
 
-Request = TypeVar("Request")
+Answer = TypeVar("Answer", bound=Message)
 Response = TypeVar("Response")
 
 
@@ -73,7 +74,9 @@ class Link:
             where, patience, show=self.show, now=self.clock.now, dropped=lambda: self.sent.dropped
         )
         self._fetcher = WeightFetcher(
-            lambda than: self._call(self._client.weights, WeightRequest(actor=self.actor, newer_than=than))
+            lambda than: self._call(
+                lambda: self._client.weights(WeightRequest(actor=self.actor, newer_than=than))
+            )
         )
         self._failure: BaseException | None = None
         self._welcome: Welcome | None = None
@@ -125,7 +128,7 @@ class Link:
         Raises Unreachable if that shall be tried later, LearnerRefused and LearnerAway if never.
         """
         epoch = self._epoch
-        receipt = self._call(self._client.deliver, message)
+        receipt = self._ask(message, Receipt)
         self._apply(receipt, epoch)
         return receipt
 
@@ -140,7 +143,7 @@ class Link:
             dropped=sent.dropped,
             faults=faults,
         )
-        receipt = self._call(self._client.beat, beat)
+        receipt = self._ask(beat, Receipt)
         # In synchronous mode it may be older than the receipt of the last message, which brought the news.
         self._apply(receipt, epoch, news=not self._synchronous)
 
@@ -191,7 +194,7 @@ class Link:
         Seeds, streams of random numbers and noise stay as they are, whatever slot and number the actor gets
         from a learner that was started anew.
         """
-        welcome, before = self._call(self._client.hello, self._hello), self._welcome
+        welcome, before = self._ask(self._hello, Welcome), self._welcome
         if before is not None and welcome.synchronous != before.synchronous:
             raise LearnerRefused(
                 "the learner was restarted with another net_config.synchronous",
@@ -219,7 +222,7 @@ class Link:
             number=self.sent.taken,
             taken_steps=self.sent.taken_steps,
         )
-        receipt = self._call(self._client.join, join)
+        receipt = self._ask(join, Receipt)
         if receipt.state != "unknown":
             self._apply(receipt, self._epoch)
 
@@ -235,9 +238,12 @@ class Link:
             self.lessons = receipt.lessons
             self._fetcher.announce(receipt.version)
 
-    def _call(self, method: Callable[[Request], Response], request: Request) -> Response:
+    def _ask(self, message: Message, kind: type[Answer]) -> Answer:
+        return self._call(lambda: self._client.ask(message, kind))
+
+    def _call(self, call: Callable[[], Response]) -> Response:
         try:
-            response = method(request)
+            response = call()
         except Busy:  # it is there all the same
             self._monitor.answered()
             raise

@@ -21,6 +21,7 @@ import grpc.aio
 from ds.net.port import MAX_CONNECTIONS, most_connections, port_refused
 from ds.net.protocol import (
     BUSY,
+    METHODS,
     SECOND_MS,
     SERVICE,
     TOKEN_HEADER,
@@ -28,6 +29,7 @@ from ds.net.protocol import (
     Bye,
     Hello,
     Join,
+    Message,
     StepMessage,
     WeightRequest,
     WireError,
@@ -142,18 +144,18 @@ class Server:
     def _handlers(self) -> grpc.GenericRpcHandler:
         """Return all methods under their names."""
         service = self._service
-        unary: dict[str, tuple[type[Any], Callable[[Any], Awaitable[Any]]]] = {
-            "Hello": (Hello, service.hello),
-            "Join": (Join, service.join),
-            "Deliver": (StepMessage, service.deliver),
-            "Beat": (Beat, service.beat),
-            "Bye": (Bye, service.bye),
+        unary: dict[type[Message], Callable[[Any], Awaitable[Any]]] = {
+            Hello: service.hello,
+            Join: service.join,
+            StepMessage: service.deliver,
+            Beat: service.beat,
+            Bye: service.bye,
         }
         handlers = {
-            name: grpc.stream_unary_rpc_method_handler(partial(self._answer, kind, method))
-            for name, (kind, method) in unary.items()
+            METHODS[kind]: grpc.stream_unary_rpc_method_handler(partial(self._answer, kind, method))
+            for kind, method in unary.items()
         }
-        handlers["Weights"] = grpc.stream_stream_rpc_method_handler(self._weights)
+        handlers[METHODS[WeightRequest]] = grpc.stream_stream_rpc_method_handler(self._weights)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     async def _answer(

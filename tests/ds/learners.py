@@ -13,6 +13,7 @@ from ds.net.protocol import (
     Hello,
     Join,
     LearnerRefused,
+    Message,
     Receipt,
     StepMessage,
     Unreachable,
@@ -105,6 +106,10 @@ class FakeLearner:
         early = self.version < 3
         told = {"warming_up": {self.behaviour: early}, "lessons": {"d": "near" if early else "far"}}
         return Receipt(state=state, version=self.version, reason=reason, **told)
+
+    def ask(self, message: object, kind: type) -> Message:
+        answers = {Hello: self.hello, Join: self.join, StepMessage: self.deliver, Beat: self.beat}
+        return answers[type(message)](message)
 
     def hello(self, hello: Hello) -> Welcome:
         self.hear(hello)
