@@ -156,7 +156,7 @@ def send_lanes(sample: Sample, port: int, secrets: str) -> None:
     link.start()
     link.join({})
     queue.start()
-    recorder, agents = writer.recorder(BEHAVIOUR), {BEHAVIOUR: np.arange(sample.lanes)}
+    recorder, agents = writer.recorders[BEHAVIOUR], {BEHAVIOUR: np.arange(sample.lanes)}
     at = np.random.default_rng(0).integers(sample.length, size=sample.lanes)
     steps = sample.step(at)
     print(json.dumps({"at": time.monotonic()}), flush=True)

@@ -166,7 +166,7 @@ class _Work:
         rollout = LocalCollector(
             env,
             {name: actor.policy for name, actor in acting.items()},
-            {name: writer.recorder(name) for name in env.specs},
+            writer.recorders,
             num_envs=base.n_envs,
             length_limit=base.max_step_each_iter,
             on_non_finite=context.on_non_finite(self.options.train.env),

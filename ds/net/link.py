@@ -7,6 +7,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ds.net.contact import LOOK_S, Backoff, Clock, ConnectionMonitor, Sent, ShowLine, WeightFetcher
@@ -74,9 +75,7 @@ class Link:
             where, patience, show=self.show, now=self.clock.now, dropped=lambda: self.sent.dropped
         )
         self._fetcher = WeightFetcher(
-            lambda than: self._call(
-                lambda: self._client.weights(WeightRequest(actor=self.actor, newer_than=than))
-            )
+            lambda than: self._call(partial(client.weights, WeightRequest(actor=self.actor, newer_than=than)))
         )
         self._failure: BaseException | None = None
         self._welcome: Welcome | None = None
@@ -239,7 +238,7 @@ class Link:
             self._fetcher.announce(receipt.version)
 
     def _ask(self, message: Message, kind: type[Answer]) -> Answer:
-        return self._call(lambda: self._client.ask(message, kind))
+        return self._call(partial(self._client.ask, message, kind))
 
     def _call(self, call: Callable[[], Response]) -> Response:
         try:
