@@ -144,9 +144,8 @@ def next_generation(
         for path, first in genes.distributions.items()
         if best
     }
-    anew = {member.number for member in members}
-    if best:
-        anew = _never_chosen(members, base.evolver_remove_worst)
+    everybody = {member.number for member in members}
+    anew = _never_chosen(members, base.evolver_remove_worst) if best else everybody
 
     def follow(member: Member) -> Member:
         number = member.number
