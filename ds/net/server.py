@@ -119,9 +119,9 @@ class Server:
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.loop.set_default_executor(ThreadPoolExecutor(1, "learner-reads"))
-        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=MAX_CALLS)
-        server.add_generic_rpc_handlers((self._handlers(),))
         try:
+            server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=MAX_CALLS)
+            server.add_generic_rpc_handlers((self._handlers(),))
             port = self._listen(server)
             await server.start()
         except Exception as error:  # for the caller of ``start``
