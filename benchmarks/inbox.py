@@ -166,7 +166,7 @@ class Receiver:
             make(folder, [HOST], days=1)
             certificate, key = ((folder / one).read_bytes() for one in (CERTIFICATE, KEY))
             security = LearnerSecurity(token(folder), certificate, key)
-        self._queue, self.weights, watch = IngestQueue(QUEUE), ParameterStore({BEHAVIOUR: False}), Stopwatch()
+        self._queue, self.weights, watch = IngestQueue(QUEUE), ParameterStore({}), Stopwatch()
         actors = ActorRegistry(
             run="benchmark",
             seed=0,

@@ -31,9 +31,11 @@ from ds.net.protocol import (
     Episodes,
     Hello,
     Join,
+    Receipt,
     StepMessage,
     Unreachable,
     WeightRequest,
+    Welcome,
 )
 from ds.net.security import AUTHORITY, TOKEN, ActorSecurity
 from ds.net.send_queue import SendQueue
@@ -127,8 +129,8 @@ def hello(name: str) -> Hello:
 def join(name: str, port: int, secrets: str) -> Client:
     """A client registered by its name."""
     client = connect(port, secrets)
-    client.hello(hello(name))
-    client.join(Join(actor=name, agreed="{}", version=0, number=0, taken_steps=0))
+    client.ask(hello(name), Welcome)
+    client.ask(Join(actor=name, agreed="{}", version=0, number=0, taken_steps=0), Receipt)
     return client
 
 
@@ -138,7 +140,7 @@ def send(client: Client, name: str, steps: StepBatch) -> None:
         state = "again"
         while state == "again":
             try:
-                state = client.deliver(episode_message(steps, name, number)).state
+                state = client.ask(episode_message(steps, name, number), Receipt).state
             except Unreachable:
                 os._exit(0)
         if state != "taken":
@@ -152,9 +154,9 @@ def send_lanes(sample: Sample, port: int, secrets: str) -> None:
     most = most_rows(sample.spec, (0,), MAX_LENGTH, None)
     writer, queue = StepWriter({BEHAVIOUR: most}, max_length=MAX_LENGTH), SendQueue(link, size=64)
     link.start()
-    link.join({}, queue.sent)
+    link.join({})
     queue.start()
-    recorder, agents = writer.recorder(BEHAVIOUR), {BEHAVIOUR: np.arange(sample.lanes)}
+    recorder, agents = writer.recorders[BEHAVIOUR], {BEHAVIOUR: np.arange(sample.lanes)}
     at = np.random.default_rng(0).integers(sample.length, size=sample.lanes)
     steps = sample.step(at)
     print(json.dumps({"at": time.monotonic()}), flush=True)

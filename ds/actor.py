@@ -18,8 +18,8 @@ from algorithm.agents.roles import Acting
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.cli.train_flags import notices
 from algorithm.app.console.output import close_logging, logged, open_console, setup_logging
-from algorithm.config.loader import LoadedConfig, load_config
-from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
 from algorithm.core.console import Console
 from algorithm.core.errors import EditorStoppedError, EnvError, StorageError, UsageError, UserError
 from algorithm.env.base import VecEnv
@@ -29,7 +29,7 @@ from algorithm.run.experience.collector import Iteration, LocalCollector
 from algorithm.run.experience.faults import Faults
 from algorithm.run.signals import StoppedError, StopRequest
 from algorithm.run.user_code import nn_file
-from ds.acting import Lessons, StatusLine, actor_seed, make_policies, rows_of_messages
+from ds.acting import Lessons, StatusLine, actor_seed, load_task, make_policies, rows_of_messages
 from ds.compatibility import agreed
 from ds.net.client import Client
 from ds.net.link import Link
@@ -49,7 +49,7 @@ _LAST_S = 2.0  # for what waits to be sent when the user ends the actor
 @own_modes()
 def act(options: DistributedOptions) -> int:
     """Act until the training is complete or a signal comes; return the exit code."""
-    first = _load(options, seed=0)  # where the learner is; all else is drawn from the run's own seed
+    first = load_task(options, seed=0)  # where the learner is; all else is drawn from the run's own seed
     set_up_process(1)  # more would only wait for each other beside other actors
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.train.quiet))
@@ -62,7 +62,7 @@ def act(options: DistributedOptions) -> int:
         try:
             welcome = link.start()
             if welcome is not None:
-                loaded = _load(options, seed=welcome.seed)
+                loaded = load_task(options, seed=welcome.seed)
                 _Work(options, loaded, console, stop, link, welcome, stack).do()
         except Exception as error:
             reason = f"it failed: {error.line if isinstance(error, UserError) else type(error).__name__}"
@@ -70,19 +70,6 @@ def act(options: DistributedOptions) -> int:
         reason = "the training is complete" if link.finished else "its user stopped it"
         _show(console, reason if link.finished else stop.text.replace("saving and ", ""))
     return 0 if link.finished else stop.exit_code
-
-
-def _load(options: DistributedOptions, *, seed: int) -> LoadedConfig:
-    train = options.train
-    return load_config(
-        train.env,
-        train.config,
-        train.overrides,
-        options.flags,
-        seed,
-        defaults=DISTRIBUTED_DEFAULTS,
-        require_runnable=True,
-    )
 
 
 def _link(config: Config, console: Console, stop: StopRequest) -> Link:
@@ -169,7 +156,7 @@ class _Work:
         writer = StepWriter(most, max_length=base.max_episode_length)
         ahead = min(base.episode_sender_process_num, base.n_envs)
         send_queue = SendQueue(self.link, size=self.loaded.config.net_config.spool_size, ahead=ahead)
-        self._join(env, send_queue, console)
+        self._join(env, console)
         send_queue.start()
         context.faults.attach(partial(self._end_of_hang, send_queue))
         self._await_weights(acting, writer)
@@ -179,7 +166,7 @@ class _Work:
         rollout = LocalCollector(
             env,
             {name: actor.policy for name, actor in acting.items()},
-            {name: writer.recorder(name) for name in env.specs},
+            writer.recorders,
             num_envs=base.n_envs,
             length_limit=base.max_step_each_iter,
             on_non_finite=context.on_non_finite(self.options.train.env),
@@ -230,9 +217,9 @@ class _Work:
                 self._load_weights(acting, writer, newest)
             status.show_if_due(rollout.steps, [episode.total for episode in episodes], writer.version)
 
-    def _join(self, env: VecEnv, send_queue: SendQueue, console: Console) -> None:
+    def _join(self, env: VecEnv, console: Console) -> None:
         files = {name: nn_file(self.loaded.for_behaviour(name), self.loaded.env_dir) for name in env.specs}
-        self.link.join(agreed(self.loaded, env.specs, files), send_queue.sent)
+        self.link.join(agreed(self.loaded, env.specs, files))
         console.message(
             f"actor {self.welcome.number} of {self.welcome.run}, in slot {self.welcome.slot}: "
             f"{env.arrangement} of {self.loaded.config.base_config.env_name}"

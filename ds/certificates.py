@@ -64,9 +64,8 @@ def make(folder: Path, hosts: Sequence[str], *, days: int, replace: bool = False
     Raises UsageError if one of the three files exists and ``replace`` is false, or if a host cannot be
     encoded as a name; StorageError if a file cannot be written.
     """
-    names = [_name(host) for host in hosts]
-    paths = [folder / name for name in (AUTHORITY, CERTIFICATE, KEY)]
-    there = [str(path) for path in paths if path.exists()]
+    files = {folder / name: content for name, content in signed(hosts, days=days).items()}
+    there = [str(path) for path in files if path.exists()]
     if there and not replace:
         raise UsageError(
             "there already are certificates",
@@ -76,7 +75,7 @@ def make(folder: Path, hosts: Sequence[str], *, days: int, replace: bool = False
         )
     try:
         make_folder(folder)
-        for path, content in zip(paths, _signed(names, days), strict=True):
+        for path, content in files.items():
             path.unlink(missing_ok=True)
             write_new(path, content, mode=0o600 if path.name == KEY else 0o644)
     except OSError as error:
@@ -84,18 +83,12 @@ def make(folder: Path, hosts: Sequence[str], *, days: int, replace: bool = False
     make_token(folder)
 
 
-def _name(host: str) -> x509.GeneralName:
-    with suppress(ValueError):
-        return x509.IPAddress(ipaddress.ip_address(host))
-    if not _HOST.fullmatch(host):
-        raise UsageError(
-            "this is not a host", where=repr(host), fix="give a name or an address, without port or scheme"
-        )
-    return x509.DNSName(host)
+def signed(hosts: Sequence[str], *, days: int) -> dict[str, bytes]:
+    """Return PEM by the names of files: what actors trust, the learner's certificate (the same), and its key.
 
-
-def _signed(names: list[x509.GeneralName], days: int) -> tuple[bytes, bytes, bytes]:
-    """Return PEM of what actors trust, the learner's certificate and its key; the first two are the same."""
+    hosts, days: see :func:`make`. Raises UsageError for a host that cannot be encoded as a name.
+    """
+    names = [_name(host) for host in hosts]
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(timezone.utc)
     learner = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "soft actor-critic learner")])
     certificate = (
@@ -113,7 +106,18 @@ def _signed(names: list[x509.GeneralName], days: int) -> tuple[bytes, bytes, byt
     )
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return certificate.public_bytes(pem), certificate.public_bytes(pem), secret
+    public = certificate.public_bytes(pem)
+    return {AUTHORITY: public, CERTIFICATE: public, KEY: secret}
+
+
+def _name(host: str) -> x509.GeneralName:
+    with suppress(ValueError):
+        return x509.IPAddress(ipaddress.ip_address(host))
+    if not _HOST.fullmatch(host):
+        raise UsageError(
+            "this is not a host", where=repr(host), fix="give a name or an address, without port or scheme"
+        )
+    return x509.DNSName(host)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,9 @@ class RemoteCollector:
         self._parameters = parameters
         self._before_step, self._watch, self._wait = before_step, watch, wait
         self._sources: dict[int, _Source] = {}  # by the actor's number
-        self._agents: frozenset[Stream] | None = None
+        self.agents: frozenset[Stream] = frozenset()
+        """(behaviour, stream) of all agents that act now, according to the last messages."""
+
         self._whole, self._max_lag = whole, max_lag
         self.behaviour_steps = dict.fromkeys(recorders, 0)
         self._unreleased: _Unreleased | None = None
@@ -137,15 +139,6 @@ class RemoteCollector:
     def steps(self) -> int:
         """Steps that the trainer has been given."""
         return sum(self.behaviour_steps.values())
-
-    @property
-    def agents(self) -> frozenset[Stream]:
-        """(behaviour, stream) of all agents that act now, according to the last messages."""
-        if self._agents is None:
-            self._agents = frozenset(
-                stream for source in self._sources.values() for stream in source.streams()
-            )
-        return self._agents
 
     def step(self) -> list[Episode]:
         """Return a step of all agents of an actor; if none is pending, wait a moment for the next message.
@@ -191,7 +184,7 @@ class RemoteCollector:
             raise ValueError(str(error)) from error
         self._unreleased = saved.unreleased
         self._sources = {source.number: source for source in saved.sources}
-        self._agents = None
+        self._update_agents()
         self._actors.load_state(saved.actors)
         self._parameters.resume(saved.version)
         for number in sorted(self._sources.keys() - self._actors.awaited):
@@ -247,7 +240,7 @@ class RemoteCollector:
                 recorder.add_steps(steps.moved(source.first, lag))
                 taken[behaviour] = len(steps)
         if source.change(message.agents, self._recorders):
-            self._agents = None
+            self._update_agents()
         self._actors.stored(message, outdated=outdated)
         at_once = {name: max(1, len(message.agents.get(name, ()))) for name in taken}
         self._unreleased = _Unreleased(taken, at_once, [*source.episodes(message)])
@@ -256,7 +249,10 @@ class RemoteCollector:
         """End what is open of an actor that has left, or of which something is lost."""
         if source is not None:
             source.change({}, self._recorders)
-            self._agents = None
+            self._update_agents()
+
+    def _update_agents(self) -> None:
+        self.agents = frozenset(stream for source in self._sources.values() for stream in source.streams())
 
     def _release(self) -> list[Episode]:
         left = self._unreleased

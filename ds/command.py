@@ -42,7 +42,7 @@ def _command(options: DistributedOptions) -> Command:
 
         return partial(cluster, options)
     if options.role == "evolver":
-        from ds.evolver.command import evolve
+        from ds.evolver.evolver import evolve
 
         return partial(evolve, options)
     from algorithm.config.locate import find_env

@@ -27,7 +27,6 @@ from algorithm.config.schema import (
     value_at,
 )
 from algorithm.config.sections import DEFAULT_SECTION
-from algorithm.config.tree import KeyPath
 from algorithm.core.errors import UserError
 from algorithm.core.fields import facts_of
 from algorithm.core.program import program
@@ -38,7 +37,8 @@ from algorithm.store.names import MODELS, directory_flags
 
 def settings(config: Config) -> dict[str, Any]:
     """Return dotted path -> JSON value of the keys that must be the same on both sides."""
-    return {dotted: _plain(value_at(config, path)) for dotted, path in _shared()}
+    shared = [path for path, field in fields() if facts_of(field).shared]
+    return {".".join(path): _plain(value_at(config, path)) for path in shared}
 
 
 def agreed(
@@ -51,10 +51,9 @@ def agreed(
     Raises OSError for a file that cannot be read.
     """
     values = settings(config.config)
-    for name in sorted(config.behaviours):
-        for dotted, path in _shared():
-            if path[0] in BEHAVIOUR_KEYS:
-                values[f"ma_config.{name}.{dotted}"] = _plain(value_at(config.behaviours[name], path))
+    for name, behaviour in config.behaviours.items():
+        theirs = {key: v for key, v in settings(behaviour).items() if key.partition(".")[0] in BEHAVIOUR_KEYS}
+        values |= {f"ma_config.{name}.{key}": value for key, value in theirs.items()}
     for name, spec in specs.items():
         action = spec.action
         values |= {f"obs_spec.{name}.{key}": _plain(value) for key, value in asdict(spec.obs).items()}
@@ -87,13 +86,6 @@ def _described(side: Mapping[str, Any], key: str) -> str:
         digest = side[key]
         return "the default networks" if digest is None else f"a file with SHA-256 {str(digest)[:12]}…"
     return _json(side, key)
-
-
-def _shared() -> Iterator[tuple[str, KeyPath]]:
-    """Yield (dotted path, path) of each key whose value must be the same on both sides."""
-    for path, field in fields():
-        if facts_of(field).shared:
-            yield ".".join(path), path
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - a JSON value

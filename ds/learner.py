@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from typing_extensions import override
 
@@ -16,7 +18,6 @@ from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.play import play
 from algorithm.app.resume import resume
 from algorithm.app.train import train
-from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.core.errors import UsageError
@@ -28,7 +29,7 @@ from algorithm.run.runtime import EnvInfo, Runtime
 from algorithm.run.training_context import TrainingContext
 from algorithm.run.user_code import nn_file
 from algorithm.store.files import write_json
-from ds.acting import rows_of_messages
+from ds.acting import load_task, rows_of_messages
 from ds.checking import AcceptanceRules
 from ds.collector import RemoteCollector
 from ds.compatibility import actor_command, agreed
@@ -37,7 +38,7 @@ from ds.net.port import refuse_if_taken
 from ds.net.protocol import address
 from ds.net.security import learner_security
 from ds.net.server import Server, most_at_a_time
-from ds.prefetch import Prefetching
+from ds.prefetch import prefetched_replay
 from ds.registry import ActorRegistry
 from ds.service import ParameterStore, Service
 from ds.weights import WeightPublisher
@@ -62,15 +63,7 @@ def learn(options: DistributedOptions) -> int:
         return resume(
             train_options, folder, runtime=RemoteRuntime, flags=options.flags, defaults=DISTRIBUTED_DEFAULTS
         )
-    loaded = load_config(
-        train_options.env,
-        train_options.config,
-        train_options.overrides,
-        options.flags,
-        train_options.seed,
-        defaults=DISTRIBUTED_DEFAULTS,
-        require_runnable=True,
-    )
+    loaded = load_task(options, seed=train_options.seed)
     return train(train_options, loaded, runtime=RemoteRuntime)
 
 
@@ -117,8 +110,7 @@ class RemoteRuntime(Runtime):
             heartbeat=net.heartbeat,
             left=self._queue.left,
         )
-        warming_up = {name: agent.policy.warming_up for name, agent in agents.items()}
-        self._parameters = ParameterStore(warming_up, first_lessons(self._loaded.config.parameters))
+        self._parameters = ParameterStore(first_lessons(self._loaded.config.parameters))
         self._publisher = WeightPublisher(self._parameters, agents, always=net.synchronous)
         return RemoteCollector(
             self._queue,
@@ -224,6 +216,6 @@ class RemoteRuntime(Runtime):
             return ReplayBuffer
         base = self._base
         threads = max(1, min(base.batch_generator_process_num, (os.cpu_count() or 2) - 1))
-        replays = Prefetching(threads=threads, ahead=base.batch_queue_size)
-        self._stack.callback(replays.stop)
-        return replays
+        pool = ThreadPoolExecutor(threads, "prefetch")
+        self._stack.callback(pool.shutdown, cancel_futures=True)
+        return partial(prefetched_replay, threads=pool, ahead=base.batch_queue_size)

@@ -3,7 +3,7 @@
 The keys are ``batch_queue_size`` and ``batch_generator_process_num``. What differs from a plain replay: a
 batch is drawn up to ``ahead`` updates before it is used, so its priorities and newest rows are older by as
 much. ``use_replay_buffer: false`` promises each window once and in order; what waits drawn would be lost with
-a stop, so there :class:`Prefetching` makes a plain replay.
+a stop, so the learner has a plain replay then.
 """
 
 from __future__ import annotations
@@ -82,28 +82,18 @@ class PrefetchedReplay(ReplayBuffer):
         super().load_state(state)
 
 
-class Prefetching:
-    """Maker of a learner's replays, which share ``threads`` threads until :meth:`stop`.
+def prefetched_replay(
+    spec: AgentSpec,
+    *,
+    sampler: Sampler,
+    threads: ThreadPoolExecutor,
+    ahead: int,
+    **sizes: Any,  # noqa: ANN401 - what ReplayBuffer takes
+) -> ReplayBuffer:
+    """Return an empty replay of a learner: a plain one for fresh windows, see above.
 
-    ahead: see :class:`PrefetchedReplay`
+    threads: of all its replays; ahead: see :class:`PrefetchedReplay`
     """
-
-    def __init__(self, *, threads: int, ahead: int) -> None:
-        self._threads = ThreadPoolExecutor(threads, "prefetch")
-        self._ahead = ahead
-
-    def __call__(
-        self,
-        spec: AgentSpec,
-        *,
-        sampler: Sampler,
-        **sizes: Any,  # noqa: ANN401 - what ReplayBuffer takes
-    ) -> ReplayBuffer:
-        """Make an empty replay: a plain one for fresh windows."""
-        if isinstance(sampler, FifoSampler):
-            return ReplayBuffer(spec, sampler=sampler, **sizes)
-        return PrefetchedReplay(spec, threads=self._threads, ahead=self._ahead, sampler=sampler, **sizes)
-
-    def stop(self) -> None:
-        """End the threads; what they have not begun to read is given up."""
-        self._threads.shutdown(cancel_futures=True)
+    if isinstance(sampler, FifoSampler):
+        return ReplayBuffer(spec, sampler=sampler, **sizes)
+    return PrefetchedReplay(spec, threads=threads, ahead=ahead, sampler=sampler, **sizes)

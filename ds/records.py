@@ -87,8 +87,7 @@ class ActorRecord(SavedActor, kw_only=True):
     @classmethod
     def of_state(cls, saved: SavedActor) -> ActorRecord:
         """Return the record of a saved actor, as if nothing but stored messages had arrived."""
-        fields = {name: getattr(saved, name) for name in SavedActor.__struct_fields__}
-        return cls(**fields, received=saved.stored, received_steps=saved.stored_steps)
+        return cls(**msgspec.structs.asdict(saved), received=saved.stored, received_steps=saved.stored_steps)
 
     def state(self) -> SavedActor:
         """Return the part of the record that a checkpoint keeps."""

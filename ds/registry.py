@@ -215,10 +215,7 @@ class ActorRegistry:
 
     def news(self) -> list[str]:
         """Return log lines on arrivals, departures and refusals since the last call, at most the last 100."""
-        lines = []
-        while self._news:
-            lines.append(self._news.popleft())
-        return lines
+        return [self._news.popleft() for _ in range(len(self._news))]
 
     def take_faults(self) -> tuple[int, int]:
         """Return the faults of actors since the last call, in the order of a beat."""

@@ -41,17 +41,17 @@ _UNSAVED = 1_000_000
 class ParameterStore:
     """Published weights and flags of a learner; a reader gets one whole version or none.
 
-    warming_up: behaviour -> its agents act at random
+    warming_up: behaviour -> its agents act at random; published with the weights
     lessons:    parameter with a curriculum -> its lesson now
     finished:   the training has ended, and actors are to end, too
     """
 
-    def __init__(self, warming_up: Mapping[str, bool], lessons: Mapping[str, str] | None = None) -> None:
+    def __init__(self, lessons: Mapping[str, str]) -> None:
         self._weights: tuple[int, tuple[bytes, ...]] = (0, ())
         self._resumed = 0
         self._first = 1  # version of this learner's first weights
-        self.warming_up: Mapping[str, bool] = dict(warming_up)
-        self.lessons: Mapping[str, str] = dict(lessons or {})
+        self.warming_up: Mapping[str, bool] = {}
+        self.lessons = lessons
         self.finished = False
 
     @property

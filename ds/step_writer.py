@@ -28,23 +28,21 @@ class StepWriter:
     max_length: transitions of a behaviour with which a message is due
 
     Every message can be read without those before it: it begins with the observation of each agent.
-    ``version`` is that of the weights that act; it never falls.
+    ``version`` is that of the weights that act; it never falls. ``recorders`` are those of the behaviours.
     """
 
     def __init__(self, most: Mapping[str, int], *, max_length: int) -> None:
         self.version = 0
-        self._recorders = {
+        self.recorders = {
             name: BehaviourRecorder(self, min(max_length, rows), rows) for name, rows in most.items()
         }
         self._oldest: int | None = None  # version of the first step in the message
-        self._due = False  # an episode has ended in the message
+        self.is_due = (
+            False  # an episode has ended in the message, which the next flush completes or holds back
+        )
         self._agents: Mapping[str, Int] = {}
         self._episodes: list[Episode] = []
         self._complete: list[StepMessage] = []
-
-    def recorder(self, behaviour: str) -> BehaviourRecorder:
-        """Return the :class:`~algorithm.agents.roles.Recorder` of a behaviour; KeyError if unknown."""
-        return self._recorders[behaviour]
 
     def flush(
         self,
@@ -64,15 +62,15 @@ class StepWriter:
         self._agents = agents
         self._episodes += episodes
         hold = hold and len(self._episodes) < MAX_HELD
-        is_long = any(recorder.is_long for recorder in self._recorders.values())
-        if whole or is_long or ((self._due or self._episodes) and not hold):
+        is_long = any(recorder.is_long for recorder in self.recorders.values())
+        if whole or is_long or ((self.is_due or self._episodes) and not hold):
             self._end_message(agents)
         complete, self._complete = self._complete, []
         return complete
 
     def finish(self) -> list[StepMessage]:
         """Return the last messages; open episodes end as truncated."""
-        for recorder in self._recorders.values():
+        for recorder in self.recorders.values():
             recorder.close_all()
         return self.flush(agents={}, episodes=())
 
@@ -81,20 +79,16 @@ class StepWriter:
         if self._oldest is None:
             self._oldest = self.version
 
-    def note_due(self) -> None:
-        """Complete the message with the next flush, unless it is held back."""
-        self._due = True
-
     def make_room(self) -> None:
         """Complete the message before a step that has no room; agents that act for the first time count."""
-        acting = {name: recorder.acting for name, recorder in self._recorders.items()}
+        acting = {name: recorder.acting for name, recorder in self.recorders.items()}
         known = {name: self._agents.get(name, ids[:0]) for name, ids in acting.items()}
         self._end_message({name: np.union1d(known[name], ids) for name, ids in acting.items()})
 
     def _end_message(self, agents: Mapping[str, Int]) -> None:
-        steps = {name: recorder.take() for name, recorder in self._recorders.items() if recorder.rows}
+        steps = {name: recorder.take() for name, recorder in self.recorders.items() if recorder.rows}
         closed = {
-            name: recorder.take_closed() for name, recorder in self._recorders.items() if recorder.closed
+            name: recorder.take_closed() for name, recorder in self.recorders.items() if recorder.closed
         }
         message = StepMessage(
             actor="",
@@ -109,7 +103,7 @@ class StepWriter:
         self._complete.append(message)
         self._oldest = None
         self._episodes = []
-        self._due = False
+        self.is_due = False
 
 
 def _by_behaviour(episodes: Iterable[Episode]) -> dict[str, Episodes]:
@@ -174,7 +168,7 @@ class BehaviourRecorder:
         self._open.renew(steps.streams, steps.start_steps + 1, rows, steps.ended)
         self.rows += n
         if steps.ended.any():
-            self._writer.note_due()
+            self._writer.is_due = True
 
     def close(self, stream: int) -> None:
         """End the agent's open episode as truncated; does nothing if there is none."""
@@ -186,7 +180,7 @@ class BehaviourRecorder:
             self._columns["truncated"][row] = True
         else:
             self.closed.append(stream)
-        self._writer.note_due()
+        self._writer.is_due = True
 
     def close_all(self) -> None:
         """End all open episodes as truncated."""

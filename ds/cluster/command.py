@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 
@@ -20,7 +20,7 @@ from algorithm.core.extras import needs
 from algorithm.run.signals import StopRequest
 from ds.cluster.group import LearnerGroup
 from ds.cluster.plan import PROJECT, ClusterPlan, plan_from_args
-from ds.cluster.process import TICK_S, Crew
+from ds.cluster.process import TICK_S, StatusLog, log
 from ds.net.security import is_loopback
 
 _ANSWER_S = 5.0
@@ -31,26 +31,26 @@ def cluster(options: DistributedOptions) -> int:
     show_notices(options.train)
     plan = plan_from_args(options, find_env(options.train.env))
     with connected(options.cluster.ray) as (ray, stop):
-        return asyncio.run(_train(Crew(ray, log=log), plan, stop))
+        return asyncio.run(_train(ray, plan, stop))
 
 
-async def _train(crew: Crew, plan: ClusterPlan, stop: StopRequest) -> int:
+async def _train(ray: ModuleType, plan: ClusterPlan, stop: StopRequest) -> int:
     """Train according to a plan until the learner ends, or ``stop`` is set; return the exit code."""
-    group = LearnerGroup(crew, plan)
+    group, status = LearnerGroup(ray, plan), StatusLog()
     group.start()
     while (ended := group.over()) is None and not stop:
-        crew.show(lambda: _status(group))
+        status.show(lambda: _status(group))
         await asyncio.sleep(TICK_S)
     if ended is None:
-        crew.log(stop.text)
+        log(stop.text)
     elif ended.code == 0:
-        crew.log(f"the training is over; its run is {plan.run} on {ended.node}")
+        log(f"the training is over; its run is {plan.run} on {ended.node}")
     else:
-        crew.log(f"error: {group.explain_end(ended)}")
+        log(f"error: {ended.explain_end()}")
     code = None if ended is None else ended.code
     await group.end()
     if code is None:
-        crew.log("everything has stopped")
+        log("everything has stopped")
         code = stop.exit_code
     return code
 
@@ -66,24 +66,14 @@ def _status(group: LearnerGroup) -> str:
 
 @contextmanager
 def connected(address: str | None) -> Iterator[tuple[ModuleType, StopRequest]]:
-    """Start or join Ray for the block, with the request to stop.
-
-    address: ``HOST:PORT`` or ``auto``; None starts Ray on this machine, on the loopback.
-    """
+    """Start or join Ray for the block, with the request to stop. address: see :func:`init_ray`."""
     log("starting Ray on this machine" if address is None else f"joining the Ray cluster at {address}")
-    ray = start_ray() if address is None else join_ray(address)
+    ray = init_ray(address)
     try:
         with StopRequest() as stop:  # after Ray, which has a handler of its own
             yield ray, stop
     finally:
         ray.shutdown()
-
-
-def log(text: str) -> None:
-    """Print lines with the time of day."""
-    stamp = datetime.now().strftime("%H:%M:%S")
-    for line in text.splitlines():
-        print(f"{stamp}  {line}", flush=True)
 
 
 class ClusterAway(UserError):  # noqa: N818 - what happened
@@ -92,32 +82,36 @@ class ClusterAway(UserError):  # noqa: N818 - what happened
     exit_code = 3
 
 
-def start_ray() -> ModuleType:
-    """Start a Ray of this machine only, which ends with this process. Raises UsageError without the package.
+def init_ray(address: str | None) -> ModuleType:
+    """Start Ray on this machine, which ends with this process, or join a cluster; return the module.
 
-    It counts one CPU, since Ray starts a process for each of them in advance: its actors must need none.
+    address: ``HOST:PORT``, or ``auto`` for the cluster of this machine; None starts Ray, on the loopback
+    A Ray that is started counts one CPU, since it starts a process for each of them in advance: its actors
+    must need none. Raises UsageError without the package, and for an address that is none; ClusterAway where
+    no cluster answers or accepts it.
     """
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's only switch to stay on the loopback
-    ray = _import_ray()
-    # "local": whatever else runs on this machine, and whatever RAY_ADDRESS is.
-    ray.init("local", num_cpus=1, include_dashboard=False, **_options(ray))
-    return ray
-
-
-def join_ray(address: str) -> ModuleType:
-    """Join the cluster at ``HOST:PORT``, or ``auto`` for the one of this machine.
-
-    Raises UsageError for an address that is none, ClusterAway where no cluster answers or accepts it.
-    """
-    _check_answers(address)
-    if _has_token():
+    if address is not None:
+        _check_answers(address)
+    if address is None or is_loopback(address.rpartition(":")[0].strip("[]")):
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's only switch to stay on the loopback
+    if address is not None and _has_token():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-    if is_loopback(address.rpartition(":")[0].strip("[]")):
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # the one that start_ray made
-    ray = _import_ray()
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    with needs("ray", "the role cluster or evolver"):
+        import ray
     try:
-        ray.init(address=address, **_options(ray))
+        ray.init(
+            address or "local",  # whatever else runs on this machine, and whatever RAY_ADDRESS is
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            # Workers import what they run from here, so that no code is sent to them.
+            job_config=ray.job_config.JobConfig(code_search_path=[str(PROJECT)]),
+            num_cpus=1 if address is None else None,
+            include_dashboard=False if address is None else None,
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
+        if address is None:
+            raise
         cause = str(error.__cause__ or error).strip().splitlines()[-1]
         raise ClusterAway(
             "the Ray cluster refuses this command",
@@ -127,22 +121,6 @@ def join_ray(address: str) -> ModuleType:
             "~/.ray/auth_token or the variable RAY_AUTH_TOKEN",
         ) from error
     return ray
-
-
-def _import_ray() -> ModuleType:
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    with needs("ray", "the role cluster or evolver"):
-        import ray
-    return ray
-
-
-def _options(ray: ModuleType) -> dict[str, object]:
-    return {
-        "log_to_driver": False,
-        "logging_level": "ERROR",
-        # Workers import what they run from here, so that no code is sent to them.
-        "job_config": ray.job_config.JobConfig(code_search_path=[str(PROJECT)]),
-    }
 
 
 def _check_answers(address: str) -> None:

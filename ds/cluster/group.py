@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import signal
-import sys
 import time
+from types import ModuleType
 
 from typing_extensions import override
 
-from algorithm.core.errors import StorageError, explain
+from algorithm.core.errors import StorageError
 from ds.cluster.member import Order, ProcessReport
 from ds.cluster.plan import ClusterPlan
-from ds.cluster.process import POINTLESS, REFUSED, TICK_S, Crew, ManagedProcess
+from ds.cluster.process import POINTLESS, REFUSED, TICK_S, ManagedProcess, log
 from ds.net.security import AUTHORITY, TOKEN
 
 _LEAST = 0.0001  # of a CPU: Ray keeps no place for less
@@ -41,36 +41,34 @@ class LearnerProcess(ManagedProcess):
 
     stop_signal = signal.SIGINT  # it saves
 
-    def __init__(self, crew: Crew, plan: ClusterPlan) -> None:
-        self._plan = plan
+    def __init__(self, ray: ModuleType, plan: ClusterPlan) -> None:
         self._again = plan.adopt
         self._saved = False
         self._seen = -math.inf  # when it worked
         self._endpoint: Endpoint | None = None
-        ray, flags = crew.ray, plan.options.cluster
+        flags = plan.options.cluster
         cpus = max(flags.learner_cpus if flags.ray else 0.0, _LEAST)
         gpus = min(1.0, ray.cluster_resources().get("GPU", 0) / flags.num_learners)
         # Its place on a node is kept while it is started again, as long as there is that node.
         place = ray.util.placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}])
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(place)
         options = {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": strategy}
-        super().__init__(crew, f"{plan.prefix}learner", options, (str(plan.folder), plan.run, sys.argv))
+        super().__init__(ray, plan, "learner", options, plan.run)
 
     @property
     def endpoint(self) -> Endpoint | None:
         """The address where it listens; None while it does not."""
-        return self._endpoint if self.runs else None
+        return self._endpoint if self.state in ("running", "leaving") else None
 
     @override
     async def make_order(self, report: ProcessReport) -> Order:
         """Return the order to begin or resume the run. Raises StorageError if the run is lost."""
         plan = self._plan
         again = self._again
-        unlock = again and report.locked
-        if unlock:  # the other one may still be alive behind a broken network, and writing
+        if again and report.locked:  # the other one may still be alive behind a broken network, and writing
             await asyncio.sleep(self._seen + _FENCE_S - time.monotonic())
             report = await self.fetch_report()
-            self.node, unlock = report.address, report.locked
+            self.node = report.address
         saved = report.step >= 0
         if again and self._saved and not saved:
             raise _lost_run(plan, report.address)
@@ -83,7 +81,7 @@ class LearnerProcess(ManagedProcess):
             ),
             secrets=plan.secrets_at(report.address),
             aside=again and not saved,
-            unlock=unlock,
+            unlock=again and report.locked,
         )
 
     @override
@@ -98,25 +96,24 @@ class LearnerProcess(ManagedProcess):
         self._saved = self._saved or report.step >= 0
         if report.endpoint is not None and report.endpoint != self._endpoint:
             self._endpoint = report.endpoint
-            self._crew.log(f"{self.name}: listens on {self._endpoint[0]}:{self._endpoint[1]}")
+            log(f"{self.name}: listens on {self._endpoint[0]}:{self._endpoint[1]}")
         for line in report.lines:
             if self._plan.options.cluster.num_learners == 1 or (
                 line.startswith(_GRAVE) and _EXPECTED not in line
             ):
-                self._crew.log(f"{self.name} │ {line}")
+                log(f"{self.name} │ {line}")
 
 
 class ActorProcess(ManagedProcess):
     """An actor of a learner; it is started anew where the learner has got another address."""
 
-    def __init__(self, crew: Crew, plan: ClusterPlan, learner: LearnerProcess, number: int) -> None:
-        self._plan = plan
+    def __init__(self, ray: ModuleType, plan: ClusterPlan, learner: LearnerProcess, number: int) -> None:
         self._learner = learner
         self._dialled: Endpoint | None = None
         # On one machine there is nothing to place, and any number of actors may share it.
         cpus = plan.options.cluster.actor_cpus if plan.options.cluster.ray else 0.0
         options = {"num_cpus": cpus, "num_gpus": 0.0, "scheduling_strategy": "SPREAD"}
-        super().__init__(crew, f"{plan.prefix}actor {number}", options, (str(plan.folder), "", sys.argv))
+        super().__init__(ray, plan, f"actor {number}", options)
 
     @override
     async def make_order(self, report: ProcessReport) -> Order:
@@ -147,11 +144,10 @@ class ActorProcess(ManagedProcess):
 class LearnerGroup:
     """A learner and its actors, kept running according to ``plan``."""
 
-    def __init__(self, crew: Crew, plan: ClusterPlan) -> None:
-        self._plan = plan
-        self.learner = LearnerProcess(crew, plan)
+    def __init__(self, ray: ModuleType, plan: ClusterPlan) -> None:
+        self.learner = LearnerProcess(ray, plan)
         numbers = range(plan.options.cluster.num_actors)
-        self.actors = [ActorProcess(crew, plan, self.learner, number) for number in numbers]
+        self.actors = [ActorProcess(ray, plan, self.learner, number) for number in numbers]
 
     def start(self) -> None:
         """Start all processes, or start them anew."""
@@ -169,16 +165,6 @@ class LearnerGroup:
         failed = [actor for actor in self.actors if actor.code is not None]
         final = [actor for actor in failed if actor.code != 1]
         return next(iter(final or (failed if len(failed) == len(self.actors) else ())), None)
-
-    def explain_end(self, process: ManagedProcess) -> str:
-        """Return the text of the error for a process that has ended and is not started again."""
-        last = "\n".join(process.output) or "nothing"
-        return explain(
-            f"{process.name} has ended with code {process.code}",
-            where=f"{process.node}, in {self._plan.folder}",
-            why=f"{process.why}\nits last output:\n{last}",
-            fix="",
-        )
 
     async def end(self) -> None:
         """Let the learner save and end, then end the actors."""

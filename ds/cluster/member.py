@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import io
 import itertools
 import os
 import shutil
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from algorithm.core.errors import StorageError
 from algorithm.core.reading import read_json
@@ -90,7 +91,7 @@ class ProcessActor:
         self._run = Path(folder, run)
         self._typed = typed
         self._private = Path()
-        self._read = 0  # bytes of the output
+        self._output: IO[bytes] = io.BytesIO()  # read by the lines that are reported
         self._process: SpawnProcess | None = None
         self._end: dict[str, Any] = {}  # fields of reports after the process has ended
 
@@ -103,7 +104,7 @@ class ProcessActor:
         for file in lock_files(self._run / "run.lock") if order.unlock else ():
             file.unlink(missing_ok=True)
         self._private = Path(tempfile.mkdtemp(prefix="sac-member-"))
-        self._read = 0
+        self._output = (self._private / _OUTPUT).open("w+b")
         self._end = {}
         self._process = spawn(_perform, (order, self._typed, self._private), name="member")
         return int(self._process.pid or 0)
@@ -139,19 +140,13 @@ class ProcessActor:
         self._process.kill()
         self._process.join()
         kill_group(int(self._process.pid or 0))
+        self._output.close()
         shutil.rmtree(self._private, ignore_errors=True)
         self._process = None
 
     def _new_lines(self) -> tuple[str, ...]:
         """Return the lines that were printed since the last time."""
-        try:
-            with (self._private / _OUTPUT).open("rb") as file:
-                file.seek(self._read)
-                data = file.read()
-        except OSError:
-            return ()
-        self._read += len(data)
-        lines = data.splitlines()[-_LINES:]
+        lines = self._output.read().splitlines()[-_LINES:]
         return tuple(line[:_LINE_LENGTH].decode(errors="replace") for line in lines)
 
 
@@ -177,7 +172,7 @@ def _become_program(output: Path) -> None:
 
     Ray blocks SIGINT in its workers, and its variables, a token among them, are no affair of simulators.
     """
-    with output.open("wb") as file:
+    with output.open("ab") as file:
         for descriptor in (1, 2):
             os.dup2(file.fileno(), descriptor)
     sys.stdout, sys.stderr = (os.fdopen(stream, "w", 1, "utf-8", closefd=False) for stream in (1, 2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,7 +15,7 @@ from algorithm.config.locate import EnvFolder
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config, NetConfig
 from algorithm.store.names import expand_name
 from algorithm.store.rundir import RunDir
-from ds.net.security import is_loopback
+from ds.net.security import TOKEN, is_loopback
 
 PROJECT = Path(__file__).resolve().parents[2]
 """Folder of the packages, and in a checkout of ``main_ds.py``."""
@@ -93,11 +93,9 @@ def make_secrets(host: str) -> Mapping[str, bytes]:
 
     They are valid as long as a training may last.
     """
-    from ds.certificates import make  # cryptography is needed beyond one machine only
+    from ds.certificates import signed  # cryptography is needed beyond one machine only
 
-    with tempfile.TemporaryDirectory(prefix="sac-secrets-") as name:
-        make(Path(name), [host], days=365)
-        return {file.name: file.read_bytes() for file in Path(name).iterdir()}
+    return {TOKEN: secrets.token_urlsafe().encode(), **signed([host], days=365)}
 
 
 def plan_from_args(options: DistributedOptions, folder: EnvFolder) -> ClusterPlan:

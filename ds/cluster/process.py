@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from types import ModuleType
 from typing import Any
 
-from algorithm.core.errors import EnvError, NumericalError, StorageError, UsageError
+from algorithm.core.errors import EnvError, NumericalError, StorageError, UsageError, explain
 from algorithm.core.system.processes import KILL, ending
 from ds.cluster.member import Order, ProcessActor, ProcessReport
+from ds.cluster.plan import ClusterPlan
 
 REFUSED = 3
 """Exit code after which learner and actor do not fit together."""
@@ -50,51 +53,57 @@ _SHOWN_EVERY_S = 10.0
 _DONE_S = 30.0  # until a process that has ended well is started again, if it is still needed then
 
 
-class Crew:
-    """Whatever the processes of a command share.
+def log(text: str) -> None:
+    """Print lines with the time of day."""
+    stamp = datetime.now().strftime("%H:%M:%S")
+    for line in text.splitlines():
+        print(f"{stamp}  {line}", flush=True)
 
-    ray: the module, connected.
-    log: prints a line.
-    """
 
-    def __init__(self, ray: ModuleType, *, log: Callable[[str], None]) -> None:
-        self.ray = ray
-        self.log = log
+class StatusLog:
+    """Log of a text that is looked at every ten seconds, and printed if it has changed."""
+
+    def __init__(self) -> None:
         self._shown = ""
-        self._show_at = 0.0
+        self._look_at = 0.0
 
     def show(self, text: Callable[[], str]) -> bool:
-        """Print a text every ten seconds if it has changed; return whether it was time for them."""
+        """Print the text if it is time for it; return whether it was."""
         now = time.monotonic()
-        if now < self._show_at:
+        if now < self._look_at:
             return False
-        self._show_at = now + _SHOWN_EVERY_S
+        self._look_at = now + _SHOWN_EVERY_S
         former, self._shown = self._shown, text()
         if self._shown != former:
-            self.log(self._shown)
+            log(self._shown)
         return True
 
 
 class ManagedProcess:
     """Process of a Ray actor, restarted as long as that may help; subclasses define what is started.
 
-    options: of Ray, for the place.
-    member:  arguments of :class:`ds.cluster.member.ProcessActor`.
+    ray:     the module, connected
+    plan:    names the process, and the folder that it starts in
+    options: of Ray, for the place
+    run:     the run's folder of a learner
     """
 
     stop_signal = signal.SIGTERM
 
-    def __init__(self, crew: Crew, name: str, options: Mapping[str, Any], member: tuple[Any, ...]) -> None:
-        self.name = name
+    def __init__(
+        self, ray: ModuleType, plan: ClusterPlan, name: str, options: Mapping[str, Any], run: str = ""
+    ) -> None:
+        self.name = plan.prefix + name
         self.node = ""
         self.state = _WAITING
         self.restarts = 0
-        self.why = ""  # it was given up
-        self.output: deque[str] = deque(maxlen=12)  # its last lines, shown with its end
-        self._crew = crew
+        self._ray = ray
+        self._plan = plan
+        self._why = ""  # it has ended
+        self._output: deque[str] = deque(maxlen=12)  # its last lines
         # Whoever loses a node is started by Ray on another one, as often as nodes are lost.
-        kind = crew.ray.remote(ProcessActor).options(max_restarts=-1, **options)
-        self._member: Any = kind.remote(*member)
+        kind = ray.remote(ProcessActor).options(max_restarts=-1, **options)
+        self._member: Any = kind.remote(str(plan.folder), run, sys.argv)
         self._task: asyncio.Task[int] | None = None
         self._began = math.inf  # when it carried out its order
 
@@ -125,16 +134,20 @@ class ManagedProcess:
             return None
         return 128 + self.stop_signal if self._task.cancelled() else self._task.result()
 
-    @property
-    def runs(self) -> bool:
-        """True if it carries out an order."""
-        return self.state in ("running", "leaving")
+    def explain_end(self) -> str:
+        """Return the text of the error for a process that has ended and is not started again."""
+        last = "\n".join(self._output) or "nothing"
+        return explain(
+            f"{self.name} has ended with code {self.code}",
+            where=f"{self.node}, in {self._plan.folder}",
+            why=f"{self._why}\nits last output:\n{last}",
+            fix="",
+        )
 
     def start(self) -> None:
         """Start it, or start it anew, with the whole budget of restarts."""
         if self._task is not None:
             self._task.cancel()
-        self.why = ""
         self.state = _WAITING
         self._task = asyncio.create_task(self._keep_running())
 
@@ -152,26 +165,21 @@ class ManagedProcess:
     async def end(self, seconds: float) -> None:
         """Let it end by itself, at most for so long; then release its node."""
         self.leave()
-        until = time.monotonic() + seconds
-        while self.runs and time.monotonic() < until:
-            await asyncio.sleep(TICK_S)
         if self._task is not None:
+            await asyncio.wait([self._task], timeout=seconds)
             self._task.cancel()
-        self._crew.ray.kill(self._member)
+        self._ray.kill(self._member)
 
     async def _keep_running(self) -> int:
         """Start it again until it has ended for good; return the exit code."""
         failures = 0
         while True:
             self._began = math.inf
-            code, reason = await self._live()
-            leaving = self.state == "leaving"
-            self.state = "ended"
-            if leaving:
-                return code
-            if self.is_final(code):
-                if code != 0:
-                    self._give_up(reason)
+            code, self._why = await self._live()
+            failed = code != 0 and self.state != "leaving"
+            over = self.state == "leaving" or self.is_final(code)
+            self.state = "given up" if over and failed else "ended"
+            if over:
                 return code
             if code == 0:  # the training is over; its learner is about to end as well
                 await asyncio.sleep(_DONE_S)
@@ -179,19 +187,20 @@ class ManagedProcess:
             if time.monotonic() - self._began >= HEALTHY_S:
                 failures = 0
             if failures == BUDGET:
-                self._give_up(f"{reason}; {self.restarts} restarts did not help")
-                self._crew.log(f"{self.name}: {reason}; given up after {self.restarts} restarts")
+                log(f"{self.name}: {self._why}; given up after {self.restarts} restarts")
+                self._why += f"; {self.restarts} restarts did not help"
+                self.state = "given up"
                 return 1
             pause = min(FIRST_PAUSE_S * 2**failures, LONGEST_PAUSE_S)
             failures += 1
             self.restarts += 1
             self.state = "back-off"
-            self._crew.log(f"{self.name}: {reason}; restarts in {pause:g} s")
+            log(f"{self.name}: {self._why}; restarts in {pause:g} s")
             await asyncio.sleep(pause)
 
     async def _live(self) -> tuple[int, str]:
         """Carry out one order on a node; return the exit code, and what it means."""
-        errors = self._crew.ray.exceptions
+        errors = self._ray.exceptions
         self.state = _WAITING
         try:
             report = await self.fetch_report(None)
@@ -199,7 +208,7 @@ class ManagedProcess:
             self.state = "starting"
             order = await self.make_order(report)
             pid = await self._member.start.remote(order)
-            self._crew.log(f"{self.name}: process {pid} on {self.node}")
+            log(f"{self.name}: process {pid} on {self.node}")
             self.state = "running"
             self._began = time.monotonic()
             code = await self._follow(pid)
@@ -210,29 +219,24 @@ class ManagedProcess:
         except errors.RayActorError as error:
             if self.state == _WAITING and not isinstance(error, errors.ActorUnavailableError):
                 return EnvError.exit_code, f"a node cannot start it: {_AWAY}\n{error}"
-            code = None
+            code = KILLED
         except asyncio.TimeoutError:
-            code = None
-        if code is None:
-            return KILLED, f"{self.node}: the node, or Ray's worker on it, died"
-        return code, POINTLESS.get(code) or f"{self.node}: {ending(code)}"
+            code = KILLED
+        how = "the node, or Ray's worker on it, died" if code == KILLED else ending(code)
+        return code, POINTLESS.get(code) or f"{self.node}: {how}"
 
-    async def _follow(self, pid: int) -> int | None:
+    async def _follow(self, pid: int) -> int:
         """Process the reports of a process until it has ended; return its exit code.
 
-        Return None if it has died with its worker: Ray may have started another one since, without it.
+        It is ``KILLED`` if it has died with its worker: Ray may have started another one since, without it.
         Raises TimeoutError if no report arrives.
         """
         while True:
             report = await self.fetch_report()
             if report.pid != pid:
-                return None
-            self.output.extend(report.lines)
+                return KILLED
+            self._output.extend(report.lines)
             self.on_report(report)
             if report.code is not None:
                 return int(report.code)
             await asyncio.sleep(REPORT_S)
-
-    def _give_up(self, why: str) -> None:
-        self.state = "given up"
-        self.why = why

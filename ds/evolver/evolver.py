@@ -1,4 +1,7 @@
-"""Generations of a population: members train, are ranked, and begin again with what the best ones have."""
+"""``python main_ds.py ENV evolver``: train a population on Ray, on this machine or on a cluster.
+
+Members train for a generation, are ranked, and begin again with what the best ones have.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,66 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from algorithm.config.yaml_io import inline
+from algorithm.app.cli.ds import DistributedOptions
+from algorithm.app.command import show_notices
+from algorithm.config.locate import find_env
+from algorithm.config.yaml_io import inline, write_yaml
 from algorithm.core.errors import NumericalError, StorageError
 from algorithm.core.seeding import stream
 from algorithm.core.wording import short
 from algorithm.run.signals import StopRequest
 from algorithm.store.checkpoints.manager import intact_checkpoints
-from ds.cluster.process import TICK_S, Crew
+from algorithm.store.files import finite_or_null, write_text
+from algorithm.store.lock import RunLock
+from ds.cluster.command import connected
+from ds.cluster.process import TICK_S, StatusLog, log
 from ds.evolver.generations import Generation, MemberStart
 from ds.evolver.members import MemberRun, newest_step
 from ds.evolver.networks import REPLAY, write_start
-from ds.evolver.plan import PopulationPlan
-from ds.evolver.population import (
-    Population,
-    elites,
-    may_end_early,
-    next_generation,
-    ranking,
-    scores,
-)
+from ds.evolver.plan import PopulationPlan, new_plan, resumed_plan
+from ds.evolver.population import Population, elites, may_end_early, next_generation, ranking, scores
+
+
+def evolve(options: DistributedOptions) -> int:
+    """Run the role ``evolver``; return its exit code. Raises ConfigError and other UserErrors."""
+    show_notices(options.train)
+    env = find_env(options.train.env)
+    plan = resumed_plan(options, env) if options.train.resume else new_plan(options, env)
+    base, folder = plan.loaded.config.base_config, plan.folder
+    if not plan.genes.distributions:
+        log("warning: random_params names no key: only the networks evolve")
+    if isinstance(base.stop_at_return, float):
+        log("warning: base_config.stop_at_return has no effect: members end with their generations")
+    with ExitStack() as stack:
+        if not plan.resumed:
+            actors = options.cluster.num_actors
+            folder.make({"seed": plan.loaded.seed, "num_actors": actors, "mode": base.evolver_mode})
+        stack.enter_context(RunLock(folder.lock, notice=log))
+        write_text(folder.config, write_yaml(dict(plan.loaded.raw)))
+        if plan.resumed:
+            folder.write_lineage(plan.generation.number)  # a kill may have left it incomplete
+        else:
+            folder.write(plan.generation, lambda draft: None)
+        ray, stop = stack.enter_context(connected(options.cluster.ray))
+        return asyncio.run(Evolver(ray, plan).run(stop))
 
 
 class Evolver:
-    """Population of ``members``, from the generation of ``plan`` on."""
+    """Population of ``plan``, from its generation on. ray: the module, connected."""
 
-    def __init__(self, crew: Crew, members: Sequence[MemberRun], plan: PopulationPlan) -> None:
-        self._crew = crew
-        self._members = members
+    def __init__(self, ray: ModuleType, plan: PopulationPlan) -> None:
+        self._ray = ray
         self._plan = plan
+        self._members: Sequence[MemberRun] = ()
         self._base = plan.loaded.config.base_config
         self._generation = plan.generation
-        self._log = crew.log
+        self._status = StatusLog()
         self._begun = time.monotonic()
 
     async def run(self, stop: StopRequest) -> int:
@@ -49,6 +77,8 @@ class Evolver:
         Raises StorageError if a generation cannot be written, NumericalError if networks cannot be averaged;
         the members have saved and ended then.
         """
+        plan = self._plan
+        self._members = [MemberRun(self._ray, plan.member(number)) for number in plan.generation.starts]
         self._announce()
         try:
             while not stop:
@@ -61,9 +91,9 @@ class Evolver:
         except (StorageError, NumericalError):
             await self._end()
             raise
-        self._log(stop.text)
+        log(stop.text)
         await self._end()
-        self._log("everything has stopped; --resume continues this generation")
+        log("everything has stopped; --resume continues this generation")
         return stop.exit_code
 
     async def _end(self) -> None:
@@ -74,7 +104,7 @@ class Evolver:
         """Advance all members; return whether the generation has ended."""
         for member in self._members:
             member.step()
-        if self._crew.show(self._rows):
+        if self._status.show(self._rows):
             base, alive = self._base, [member for member in self._members if member.end != "given up"]
             takes_too_long = time.monotonic() - self._begun >= 60.0 * base.evolver_cem_time
             counts = [len(member.evaluations) for member in alive]
@@ -90,9 +120,9 @@ class Evolver:
         """End the generation and begin the next one; return an exit code if there is none."""
         failed = [member for member in self._members if member.end == "given up"]
         for member in failed:
-            self._log(f"error: {member.why}")
+            log(f"error: {member.why}")
         if len(failed) == len(self._members):
-            self._log("every member was given up; --resume starts this generation again")
+            log("every member was given up; --resume starts this generation again")
             return failed[0].group.learner.code or 1
         self._write_next()
         if any(self._has_ended(member) for member in self._members):
@@ -111,7 +141,7 @@ class Evolver:
         evaluations = {member.number: member.evaluations for member in self._members}
         failed = {member.number for member in self._members if member.end == "given up"}
         scored = scores([member.number for member in population.members], evaluations, failed)
-        following = next_generation(population, scored, plan.selection, plan.loaded.seed, plan.genes)
+        following = next_generation(population, scored, self._base, plan.loaded.seed, plan.genes)
         generation = Generation(
             population=following,
             starts={
@@ -125,14 +155,14 @@ class Evolver:
         plan.folder.write(generation, lambda draft: self._write_networks(draft, following))
         self._generation = generation
         shown = ", ".join(f"{self._members[n - 1].name} {_shown(scored[n])}" for n in ranking(scored))
-        self._log(f"generation {generation.number - 1} has ended: {shown}")
+        log(f"generation {generation.number - 1} has ended: {shown}")
 
     def _outcomes(
         self, evaluations: Mapping[int, Sequence[float]], scored: Mapping[int, float]
     ) -> list[dict[str, Any]]:
         """Return a line of the lineage for each member, in their order; both arguments are by number."""
         population = self._generation.population
-        order, best = ranking(scored), elites(scored, self._plan.selection.best)
+        order, best = ranking(scored), elites(scored, self._base.evolver_cem_best)
         return [
             {
                 "generation": population.generation,
@@ -141,8 +171,8 @@ class Evolver:
                 "origin": entry.origin,
                 "parents": list(entry.parents),
                 "genes": dict(entry.genes),
-                "evaluations": [_finite(value) for value in evaluations[entry.number]],
-                "score": _finite(scored[entry.number]),
+                "evaluations": finite_or_null(evaluations[entry.number]),
+                "score": finite_or_null(scored[entry.number]),
                 "rank": order.index(entry.number) + 1,
                 "elite": entry.number in best,
                 "end": member.end,
@@ -154,7 +184,7 @@ class Evolver:
 
     def _write_networks(self, draft: Path, population: Population) -> None:
         """Write what each member begins with into ``draft``; an elite that goes on has nothing there."""
-        copies = self._plan.selection.mode == "copy"
+        copies = self._base.evolver_mode == "copy"
         checkpoints: dict[int, Path] = {}
         for member in population.members:
             if not member.has_new_networks:
@@ -173,7 +203,7 @@ class Evolver:
     def _checkpoint(self, member: MemberRun) -> Path:
         """Return a member's newest checkpoint that is intact. Raises StorageError without one."""
         checkpoints = intact_checkpoints(
-            member.run / "checkpoints", warn=lambda text: self._log(f"warning: {text}")
+            member.run / "checkpoints", warn=lambda text: log(f"warning: {text}")
         )
         return next(checkpoints).path
 
@@ -188,19 +218,19 @@ class Evolver:
         """Name the best member of the last generation, with the commands for its run."""
         best = min(self._generation.lineage, key=lambda record: int(record["rank"]))
         winner = self._members[int(best["member"]) - 1]
-        self._log(f"the training is over; the best is {winner.name}, score {_gene_text(best['score'])}")
+        log(f"the training is over; the best is {winner.name}, score {_gene_text(best['score'])}")
         for what, words in self._plan.commands(winner.name).items():
-            self._log(f"  {what:9} {words}")
+            log(f"  {what:9} {words}")
 
     def _announce(self) -> None:
         number, base = self._generation.number, self._base
-        self._log(f"generation {number}: {base.evolver_cem_length} evaluations of every member")
+        log(f"generation {number}: {base.evolver_cem_length} evaluations of every member")
         for member in self._generation.population.members:
             genes = ", ".join(
                 f"{path.rpartition('.')[2]} {_gene_text(v)}" for path, v in member.genes.items()
             )
             of = f" of {', '.join(map(str, member.parents))}" if member.parents else ""
-            self._log(f"  {self._members[member.number - 1].name}: {member.origin}{of}  {genes}".rstrip())
+            log(f"  {self._members[member.number - 1].name}: {member.origin}{of}  {genes}".rstrip())
 
     def _rows(self) -> str:
         """Return node, state and evaluations of every member, a line each."""
@@ -213,10 +243,6 @@ class Evolver:
                 f"{len(done)} of {self._base.evolver_cem_length} evaluations  {last}".rstrip()
             )
         return "\n".join(lines)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _gene_text(value: object) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 from typing_extensions import override
@@ -18,7 +19,6 @@ from algorithm.store.checkpoints.manifest import STATE
 from algorithm.store.logs.rows import read_points
 from ds.cluster.group import LearnerGroup
 from ds.cluster.plan import ClusterPlan
-from ds.cluster.process import Crew
 from ds.evolver.generations import MemberStart
 
 End = Literal["complete", "stopped", "given up"]
@@ -94,11 +94,11 @@ class MemberPlan(ClusterPlan):
 class MemberRun:
     """A run of the population, kept running for one generation after the other."""
 
-    def __init__(self, crew: Crew, plan: MemberPlan) -> None:
+    def __init__(self, ray: ModuleType, plan: MemberPlan) -> None:
         self.number = plan.number
         self.name = plan.name
         self.run = plan.folder / plan.run
-        self.group = LearnerGroup(crew, plan)
+        self.group = LearnerGroup(ray, plan)
         self.end: End | None = None
         self.why = ""  # it was given up
         self._plan = plan
@@ -130,7 +130,7 @@ class MemberRun:
         elif ended.code == UsageError.exit_code and ended is self.group.learner and self._is_saved():
             self.end = "complete"  # killed behind its last checkpoint: nothing was left to do
         else:
-            self.end, self.why = "given up", self.group.explain_end(ended)
+            self.end, self.why = "given up", ended.explain_end()
             self.stop()
 
     def stop(self) -> None:

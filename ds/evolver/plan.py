@@ -19,11 +19,11 @@ from algorithm.store.follow_up_commands import PAST_SUCCESS
 from algorithm.store.logs.upload import require_upload
 from algorithm.store.names import POPULATION, directory_flags, expand_name
 from algorithm.store.rundir import RunDir
-from ds.cluster.command import log
+from ds.cluster.process import log
 from ds.evolver.generations import Generation, MemberStart, PopulationDir
 from ds.evolver.genes import Genes
 from ds.evolver.members import GenerationPart, MemberPlan
-from ds.evolver.population import Selection, first_generation
+from ds.evolver.population import first_generation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +46,6 @@ class PopulationPlan:
     def folder(self) -> PopulationDir:
         """Files of the population."""
         return PopulationDir(self.run.path)
-
-    @property
-    def selection(self) -> Selection:
-        """Rules by which a generation follows from another."""
-        base = self.loaded.config.base_config
-        return Selection(base.evolver_mode, base.evolver_cem_best, base.evolver_remove_worst)
 
     def member(self, number: int) -> MemberPlan:
         """Return the plan of member ``number``, which begins with its part of the generation."""

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pydantic import StrictInt
 
 from algorithm.config.random_params import Distribution
+from algorithm.config.schema import BaseConfig
 from algorithm.core.seeding import stream_seed
 from ds.evolver.genes import Genes
 
@@ -24,9 +25,6 @@ FLOOR = 0.1
 
 ATTEMPTS = 100
 """Number of draws of a gene until one is valid; then it has the value that is known to be valid."""
-
-Mode = Literal["cem", "copy"]
-"""``cem``: every member is drawn anew. ``copy``: elites go on, the others begin with copies of them."""
 
 Origin = Literal["first", "drawn", "elite", "copied", "replaced", "again"]
 """Origin of a member of a generation.
@@ -38,19 +36,6 @@ copied:   drawn genes, with the networks of one elite (copy).
 replaced: genes of a first draw in place of a member that was never an elite, networks as the others'.
 again:    genes of a first draw, with its own networks: nobody of the generation before had a score.
 """
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Rules by which a generation follows from another.
-
-    best:         share of members that are elites
-    remove_worst: generations that another was an elite in, until one that never was is replaced
-    """
-
-    mode: Mode
-    best: float
-    remove_worst: int
 
 
 @dataclass(frozen=True)
@@ -139,13 +124,15 @@ def fitted(first: Distribution, values: Sequence[Any]) -> Distribution:
 
 
 def next_generation(
-    population: Population, scored: Mapping[int, float], selection: Selection, seed: int, genes: Genes
+    population: Population, scored: Mapping[int, float], base: BaseConfig, seed: int, genes: Genes
 ) -> Population:
     """Return the generation that follows. Nobody with a score: everybody begins again with a first draw.
 
     scored: every member's score in the present generation
+    base:   its ``evolver_`` keys are the rules. In mode ``cem`` all members are drawn anew; in ``copy``
+            elites go on, and the others begin with copies of them
     """
-    best = elites(scored, selection.best)
+    best, copies = elites(scored, base.evolver_cem_best), base.evolver_mode == "copy"
     now, generation = population.generation, population.generation + 1
     members = [
         replace(member, elite_in=(*member.elite_in, now)) if member.number in best else member
@@ -157,20 +144,21 @@ def next_generation(
         for path, first in genes.distributions.items()
         if best
     }
-    anew = _never_chosen(members, selection.remove_worst) if best else {member.number for member in members}
+    everybody = {member.number for member in members}
+    anew = _never_chosen(members, base.evolver_remove_worst) if best else everybody
 
     def follow(member: Member) -> Member:
         number = member.number
-        if selection.mode == "copy" and number in best:
+        if copies and number in best:
             return replace(member, origin="elite", parents=(number,))
         parents = tuple(best) or (number,)
-        if selection.mode == "copy" and best:
+        if copies and best:
             parents = (Random(stream_seed(seed, "parent", generation, number)).choice(best),)
         origin: Origin
         if number in anew:
             origin, drawn = "replaced" if best else "again", _first_draw(genes, seed, generation, number)
             return replace(member, genes=drawn, origin=origin, parents=parents, since=generation)
-        origin = "copied" if selection.mode == "copy" else "drawn"
+        origin = "copied" if copies else "drawn"
         drawn = _draw(genes, fits, of_elites[0], seed, generation, number)
         return replace(member, genes=drawn, origin=origin, parents=parents)
 

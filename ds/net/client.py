@@ -1,4 +1,4 @@
-"""The actor's end of the sockets: a method for each message, safe to call from several threads."""
+"""The actor's end of the sockets, safe to call from several threads."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ import grpc
 
 from ds.net.protocol import (
     BUSY,
+    METHODS,
     SECOND_MS,
     SERVICE,
     TOKEN_HEADER,
-    Beat,
     Busy,
     Bye,
-    Hello,
-    Join,
     LearnerRefused,
     Message,
-    Receipt,
     Refused,
-    StepMessage,
     Unreachable,
     WeightRequest,
-    Welcome,
     WireError,
     address,
     keepalive,
@@ -90,36 +85,9 @@ class Client:
             self._channel = grpc.secure_channel(self._at, credentials, options=_OPTIONS)
         self._metadata = ((TOKEN_HEADER, f"Bearer {security.token}"),) if security.token else ()
 
-    def hello(self, hello: Hello) -> Welcome:
-        """Request a slot."""
-        return self._request("Hello", hello, Welcome)
-
-    def join(self, join: Join) -> Receipt:
-        """Have compared what must be the same on both sides."""
-        return self._request("Join", join, Receipt)
-
-    def deliver(self, message: StepMessage) -> Receipt:
-        """Send steps."""
-        return self._request("Deliver", message, Receipt)
-
-    def beat(self, beat: Beat) -> Receipt:
-        """Send a beat."""
-        return self._request("Beat", beat, Receipt)
-
-    def bye(self, bye: Bye) -> None:
-        """Leave."""
-        self._call("Bye", bye)
-
-    def weights(self, wanted: WeightRequest) -> list[bytes]:
-        """Return all chunks of the newest weights; none if there are no newer ones."""
-        return self._call("Weights", wanted)
-
-    def close(self) -> None:
-        """Close the connection; pending and later calls raise Unreachable."""
-        self._channel.close()
-
-    def _request(self, method: str, message: Message, kind: type[M]) -> M:
-        (body,) = self._call(method, message)
+    def ask(self, message: Message, kind: type[M]) -> M:
+        """Send a message; return the answer, of type ``kind``."""
+        (body,) = self._call(message)
         try:
             answer: M | Refused = decode(kind | Refused, body)
         except WireError as error:
@@ -128,11 +96,23 @@ class Client:
             raise self._refused("\n".join((answer.reason, *answer.differences)), answer.fix)
         return answer
 
-    def _call(self, method: str, message: Message) -> list[bytes]:
-        path, body = f"/{SERVICE}/{method}", encode(message)
+    def bye(self, bye: Bye) -> None:
+        """Leave."""
+        self._call(bye)
+
+    def weights(self, wanted: WeightRequest) -> list[bytes]:
+        """Return all chunks of the newest weights; none if there are no newer ones."""
+        return self._call(wanted)
+
+    def close(self) -> None:
+        """Close the connection; pending and later calls raise Unreachable."""
+        self._channel.close()
+
+    def _call(self, message: Message) -> list[bytes]:
+        path, body = f"/{SERVICE}/{METHODS[type(message)]}", encode(message)
         rest = {"timeout": self._timeout, "metadata": self._metadata}
         try:
-            if method == "Weights":
+            if isinstance(message, WeightRequest):
                 rest["timeout"] = STREAM_FACTOR * self._timeout
                 return list(self._channel.unary_stream(path)(body, **rest))
             return [self._channel.unary_unary(path)(body, **rest)]

@@ -7,6 +7,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ds.net.contact import LOOK_S, Backoff, Clock, ConnectionMonitor, Sent, ShowLine, WeightFetcher
@@ -17,6 +18,7 @@ from ds.net.protocol import (
     Hello,
     Join,
     LearnerRefused,
+    Message,
     Receipt,
     StepMessage,
     Unreachable,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:  # what sends needs no gRPC
 
 BYE_S = 2.0
 
-Request = TypeVar("Request")
+Answer = TypeVar("Answer", bound=Message)
 Response = TypeVar("Response")
 
 
@@ -73,7 +75,7 @@ class Link:
             where, patience, show=self.show, now=self.clock.now, dropped=lambda: self.sent.dropped
         )
         self._fetcher = WeightFetcher(
-            lambda than: self._call(self._client.weights, WeightRequest(actor=self.actor, newer_than=than))
+            lambda than: self._call(partial(client.weights, WeightRequest(actor=self.actor, newer_than=than)))
         )
         self._failure: BaseException | None = None
         self._welcome: Welcome | None = None
@@ -102,12 +104,11 @@ class Link:
             self.start_thread("beats", self._beats)
         return welcome
 
-    def join(self, agreed: Mapping[str, Any], sent: Sent) -> None:
+    def join(self, agreed: Mapping[str, Any]) -> None:
         """Join: from here on messages may be delivered, and weights are fetched.
 
         agreed: see ``ds.compatibility``
         """
-        self.sent = sent
         self._agreed = json.dumps(agreed)
         self._persist(lambda: self._register_again(self._epoch))  # environments were made meanwhile
         if not self._synchronous:
@@ -126,7 +127,7 @@ class Link:
         Raises Unreachable if that shall be tried later, LearnerRefused and LearnerAway if never.
         """
         epoch = self._epoch
-        receipt = self._call(self._client.deliver, message)
+        receipt = self._ask(message, Receipt)
         self._apply(receipt, epoch)
         return receipt
 
@@ -141,7 +142,7 @@ class Link:
             dropped=sent.dropped,
             faults=faults,
         )
-        receipt = self._call(self._client.beat, beat)
+        receipt = self._ask(beat, Receipt)
         # In synchronous mode it may be older than the receipt of the last message, which brought the news.
         self._apply(receipt, epoch, news=not self._synchronous)
 
@@ -192,7 +193,7 @@ class Link:
         Seeds, streams of random numbers and noise stay as they are, whatever slot and number the actor gets
         from a learner that was started anew.
         """
-        welcome, before = self._call(self._client.hello, self._hello), self._welcome
+        welcome, before = self._ask(self._hello, Welcome), self._welcome
         if before is not None and welcome.synchronous != before.synchronous:
             raise LearnerRefused(
                 "the learner was restarted with another net_config.synchronous",
@@ -220,7 +221,7 @@ class Link:
             number=self.sent.taken,
             taken_steps=self.sent.taken_steps,
         )
-        receipt = self._call(self._client.join, join)
+        receipt = self._ask(join, Receipt)
         if receipt.state != "unknown":
             self._apply(receipt, self._epoch)
 
@@ -236,9 +237,12 @@ class Link:
             self.lessons = receipt.lessons
             self._fetcher.announce(receipt.version)
 
-    def _call(self, method: Callable[[Request], Response], request: Request) -> Response:
+    def _ask(self, message: Message, kind: type[Answer]) -> Answer:
+        return self._call(partial(self._client.ask, message, kind))
+
+    def _call(self, call: Callable[[], Response]) -> Response:
         try:
-            response = method(request)
+            response = call()
         except Busy:  # it is there all the same
             self._monitor.answered()
             raise

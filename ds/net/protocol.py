@@ -209,3 +209,14 @@ class Bye(Message, frozen=True, kw_only=True):
 
     actor: str
     reason: str
+
+
+METHODS: Mapping[type[Message], str] = {
+    Hello: "Hello",
+    Join: "Join",
+    StepMessage: "Deliver",
+    Beat: "Beat",
+    WeightRequest: "Weights",
+    Bye: "Bye",
+}
+"""Request → gRPC's name of the method for it."""

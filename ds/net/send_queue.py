@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 
 from msgspec.structs import replace
 
-from ds.net.contact import FIRST_PAUSE_S, LOOK_S, RateLimitedLog, Sent
+from ds.net.contact import FIRST_PAUSE_S, LOOK_S, RateLimitedLog
 from ds.net.link import Link
 from ds.net.protocol import Receipt, StepMessage, Unreachable
 
@@ -30,7 +31,7 @@ class SendQueue:
         self._log = RateLimitedLog(link.show, link.clock.now)
         self._last = 0  # number given last
         self._closed = False
-        self.sent = Sent()
+        self.sent = link.sent
 
     def start(self) -> None:
         """Start the sending thread."""
@@ -105,12 +106,8 @@ class SendQueue:
         halted, clock, backoff = self._link.halted, self._link.clock, self._link.backoff()
         while not halted.is_set():
             asked = clock.now()
-            try:
+            with suppress(Unreachable):  # the monitor has noted it
                 receipt = self._link.deliver(message)
-            except Unreachable:
-                with self._changed:  # a caller that waits for room may give messages up now
-                    self._changed.notify_all()
-            else:
                 if receipt.state in ("taken", "rejected"):
                     return receipt
                 if receipt.state == "again":  # it has waited for room as long as it could, if it could

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 import grpc
@@ -21,6 +21,7 @@ import grpc.aio
 from ds.net.port import MAX_CONNECTIONS, most_connections, port_refused
 from ds.net.protocol import (
     BUSY,
+    METHODS,
     SECOND_MS,
     SERVICE,
     TOKEN_HEADER,
@@ -28,6 +29,7 @@ from ds.net.protocol import (
     Bye,
     Hello,
     Join,
+    Message,
     StepMessage,
     WeightRequest,
     WireError,
@@ -55,7 +57,6 @@ MEMORY = 2**26
 LEAST = 16
 """Messages that may arrive at a time, however large."""
 
-T = TypeVar("T")
 OnPeerFault = Callable[[str, str], None]
 CallContext: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -80,8 +81,6 @@ class Server:
         handshake_s: float = 10.0,
         idle_s: float = 60.0,
     ) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.loop.set_default_executor(ThreadPoolExecutor(1, "learner-reads"))
         self._service, self._host, self._port = service, host, port
         self._security, self._on_fault = security, on_fault
         self._max_message = service.rules.max_message
@@ -98,74 +97,65 @@ class Server:
             ("grpc.server_handshake_timeout_ms", int(handshake_s * SECOND_MS)),
         ]
         self._deliveries, self._others = (ArrivalLimit(self._max_message) for _ in range(2))
-        self._thread = threading.Thread(target=self._run, name="learner-server", daemon=True)
-        self._server: grpc.aio.Server | None = None
+        self._listening: Future[int] = Future()
+        self._closing = asyncio.Event()
+        self._grace = 0.0
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="learner-server", daemon=True
+        )
 
     def start(self) -> int:
         """Listen; return the port. Raises UsageError that names the process which holds the port."""
         self._thread.start()
-        try:
-            return self._call(self._start())
-        except BaseException:
-            self._end()
-            raise
+        return self._listening.result()
 
     def close(self, grace: float) -> None:
         """Take no more calls, let the open ones go on for ``grace`` seconds, end the loop."""
-        server, self._server = self._server, None
-        if server is not None:
-            self._call(server.stop(grace))
-        self._end()
+        if self._thread.is_alive():
+            self._grace = grace
+            self.loop.call_soon_threadsafe(self._closing.set)
+            self._thread.join()
 
-    async def _start(self) -> int:
-        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=MAX_CALLS)
-        server.add_generic_rpc_handlers((self._handlers(),))
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.loop.set_default_executor(ThreadPoolExecutor(1, "learner-reads"))
+        try:
+            server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=MAX_CALLS)
+            server.add_generic_rpc_handlers((self._handlers(),))
+            port = self._listen(server)
+            await server.start()
+        except Exception as error:  # for the caller of ``start``
+            self._listening.set_exception(error)
+            return
+        self._listening.set_result(port)
+        await self._closing.wait()
+        await server.stop(self._grace)
+
+    def _listen(self, server: grpc.aio.Server) -> int:
         at, security = address(self._host, self._port), self._security
         try:
             if security.certificate is None or security.key is None:
-                port = server.add_insecure_port(at)
-            else:
-                pair = (security.key, security.certificate)
-                port = server.add_secure_port(at, grpc.ssl_server_credentials([pair]))
+                return int(server.add_insecure_port(at))
+            pair = (security.key, security.certificate)
+            return int(server.add_secure_port(at, grpc.ssl_server_credentials([pair])))
         except RuntimeError:
             raise port_refused(self._host, self._port) from None
-        await server.start()
-        self._server = server
-        return int(port)
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-        left = asyncio.all_tasks(self.loop)
-        for task in left:
-            task.cancel()
-        self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        self.loop.run_until_complete(self.loop.shutdown_default_executor())
-        self.loop.close()
-
-    def _end(self) -> None:
-        if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         """Return all methods under their names."""
         service = self._service
-        unary: dict[str, tuple[type[Any], Callable[[Any], Awaitable[Any]]]] = {
-            "Hello": (Hello, service.hello),
-            "Join": (Join, service.join),
-            "Deliver": (StepMessage, service.deliver),
-            "Beat": (Beat, service.beat),
-            "Bye": (Bye, service.bye),
+        unary: dict[type[Message], Callable[[Any], Awaitable[Any]]] = {
+            Hello: service.hello,
+            Join: service.join,
+            StepMessage: service.deliver,
+            Beat: service.beat,
+            Bye: service.bye,
         }
         handlers = {
-            name: grpc.stream_unary_rpc_method_handler(partial(self._answer, kind, method))
-            for name, (kind, method) in unary.items()
+            METHODS[kind]: grpc.stream_unary_rpc_method_handler(partial(self._answer, kind, method))
+            for kind, method in unary.items()
         }
-        handlers["Weights"] = grpc.stream_stream_rpc_method_handler(self._weights)
+        handlers[METHODS[WeightRequest]] = grpc.stream_stream_rpc_method_handler(self._weights)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     async def _answer(
@@ -253,15 +243,8 @@ class ArrivalLimit:
         except asyncio.TimeoutError:
             raise NoRoom from None
         try:
-            return await asyncio.wait_for(_first(bodies), BODY_S)
+            return await asyncio.wait_for(anext(aiter(bodies), None), BODY_S)
         except asyncio.CancelledError:  # gRPC does so where a message is too large
             return None
         finally:
             self._free.release()
-
-
-async def _first(bodies: AsyncIterator[bytes]) -> bytes | None:
-    """Return None instead of StopAsyncIteration, which a task may not raise."""
-    async for body in bodies:
-        return body
-    return None

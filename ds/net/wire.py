@@ -11,13 +11,12 @@ The length that a container announces allocates nothing.
 from __future__ import annotations
 
 import struct
-import threading
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.msgpack import Decoder, Encoder, Ext
+from msgspec import msgpack
 
 from algorithm.core.data import Array
 from ds.net.protocol import WireError
@@ -48,10 +47,10 @@ def encode(message: msgspec.Struct) -> bytes:
         if value.dtype not in _CODES:
             raise WireError(f"arrays of {value.dtype} are not sent")
         arrays.append(np.ascontiguousarray(value))
-        return Ext(EXTENSION, struct.pack(f"<B{value.ndim}I", _CODES[value.dtype], *value.shape))
+        return msgpack.Ext(EXTENSION, struct.pack(f"<B{value.ndim}I", _CODES[value.dtype], *value.shape))
 
     try:
-        packed = Encoder(enc_hook=described).encode(message)
+        packed = msgpack.encode(message, enc_hook=described)
         head = struct.pack("<I", len(packed))
     except (OverflowError, struct.error, WireError) as error:  # an int of more than 64 bits, a length of 32
         raise WireError(f"{type(message).__name__}: {error}") from None
@@ -71,23 +70,14 @@ def decode(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a type or a union, 
     end = _HEAD + int.from_bytes(data[:_HEAD], "little")
     if not _HEAD < end <= len(data):
         raise WireError(f"its length is wrong: {end} of {len(data)} bytes")
-    arrays = _reading.arrays = _Arrays(data, end)
+    arrays, structure = _Arrays(data, end), memoryview(data)[_HEAD:end]
     try:
-        message = _decoder(kind).decode(memoryview(data)[_HEAD:end])
+        message = msgpack.decode(structure, type=kind, ext_hook=arrays.next, dec_hook=_checked)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(" ".join(str(error).split())[:300] or type(error).__name__) from None
     if arrays.at != len(data):
         raise WireError(f"bytes that belong to no array, behind {arrays.at}")
     return message
-
-
-@lru_cache(maxsize=32)
-def _decoder(kind: Any) -> Decoder[Any]:  # noqa: ANN401
-    """Return the decoder of a message type, from a cache because making one is slow.
-
-    It takes the arrays from ``_reading.arrays``, which the caller sets before each message.
-    """
-    return Decoder(kind, ext_hook=lambda *ext: _reading.arrays.next(*ext), dec_hook=_checked)
 
 
 class _Arrays:
@@ -113,10 +103,6 @@ class _Arrays:
             raise WireError("a bool is neither 0 nor 1")
         self.at += array.nbytes
         return array
-
-
-_reading = threading.local()
-"""Its ``arrays`` are those of the message that this thread decodes."""
 
 
 @lru_cache(maxsize=1024)  # an actor's messages repeat a few

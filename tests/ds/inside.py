@@ -67,7 +67,7 @@ class LearnerSide:
             run="gym/x/1", seed=7, limit=limit, synchronous=self.rules.synchronous, heartbeat=BEAT,
             left=self.queue.left, clock=self.clock,
         )  # fmt: skip
-        self.parameters = ParameterStore({"vector": True}, {"d": "near"})
+        self.parameters = ParameterStore({"d": "near"})
         self.service = Service(self.actors, self.queue, self.parameters, self.rules)
         self.logs = recorders or {name: Log() for name in SPECS}
         self.watch, self.published = Stopwatch(Clock()), 0

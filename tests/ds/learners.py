@@ -13,6 +13,7 @@ from ds.net.protocol import (
     Hello,
     Join,
     LearnerRefused,
+    Message,
     Receipt,
     StepMessage,
     Unreachable,
@@ -106,6 +107,10 @@ class FakeLearner:
         told = {"warming_up": {self.behaviour: early}, "lessons": {"d": "near" if early else "far"}}
         return Receipt(state=state, version=self.version, reason=reason, **told)
 
+    def ask(self, message: object, kind: type) -> Message:
+        answers = {Hello: self.hello, Join: self.join, StepMessage: self.deliver, Beat: self.beat}
+        return answers[type(message)](message)
+
     def hello(self, hello: Hello) -> Welcome:
         self.hear(hello)
         self.known.add(hello.actor)
@@ -172,7 +177,8 @@ class Actor:
     def join(self, **sent) -> Link:
         """Find the learner and join."""
         self.link.start()
-        self.link.join({"a.b": 1}, Sent(**sent))
+        self.link.sent = Sent(**sent)
+        self.link.join({"a.b": 1})
         return self.link
 
 

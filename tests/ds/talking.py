@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import grpc
 
+from ds.net import protocol
 from ds.net.client import Client
 from ds.net.protocol import (
     SERVICE,
@@ -25,7 +26,7 @@ from ds.net.server import Server
 from tests.ds.samples import TAKEN, WELCOME
 
 HOST = "127.0.0.1"
-METHODS = ("Hello", "Join", "Deliver", "Beat", "Bye", "Weights")
+METHODS = tuple(protocol.METHODS.values())
 MAX_MESSAGE = 2**20
 
 
@@ -98,8 +99,8 @@ def learner(
         on_fault=lambda kind, what: faults.append((kind, what)),
         **options,
     )
-    server.loop.set_exception_handler(lambda _, context: errors.append(context))
     port = server.start()
+    server.loop.set_exception_handler(lambda _, context: errors.append(context))
     try:
         yield Learner(server, port, notes, faults, errors)
     finally:

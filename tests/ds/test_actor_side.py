@@ -154,7 +154,7 @@ def sending(
     actor = Actor(learner, stopped=stopped)
     send_queue = SendQueue(actor.link, size=size, ahead=ahead)
     actor.link.start()
-    actor.link.join({}, send_queue.sent)
+    actor.link.join({})
     send_queue.start()
     try:
         yield send_queue, actor

@@ -3,6 +3,8 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import torch
 
 from algorithm.replay.buffer import ReplayBuffer
 from algorithm.replay.samplers import FifoSampler, PrioritizedSampler, UniformSampler
-from ds.prefetch import PrefetchedReplay, Prefetching
+from ds.prefetch import PrefetchedReplay, prefetched_replay
 from tests.lib.buffers import batches_equal, result
 from tests.lib.oracles_replay import VECTOR, digest, make_segment, taken
 
@@ -20,15 +22,17 @@ SIZES = {"capacity": 100, "batch_size": 8, "seed": 1}
 @pytest.fixture
 def make() -> Iterator[Callable[..., PrefetchedReplay]]:
     """Makes replays and ends their threads."""
-    made = []
+    with ExitStack() as stack:
 
-    def one(sampler=UniformSampler, *, threads=2, ahead=3, lengths=(40,), **sizes):
-        made.append(Prefetching(threads=threads, ahead=ahead))
-        return fill(made[-1](VECTOR, sampler=sampler(), **{**SIZES, **sizes}), *lengths)
+        def one(sampler=UniformSampler, *, threads=2, ahead=3, lengths=(40,), **sizes):
+            pool = ThreadPoolExecutor(threads)
+            stack.callback(pool.shutdown, cancel_futures=True)
+            more = {**SIZES, **sizes}
+            return fill(
+                prefetched_replay(VECTOR, sampler=sampler(), threads=pool, ahead=ahead, **more), *lengths
+            )
 
-    yield one
-    for replays in made:
-        replays.stop()
+        yield one
 
 
 def fill(replay: ReplayBuffer, *lengths: int) -> ReplayBuffer:
@@ -90,17 +94,13 @@ def test_a_loaded_replay_draws_from_its_own_rows_behind_what_waited(make):
     assert max(int(batch.ids.max()) for batch in (*waiting, *found)) > 21
 
 
-def test_what_a_thread_raises_comes_out_of_sample_and_no_thread_is_left(monkeypatch):
-    before = set(threading.enumerate())
-    replays = Prefetching(threads=4, ahead=3)
-    replay = fill(replays(VECTOR, sampler=UniformSampler(), **SIZES), 40)
+def test_what_a_thread_raises_comes_out_of_sample(make, monkeypatch):
+    replay = make(threads=4)
     monkeypatch.setattr(replay._windows, "read", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         replay.sample()
-    replays.stop()
-    assert set(threading.enumerate()) == before
 
 
-def test_fresh_windows_are_not_read_ahead():
+def test_fresh_windows_are_not_read_ahead(make):
     """Each once and in order: those that wait would be lost with a stop."""
-    assert type(Prefetching(threads=2, ahead=2)(VECTOR, sampler=FifoSampler(), **SIZES)) is ReplayBuffer
+    assert type(make(FifoSampler)) is ReplayBuffer

@@ -10,7 +10,7 @@ import pytest
 from algorithm.config.schema import NetConfig
 from algorithm.core.errors import UsageError
 from ds import certificates
-from ds.net.protocol import TOKEN_HEADER, LearnerRefused, Unreachable
+from ds.net.protocol import TOKEN_HEADER, LearnerRefused, Unreachable, Welcome
 from ds.net.security import (
     AUTHORITY,
     CERTIFICATE,
@@ -56,7 +56,7 @@ def mode(path: Path) -> int:
 def refusal(port: int, security: ActorSecurity) -> str:
     """The reason that an actor with these secrets is told."""
     with actor(port, security) as client, pytest.raises(LearnerRefused) as caught:
-        client.hello(HELLO)
+        client.ask(HELLO, Welcome)
     return str(caught.value.why)
 
 
@@ -91,7 +91,7 @@ def test_plain_text_by_an_explicit_flag_still_needs_the_token_and_says_so(tmp_pa
     assert security.banner is not None and "PLAIN TEXT" in security.banner
     assert actor_security(net, ELSEWHERE) == ActorSecurity(token=security.token)
     with learner(security) as one, actor(one.port, actor_security(net, ELSEWHERE)) as client:
-        assert client.hello(HELLO) == WELCOME
+        assert client.ask(HELLO, Welcome) == WELCOME
 
 
 def test_on_this_machine_the_token_is_asked_for_where_one_was_made(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_who_has_token_and_certificate_talks_and_who_has_not_is_told_why(
     with learner(secured[0]) as one:
         for host in (HOST, "localhost"):
             with actor(one.port, secured[1], host=host) as client:
-                assert client.hello(HELLO) == WELCOME
+                assert client.ask(HELLO, Welcome) == WELCOME
         one.notes.seen.clear()
         for wrong in (None, "", "wrong"):
             assert refusal(one.port, ActorSecurity(wrong, trusted)) == "wrong token or none"
@@ -183,7 +183,7 @@ def test_who_has_token_and_certificate_talks_and_who_has_not_is_told_why(
         assert "holds no certificate" in refusal(one.port, ActorSecurity(token, b"rubbish"))
         assert one.notes.seen == []
     with actor(one.port, secured[1]) as client, pytest.raises(Unreachable):
-        client.hello(HELLO)
+        client.ask(HELLO, Welcome)
     with learner(LearnerSecurity(token=token)) as one:
         assert "uses TLS, the learner plain" in refusal(one.port, secured[1])
 

@@ -15,11 +15,11 @@ from algorithm.app.cli.train import TrainOptions
 from algorithm.config.locate import find_env
 from algorithm.core.errors import StorageError, UsageError
 from ds.cluster import command, process
-from ds.cluster.command import ClusterAway, join_ray
+from ds.cluster.command import ClusterAway, init_ray
 from ds.cluster.group import LearnerProcess
 from ds.cluster.member import Order, ProcessReport
 from ds.cluster.plan import ClusterPlan, plan_from_args
-from ds.cluster.process import Crew, ManagedProcess
+from ds.cluster.process import ManagedProcess
 from ds.evolver.generations import MemberStart
 from ds.evolver.members import GenerationPart, MemberPlan
 from tests.ds.fake_ray import FakeRay
@@ -37,8 +37,8 @@ def plan(*, resume: bool = False) -> ClusterPlan:
 
 def learner_of(*, resume: bool = False) -> LearnerProcess:
     """A learner that has not been started."""
-    crew: Any = SimpleNamespace(ray=FakeRay(), log=print)
-    return LearnerProcess(crew, plan(resume=resume))
+    ray: Any = FakeRay()
+    return LearnerProcess(ray, plan(resume=resume))
 
 
 def order(learner: LearnerProcess, report: ProcessReport) -> Order:
@@ -111,8 +111,9 @@ def test_secrets_are_made_anew_for_another_address_and_not_on_the_loopback() -> 
 class Failing(ManagedProcess):
     """A process whose lives fail after so many seconds each."""
 
-    def __init__(self, crew: Crew, lives: list[float], now: list[float], code: int = 1) -> None:
-        super().__init__(crew, "a", {}, ("/w", "", []))
+    def __init__(self, lives: list[float], now: list[float], code: int = 1) -> None:
+        ray: Any = FakeRay()
+        super().__init__(ray, plan(), "a", {})
         self._lives, self._now, self._code = lives, now, code
 
     async def _live(self) -> tuple[int, str]:
@@ -122,26 +123,29 @@ class Failing(ManagedProcess):
 
 
 @pytest.mark.parametrize("code", [2, 3, 4, 5, 6])
-def test_what_a_restart_cannot_help_is_given_up_at_once(code: int) -> None:
-    said: list[str] = []
-    process = Failing(Crew(FakeRay(), log=said.append), [1.0], [0.0], code)  # type: ignore[arg-type]
+def test_what_a_restart_cannot_help_is_given_up_at_once(
+    code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = Failing([1.0], [0.0], code)
     assert asyncio.run(process._keep_running()) == code and learner_of().is_final(code)
-    assert (process.state, process.restarts, said) == ("given up", 0, [])
+    assert (process.state, process.restarts, capsys.readouterr().out) == ("given up", 0, "")
 
 
-def test_restarts_wait_longer_and_longer_until_the_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, pauses, said = [1000.0], list[float](), list[str]()
+def test_restarts_wait_longer_and_longer_until_the_budget_is_spent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now, pauses = [1000.0], list[float]()
 
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    crew = Crew(FakeRay(), log=said.append)  # type: ignore[arg-type]
-    process = Failing(crew, [*[1.0] * 8, 300.0, *[1.0] * 8], now)
+    process = Failing([*[1.0] * 8, 300.0, *[1.0] * 8], now)
     assert asyncio.run(process._keep_running()) == 1
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60] * 2
-    assert said[-1] == "a: exit code 1; given up after 16 restarts"
+    assert capsys.readouterr().out.endswith("a: exit code 1; given up after 16 restarts\n")
+    assert "exit code 1; 16 restarts did not help" in process.explain_end()
     assert (process.state, process.restarts) == ("given up", 16)
 
 
@@ -195,7 +199,7 @@ class Ordered(ManagedProcess):
     def __init__(self, member: NodeMember) -> None:
         ray: Any = FakeRay()
         ray.exceptions = ERRORS
-        super().__init__(Crew(ray, log=print), "it", {}, ("/", "", ["main_ds.py"]))
+        super().__init__(ray, plan(), "it", {})
         self._member = member
 
     async def make_order(self, report: ProcessReport) -> Order:
@@ -248,19 +252,15 @@ def test_a_wait_for_a_place_is_no_time_of_health(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("code", "line"), [(5, "error: learner has ended with code 5"), (0, "is over")])
-def test_a_training_ends_as_its_learner_does(monkeypatch: pytest.MonkeyPatch, code: int, line: str) -> None:
-    ended = SimpleNamespace(code=code, node=HERE)
-    group = SimpleNamespace(
-        start=lambda: None,
-        over=lambda: ended,
-        end=AsyncMock(),
-        explain_end=lambda process: f"learner has ended with code {process.code}",
-    )
-    monkeypatch.setattr(command, "LearnerGroup", lambda crew, plan: group)
-    said: list[str] = []
-    crew, stop = Crew(SimpleNamespace(), log=said.append), SimpleNamespace()  # type: ignore[arg-type]
-    assert asyncio.run(command._train(crew, plan(), stop)) == code  # type: ignore[arg-type]
-    assert line in said[-1]
+def test_a_training_ends_as_its_learner_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, line: str
+) -> None:
+    ended = SimpleNamespace(code=code, node=HERE, explain_end=lambda: f"learner has ended with code {code}")
+    group = SimpleNamespace(start=lambda: None, over=lambda: ended, end=AsyncMock())
+    monkeypatch.setattr(command, "LearnerGroup", lambda ray, plan: group)
+    ray, stop = SimpleNamespace(), SimpleNamespace()
+    assert asyncio.run(command._train(ray, plan(), stop)) == code  # type: ignore[arg-type]
+    assert line in capsys.readouterr().out
 
 
 def test_a_learner_has_a_gpu_if_the_cluster_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def test_a_learner_has_a_gpu_if_the_cluster_has_one(monkeypatch: pytest.MonkeyPa
     ray.remote = lambda kind: SimpleNamespace(
         options=lambda **more: options.update(more) or SimpleNamespace(remote=lambda *arguments: None)
     )
-    LearnerProcess(Crew(ray, log=print), plan())
+    LearnerProcess(ray, plan())
     assert options["num_gpus"] == 1.0 and options["scheduling_strategy"] == [{"CPU": 1.0, "GPU": 1.0}]
 
 
@@ -322,6 +322,6 @@ def test_what_the_command_line_refuses(
 def test_an_address_where_no_ray_answers() -> None:
     for address in ("head", "ray://head:10001", "head:x"):
         with pytest.raises(UsageError, match="HOST:PORT"):
-            join_ray(address)
+            init_ray(address)
     with pytest.raises(ClusterAway, match="no Ray cluster answers"):  # Ray itself would try for minutes
-        join_ray("127.0.0.1:1")
+        init_ray("127.0.0.1:1")

@@ -96,7 +96,7 @@ def test_every_window_is_the_same_as_if_stored_on_the_spot(
     here, there = ({name: make_replay(stored) for name in names} for _ in range(2))
     most = max_length + more
     writer = StepWriter(dict.fromkeys(names, most), max_length=max_length)
-    recorders = {name: Tee(here[name], writer.recorder(name)) for name in names}
+    recorders = {name: Tee(here[name], writer.recorders[name]) for name in names}
     players = {name: Attentive(stored) for name in names}
     rollout = LocalCollector(Both(**houses), players, recorders, num_envs=agents, length_limit=limit)
     messages, ended = list[StepMessage](), Counter()
@@ -139,7 +139,7 @@ def made(*, max_length=3, most=5) -> StepWriter:
 
 def add(writer: StepWriter, start: int, *, stream: int = 1, **end: bool) -> None:
     one = make_segment(VECTOR, stream=stream, episode=0, start=start, length=1, **end)
-    writer.recorder("a").add_steps(step_batch([one]))
+    writer.recorders["a"].add_steps(step_batch([one]))
 
 
 def flush(writer: StepWriter, *agents: int, **options) -> list[StepMessage]:
@@ -174,7 +174,7 @@ def test_a_long_episode_goes_in_pieces_that_are_as_old_as_their_first():
 def test_what_an_environment_writes_later_changes_nothing():
     writer = made()
     steps = step_batch([make_segment(VECTOR, stream=1, episode=0, start=0, length=1)])
-    writer.recorder("a").add_steps(steps)
+    writer.recorders["a"].add_steps(steps)
     steps.next_obs["obs"][:] = steps.reward[:] = 7.0
     (found,) = writer.finish()
     assert (found.steps["a"].next_obs["obs"] != 7.0).all() and found.steps["a"].reward != 7.0
@@ -182,7 +182,7 @@ def test_what_an_environment_writes_later_changes_nothing():
 
 def test_closing_truncates_what_is_pending_or_says_so_alone():
     writer = made()
-    recorder = writer.recorder("a")
+    recorder = writer.recorders["a"]
     recorder.close(1)
     assert flush(writer) == [], "nothing is known of it"
     add(writer, 0)
@@ -204,7 +204,7 @@ def test_a_message_grows_with_episodes_while_another_one_is_on_its_way():
     assert flush(writer, 1, hold=True) == []
     add(writer, 0, stream=2)
     add(writer, 0)
-    writer.recorder("a").close(1)
+    writer.recorders["a"].close(1)
     assert flush(writer, 1, 2, hold=True) == []
     assert told(flush(writer, 1, 2)) == [[(1, 0, False), (2, 0, False), (1, 0, True)]]
     for t in range(5):
@@ -228,7 +228,7 @@ def test_a_step_that_has_no_room_begins_another_message_and_one_too_many_for_any
     segments = [make_segment(VECTOR, stream=i, episode=0, start=0, length=1) for i in names]
     add(writer, 0, stream=11)
     for step in (segments[:3], segments[3:6], segments[:0:-1]):
-        writer.recorder("a").add_steps(step_batch(step))
+        writer.recorders["a"].add_steps(step_batch(step))
     found = flush(writer, *names, whole=True)
     assert [one.num_steps for one in found] == [4, 3, 5, 5, 1]
     assert [one.agents["a"].tolist() for one in found[:2]] == [[0, 1, 2, 11], [3, 4, 5]]

@@ -26,7 +26,9 @@ from ds.net.protocol import (
     Busy,
     Bye,
     LearnerRefused,
+    Receipt,
     WeightRequest,
+    Welcome,
 )
 from ds.net.wire import encode
 from ds.weights import CHUNK
@@ -45,17 +47,17 @@ WANTED = WeightRequest(actor="a", newer_than=3)
 def is_well(one: Learner) -> None:
     """It answers, and nothing has gone wrong in its loop."""
     with actor(one.port) as client:
-        assert client.hello(HELLO) == WELCOME
+        assert client.ask(HELLO, Welcome) == WELCOME
     assert one.loop_errors == []
 
 
 def test_every_message_arrives_and_is_answered() -> None:
     chunks = [np.random.default_rng(i).bytes(CHUNK) for i in range(5)]
     with learner() as one, actor(one.port) as client:
-        assert client.hello(HELLO) == WELCOME
-        assert client.join(JOIN) == TAKEN
-        assert client.deliver(STEPS) == TAKEN
-        assert client.beat(BEAT) == TAKEN
+        assert client.ask(HELLO, Welcome) == WELCOME
+        assert client.ask(JOIN, Receipt) == TAKEN
+        assert client.ask(STEPS, Receipt) == TAKEN
+        assert client.ask(BEAT, Receipt) == TAKEN
         assert client.weights(WANTED) == []
         client.bye(BYE)
         assert all(map(same, one.notes.seen, [HELLO, JOIN, STEPS, BEAT, WANTED, BYE]))
@@ -67,11 +69,11 @@ def test_every_message_arrives_and_is_answered() -> None:
 def test_a_message_that_is_too_large_names_the_limit_and_the_key() -> None:
     with learner() as one, actor(one.port) as client:
         with pytest.raises(LearnerRefused) as caught:
-            client.deliver(TOO_LARGE)
+            client.ask(TOO_LARGE, Receipt)
         assert str(MAX_MESSAGE) in caught.value.why
         assert "base_config.max_episode_length" in caught.value.fix
         until(lambda: one.kinds == ["incomplete"])
-        assert client.deliver(STEPS) == TAKEN and one.loop_errors == []
+        assert client.ask(STEPS, Receipt) == TAKEN and one.loop_errors == []
 
 
 @pytest.mark.fault("F16")
@@ -125,13 +127,13 @@ def test_more_calls_than_are_served_are_sent_away_for_now(monkeypatch: pytest.Mo
     monkeypatch.setattr(ds.net.server, "MAX_CALLS", 4)
     with learner() as one, actor(one.port) as client, ThreadPoolExecutor(4) as threads:
         one.notes.holding = True
-        waiting = [threads.submit(client.deliver, STEPS) for _ in range(4)]
+        waiting = [threads.submit(client.ask, STEPS, Receipt) for _ in range(4)]
         until(lambda: one.notes.held == 4)
         with pytest.raises(Busy, match="it is busy"):
-            client.beat(BEAT)
+            client.ask(BEAT, Receipt)
         one.server.loop.call_soon_threadsafe(one.notes.release.set)
         assert [future.result() for future in waiting] == [TAKEN] * 4
-        assert client.beat(BEAT) == TAKEN
+        assert client.ask(BEAT, Receipt) == TAKEN
 
 
 @pytest.mark.fault("F32")
@@ -149,13 +151,13 @@ def test_no_more_messages_arrive_at_a_time_than_may(monkeypatch: pytest.MonkeyPa
         deliver = bare.stream_unary(f"/{SERVICE}/Deliver")
         slow = [deliver.future(whole()) for _ in range(4)]
         until(lambda: room._value == 0)
-        assert client.beat(BEAT) == TAKEN, "other messages have room of their own"
+        assert client.ask(BEAT, Receipt) == TAKEN, "other messages have room of their own"
         with pytest.raises(Busy):
-            client.deliver(STEPS)
+            client.ask(STEPS, Receipt)
         release.set()
         until(lambda: all(call.done() for call in slow))
         assert {call.code() for call in slow} == {grpc.StatusCode.OK}, "slow is not lost"
-        assert client.deliver(STEPS) == TAKEN
+        assert client.ask(STEPS, Receipt) == TAKEN
         assert one.kinds == ["crowded"] and one.loop_errors == []
 
 
@@ -186,13 +188,13 @@ def test_a_crowd_is_kept_out_and_who_talks_stays(
     """Beyond the total none is let in; who says nothing is sent away, and then others come in again."""
     monkeypatch.setattr(ds.net.server, "most_connections", lambda: 40)
     with learner(handshake_s=handshake_s) as one, actor(one.port) as known, actor(one.port) as late:
-        assert known.hello(HELLO) == WELCOME
+        assert known.ask(HELLO, Welcome) == WELCOME
         with contextlib.ExitStack() as stack:
             crowd = strangers(120, one.port, stack)
             until(lambda: sum(map(is_open, crowd)) <= left)
-            assert known.hello(HELLO) == WELCOME
+            assert known.ask(HELLO, Welcome) == WELCOME
             if not left:
-                assert late.hello(HELLO) == WELCOME
+                assert late.ask(HELLO, Welcome) == WELCOME
     assert one.loop_errors == []
 
 

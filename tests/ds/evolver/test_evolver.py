@@ -16,7 +16,7 @@ import yaml
 
 import main_ds
 from algorithm.store.checkpoints.manifest import STATE
-from ds.evolver import command, evolver, generations, members
+from ds.evolver import evolver, generations, members
 from ds.evolver.generations import MemberStart
 from ds.evolver.plan import PopulationPlan
 from tests.ds.fake_ray import FakeRay
@@ -85,7 +85,7 @@ class Scene:
                 self.ray.close()
 
         self._patch.chdir(self.folder)
-        self._patch.setattr(command, "connected", connected)
+        self._patch.setattr(evolver, "connected", connected)
         arguments = ["./task", "evolver", f"--num_learners={learners}", "-n", "pop", *words]
         self._patch.setattr(sys, "argv", ["main_ds.py", *arguments])
         return main_ds.main(arguments)
@@ -217,8 +217,8 @@ def test_a_member_that_is_killed_behind_its_last_checkpoint_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: int, end: str
 ) -> None:
     """What goes on from there refuses, since nothing is left to do."""
-    learner = SimpleNamespace(state="given up", code=2, leave=lambda: None)
-    group = SimpleNamespace(learner=learner, start=lambda: None, over=lambda: learner, explain_end=str)
+    learner = SimpleNamespace(state="given up", code=2, leave=lambda: None, explain_end=str)
+    group = SimpleNamespace(learner=learner, start=lambda: None, over=lambda: learner)
     monkeypatch.setattr(members, "LearnerGroup", lambda *_, **__: group)
     part = SimpleNamespace(start=MemberStart(step=-1, evaluations=0), evaluations=2)
     plan: Any = SimpleNamespace(number=1, name="pop_1", folder=tmp_path, run="pop_1", part=part)

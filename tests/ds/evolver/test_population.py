@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from algorithm.config.random_params import Distribution
+from algorithm.config.schema import BaseConfig
 from ds.evolver.population import (
     FLOOR,
     Population,
-    Selection,
     elites,
     first_generation,
     fitted,
@@ -25,7 +25,8 @@ NAN = math.nan
 RATE = Distribution("uniform", 0.5, bounds=(0.0, 1.0))
 STEPS = Distribution("uniform", 3, bounds=(1.0, 9.0), whole=True)
 KIND = Distribution("choice", choices=("a", "b", "c"))
-CEM, COPY = Selection("cem", 0.5, 3), Selection("copy", 0.5, 3)
+CEM = BaseConfig(evolver_mode="cem", evolver_cem_best=0.5, evolver_remove_worst=3)
+COPY = CEM.model_copy(update={"evolver_mode": "copy"})
 
 
 @dataclass
@@ -110,7 +111,13 @@ def test_cem_draws_every_member_from_all_elites():
 
 def test_copies_begin_as_an_elite_and_elites_go_on():
     first = first_generation(7, 6, GENES)
-    after = next_generation(first, scored(1.0, 4.0, 2.0, 3.0, NAN, 0.0), replace(COPY, best=0.34), 7, GENES)
+    after = next_generation(
+        first,
+        scored(1.0, 4.0, 2.0, 3.0, NAN, 0.0),
+        COPY.model_copy(update={"evolver_cem_best": 0.34}),
+        7,
+        GENES,
+    )
     assert [member.origin for member in after.members] == [
         "elite" if number in (2, 4) else "copied" for number in range(1, 7)
     ]
@@ -122,10 +129,10 @@ def test_copies_begin_as_an_elite_and_elites_go_on():
     assert all(member.genes != first.members[member.number - 1].genes for member in copies)
 
 
-@pytest.mark.parametrize("selection", [CEM, COPY])
-def test_nobody_with_a_score_begins_again_with_its_own_networks(selection):
+@pytest.mark.parametrize("base", [CEM, COPY])
+def test_nobody_with_a_score_begins_again_with_its_own_networks(base):
     first = first_generation(7, 3, GENES)
-    after = next_generation(first, scored(NAN, NAN, NAN), selection, 7, GENES)
+    after = next_generation(first, scored(NAN, NAN, NAN), base, 7, GENES)
     assert members(after) == [(n, "again", (n,)) for n in (1, 2, 3)]
     assert [member.since for member in after.members] == [1, 1, 1]
     for before, member in zip(first.members, after.members, strict=True):
