@@ -96,12 +96,7 @@ class ActionChoice:
         return seen, state[:, 0], [after[:, 0]] if self.has_memory else []
 
     def draw(
-        self,
-        policy: HybridAction,
-        state: Tensor,
-        mask: Tensor,
-        normal: Tensor | None,
-        uniform: Tensor | None,
+        self, policy: HybridAction, state: Tensor, mask: Tensor, normal: Tensor | None, uniform: Tensor | None
     ) -> DrawnAction:
         """Return actions of a policy in states [N, S]; normal [N, A_c], uniform [N, ΣN], None: the mode."""
         z, c_logp = self.parts.continuous.act(policy, normal, self.noise)

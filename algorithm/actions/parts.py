@@ -54,12 +54,7 @@ class DiscretePart(Protocol):
     asks_critics: bool
 
     def act(
-        self,
-        policy: HybridAction,
-        mask: Tensor,
-        mean_q: MeanQ,
-        uniform: Tensor | None,
-        noise: Noise,
+        self, policy: HybridAction, mask: Tensor, mean_q: MeanQ, uniform: Tensor | None, noise: Noise
     ) -> tuple[Tensor, Tensor | None]:
         """Return one-hots [N, ΣN] and their joint log-probability [N].
 
@@ -102,12 +97,7 @@ class Categorical:
         self.branches, self._width = action.branches, action.discrete
 
     def act(
-        self,
-        policy: HybridAction,
-        mask: Tensor,
-        mean_q: MeanQ,
-        uniform: Tensor | None,
-        noise: Noise,
+        self, policy: HybridAction, mask: Tensor, mean_q: MeanQ, uniform: Tensor | None, noise: Noise
     ) -> tuple[Tensor, Tensor]:
         """Sample one-hots [N, ΣN] and return them with their joint log-probability [N]."""
         logits = logits_of(policy)
@@ -137,12 +127,7 @@ class RecordedCategorical(Categorical):
 
     @override
     def act(
-        self,
-        policy: HybridAction,
-        mask: Tensor,
-        mean_q: MeanQ,
-        uniform: Tensor | None,
-        noise: Noise,
+        self, policy: HybridAction, mask: Tensor, mean_q: MeanQ, uniform: Tensor | None, noise: Noise
     ) -> tuple[Tensor, Tensor]:
         """Sample one-hots [N, ΣN] and return them with log π [N, ΣN] of all choices."""
         some = library.of(mask).some(mask)
@@ -165,12 +150,7 @@ class GreedyBranches:
         self.branches, self._epsilon = action.branches, epsilon
 
     def act(
-        self,
-        policy: HybridAction,
-        mask: Tensor,
-        mean_q: MeanQ,
-        uniform: Tensor | None,
-        noise: Noise,
+        self, policy: HybridAction, mask: Tensor, mean_q: MeanQ, uniform: Tensor | None, noise: Noise
     ) -> tuple[Tensor, Tensor]:
         """Return the one-hots [N, ΣN] of the largest Q, or random ones while exploring, and zeros [N]."""
         onehot = ops.greedy_probs(mean_q(), mask, self.branches)
@@ -197,12 +177,7 @@ class NoBranches:
     asks_critics = False
 
     def act(
-        self,
-        policy: HybridAction,
-        mask: Tensor,
-        mean_q: MeanQ,
-        uniform: Tensor | None,
-        noise: Noise,
+        self, policy: HybridAction, mask: Tensor, mean_q: MeanQ, uniform: Tensor | None, noise: Noise
     ) -> tuple[Tensor, None]:
         """Return empty one-hots [N, 0], without a log-probability."""
         return library.of(mask).floats(mask), None

@@ -74,9 +74,7 @@ class DivergenceMonitor:
     def passes(self, batch: SequenceBatch, step: int, *, finite: bool) -> bool:
         """Return whether the update just made is good; the results of a bad one must not be used.
 
-        batch:  the update's batch
-        step:   environment steps, for messages
-        finite: whether the update's errors, or losses, are finite
+        step: environment steps, for messages; finite: whether the update's errors, or losses, are finite
         Waits for the device. Raises NumericalError if roll backs no longer help.
         """
         total = self._learner.skipped

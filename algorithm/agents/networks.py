@@ -22,8 +22,7 @@ from algorithm.nn.protocols import HybridAction, Obs
 def pick_device(name: str, *, suits_gpu: bool = False) -> torch.device:
     """Return the torch device for ``cpu``, ``cuda``, ``cuda:1``, ``gpu`` (= cuda) or ``auto``.
 
-    suits_gpu: ``auto`` chooses a GPU if there is one
-    Raises UsageError for an unknown or missing device.
+    suits_gpu: ``auto`` chooses a GPU if there is one. Raises UsageError for an unknown or missing device.
     """
     if name == "auto":
         return torch.device("cuda" if suits_gpu and torch.cuda.is_available() else "cpu")

@@ -205,13 +205,7 @@ class LearningAgent:
         self._changes = {}
         return self
 
-    def _begin(
-        self,
-        until: int,
-        callbacks: CallbackLike = (),
-        *,
-        quiet: bool,
-    ) -> None:
+    def _begin(self, until: int, callbacks: CallbackLike = (), *, quiet: bool) -> None:
         """Train a new run until a step, 0 for a first checkpoint only; keep a saved run also on an error."""
         end = self._fresh.load().config.base_config.max_step
         made: list[Path] = []

@@ -70,8 +70,7 @@ class TrainingPlan:
     ) -> Run:
         """Train a new run to its end. on_folder: called with its folder before the training is built."""
         loaded, stop = self.load(max_step), StopRequest()
-        new = new_run(loaded, models=Path(self.directory), argument=self.task)
-        with stop.passed_on(), new as run:
+        with stop.passed_on(), new_run(loaded, models=Path(self.directory), argument=self.task) as run:
             on_folder(run.path)
             inputs = RunInputs(
                 loaded=loaded,

@@ -10,14 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 from typing_extensions import override
@@ -243,13 +236,7 @@ def required(description: str, **facts: Any) -> Any:  # noqa: ANN401 - as above
     return option(None, description, required=True, **facts)
 
 
-def block(
-    kind: type[Block],
-    description: str,
-    *,
-    by_behaviour: bool = False,
-    random: bool = False,
-) -> Any:  # noqa: ANN401 - stands where the block's own type is declared
+def block(kind: type[Block], description: str, *, by_behaviour: bool = False, random: bool = False) -> Any:  # noqa: ANN401 - stands where the block's own type is declared
     """Declare a block of keys within another.
 
     by_behaviour: a behaviour of ``ma_config`` may have its own values.

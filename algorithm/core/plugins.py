@@ -144,12 +144,17 @@ def find(group: Group, name: str) -> Plugin | None:
         return Plugin(group, name)
     if name in group.built_in:
         return None
+    raise _unknown(group, name)
+
+
+def _unknown(group: Group, name: str) -> UsageError:
+    """Return the error for a name without a part; it proposes a built-in one that is similar."""
     by_lower = {known.lower(): known for known in group.built_in}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
     meant = f"did you mean `{by_lower[close[0]]}`? " if close else ""
     choices = f"built in: {', '.join(group.built_in)}; " if group.built_in else ""
     keys = group.instead.get(name.lower())
-    raise UsageError(
+    return UsageError(
         f"there is no {group.noun} `{name}`",
         where=group.key,
         why="it is built in, with keys of its own" if keys else "it is not built in",

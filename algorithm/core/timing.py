@@ -1,8 +1,10 @@
-"""Time of a training by its phases."""
+"""Time of a training by its phases, and rates of events."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -64,6 +66,24 @@ class Stopwatch:
         total = sum(since.values())
         shown = (*MEASURED, *(phase for phase in _RARE if self._seconds[phase] > 0.0))
         return {f"time/share_{phase}": since[phase] / total for phase in shown} if total > 0.0 else {}
+
+
+class Rate:
+    """Rate of events per second over the last ``window_s`` seconds of a clock."""
+
+    def __init__(self, window_s: float = 20.0, *, clock: Callable[[], float]) -> None:
+        self._window_s = window_s
+        self._clock = clock
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def update(self, count: int) -> float:
+        """Record the total number of events so far and return the rate; NaN until there are two records."""
+        now = self._clock()
+        self._marks.append((now, count))
+        while len(self._marks) > 2 and now - self._marks[1][0] >= self._window_s:
+            self._marks.popleft()
+        then, before = self._marks[0]
+        return (count - before) / (now - then) if now > then else math.nan
 
 
 def shares_text(seconds: Mapping[Any, float]) -> str:

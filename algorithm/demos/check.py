@@ -58,15 +58,13 @@ def _recorded_policy(episode: RecordedEpisode, spec: AgentSpec) -> tuple[Float |
         return None, None
     if z.shape != (length, action.continuous) or logp.shape != (length, action.record_size):
         return None, None
-    own_z, own_logp = z.astype(np.float32), logp.astype(np.float32)
+    latent, recorded = z.astype(np.float32), logp.astype(np.float32)
     u = episode.action[:, action.discrete :].astype(np.float32)
-    if action.squash == "tanh" and not (np.abs(own_z) <= Z_LIMIT).all():
+    if action.squash == "tanh" and not (np.abs(latent) <= Z_LIMIT).all():
         return None, None
-    if not np.isfinite(own_logp).all() or not (np.abs(action.squashed(own_z) - u) <= _TOLERANCE).all():
-        return None, None
-    if (own_logp[:, : len(action.branches) > 0] > _TOLERANCE).any():
-        return None, None  # no probability is above 1
-    return own_z, own_logp
+    fits = np.isfinite(recorded).all() and (np.abs(action.squashed(latent) - u) <= _TOLERANCE).all()
+    above_one = (recorded[:, : len(action.branches) > 0] > _TOLERANCE).any()  # a probability
+    return (latent, recorded) if fits and not above_one else (None, None)
 
 
 def _arrays(episode: RecordedEpisode) -> dict[str, Array]:
@@ -166,7 +164,7 @@ def _converted(dtype: np.dtype[Any], shape: tuple[int, ...], value: Array, name:
 
 def _check_choices(action: Array, mask: Array, spec: AgentSpec) -> None:
     """Raise FaultyRecordingError for choices that are no one-hots or forbidden, and numbers beyond ±1."""
-    chosen, continuous = np.split(action, [spec.action.discrete], axis=1)
+    chosen = action[:, : spec.action.discrete]
     for branch in spec.action.branch_slices:
         choice = chosen[:, branch]
         if not (np.isin(choice, (0, 1)).all() and (choice.sum(1) == 1).all()):
@@ -179,6 +177,11 @@ def _check_choices(action: Array, mask: Array, spec: AgentSpec) -> None:
         raise FaultyRecordingError(
             "an action was chosen that action_mask forbids", "action", "allow it, or leave action_mask out"
         )
+    _check_numbers(action[:, spec.action.discrete :])
+
+
+def _check_numbers(continuous: Array) -> None:
+    """Raise FaultyRecordingError for continuous actions beyond ±1."""
     if (np.abs(continuous) > 1.0 + _TOLERANCE).any():
         raise FaultyRecordingError(
             f"expected continuous actions in [-1, 1], got {continuous.min():g} to {continuous.max():g}",

@@ -76,10 +76,8 @@ def find_recipe(request: EnvRequest) -> GymRecipe:
             f"{env_type} environments are not Gymnasium environments",
             where=f"base_config.env_type: {env_type}",
             why="their simulator makes and steps all of them itself",
-            fix=(
-                "play them from the command line: "
-                f"{as_typed('python main.py TASK -n NAME --run or --eval N')}"
-            ),
+            fix="play them from the command line: "
+            + as_typed("python main.py TASK -n NAME --run or --eval N"),
         )
     recipe = maker(
         env_id=resolve_env_id(request.env_name, request.folder),

@@ -169,17 +169,11 @@ def _with_masks(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     )
     if known or not env.has_wrapper_attr(MASKS_METHOD) or mismatch(env.get_wrapper_attr(MASKS_METHOD)):
         return env
-    return (
-        env
-        if any(isinstance(wrapper, MasksInInfos) for wrapper in wrappers_around(env))
-        else MasksInInfos(env)
-    )
+    is_wrapped = any(isinstance(wrapper, MasksInInfos) for wrapper in wrappers_around(env))
+    return env if is_wrapped else MasksInInfos(env)
 
 
-class KeepElements(
-    gym.ObservationWrapper[NDArray[Any], Any, NDArray[Any]],
-    RecordConstructorArgs,
-):
+class KeepElements(gym.ObservationWrapper[NDArray[Any], Any, NDArray[Any]], RecordConstructorArgs):
     """A wrapper that keeps the listed elements of a vector, in that order.
 
     By configuration: ``wrappers: [{"algorithm.env.wrappers:KeepElements": {indices: [0, 2]}}]``.
@@ -237,11 +231,6 @@ class PressFire(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             if terminated or truncated:
                 obs, info = self.env.reset(options=options)
         return obs, info
-
-    @override
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Pass the step on."""
-        return self.env.step(action)
 
 
 class KeptOpen(gym.Wrapper[Any, Any, Any, Any]):

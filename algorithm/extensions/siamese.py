@@ -191,13 +191,18 @@ def make_siamese(build: Build) -> TwoViews | None:
     view_loss = q_consistency if options.siamese_use_q else no_additional_loss
     gated = options.siamese_use_adaptive
     if options.siamese == "ATC":
-        prediction = build.make_network("ModelRepPrediction", spec, build.state_size)
-        check_prediction(prediction, build.state_size)
+        prediction = _make_prediction(build, build.state_size)
         return Atc(prediction, build.state_size, augment, view_loss=view_loss, gated=gated)
     if options.siamese == "BYOL":
         projection = build.make_network("ModelRepProjection", spec, build.state_size)
         size = check_projection(projection, build.state_size)
-        prediction = build.make_network("ModelRepPrediction", spec, size)
-        check_prediction(prediction, size)
+        prediction = _make_prediction(build, size)
         return Byol(projection, prediction, augment, view_loss=view_loss, gated=gated)
     return None
+
+
+def _make_prediction(build: Build, size: int) -> nn.Module:
+    """Return the network that predicts one view from the other. Raises ModelError for a wrong shape."""
+    prediction = build.make_network("ModelRepPrediction", build.spec, size)
+    check_prediction(prediction, size)
+    return prediction

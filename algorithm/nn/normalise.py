@@ -121,9 +121,8 @@ class Normaliser(nn.Module):
         width = sum(self._sizes)
         self._added: list[Mapping[str, NDArray[Any]]] = []
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("mean", torch.zeros(width, dtype=torch.float64))
-        self.register_buffer("square", torch.zeros(width, dtype=torch.float64))
-        self.register_buffer("shift", torch.zeros(width, dtype=torch.float64))
+        for name in ("mean", "square", "shift"):
+            self.register_buffer(name, torch.zeros(width, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(width))
 
     @override

@@ -42,14 +42,13 @@ def set_matmul_precision(
 
     modules: networks that will be used
     """
-    chosen = wanted
-    if chosen == "auto":
+    if wanted == "auto":
         sizes = (p.numel() for module in modules for p in module.parameters() if p.dim() == 2)
         large = device.type == "cpu" and max(sizes, default=0) >= LARGE
         pays = large and medium_is_single() and _medium_gain() >= _WORTH
-        chosen = "medium" if pays else "highest"
-    torch.set_float32_matmul_precision(chosen)
-    return chosen
+        wanted = "medium" if pays else "highest"
+    torch.set_float32_matmul_precision(wanted)
+    return wanted
 
 
 @cache

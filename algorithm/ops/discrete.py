@@ -34,8 +34,7 @@ def branch_log_probs(logits: Tensor, mask: Tensor | None, branches: Sequence[int
         return log_probs, lib.exp(log_probs)
     check_shapes("branch_log_probs", logits.shape, {"mask": mask})
     allowed = or_all(mask, branches)
-    hidden = lib.fill(logits, ~allowed, -torch.inf)
-    log_probs = _each(hidden, branches, lib.log_softmax)
+    log_probs = _each(lib.fill(logits, ~allowed, -torch.inf), branches, lib.log_softmax)
     return lib.fill(log_probs, ~allowed, 0.0), lib.exp(log_probs)
 
 

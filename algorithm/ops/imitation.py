@@ -30,12 +30,10 @@ def gradient_penalty(
     policy: Mapping[str, Tensor],
     share: Tensor,
 ) -> Tensor:
-    """Return ``(‖∇f(x)‖ − 1)²`` at ``x = share · x_E + (1 − share) · x_π`` (arXiv 1704.00028, algorithm 1).
+    """Return ``(‖∇f(x)‖ − 1)²`` [P] at ``x = share x_E + (1 − share) x_π`` (arXiv 1704.00028, algorithm 1).
 
-    logit: f [P] of inputs by name
+    logit: f [P] of inputs by name; share: [P] from 0 to 1
     expert, policy: name -> [P, ...] inputs, in pairs
-    share: [P] from 0 to 1
-    Returns [P].
     """
     between = {}
     for name, x_policy in policy.items():

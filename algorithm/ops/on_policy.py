@@ -89,13 +89,7 @@ def retrace(
 
 
 def choice_gradient(
-    probs: Tensor,
-    ratio: Tensor,
-    taken: Tensor,
-    gain: Tensor,
-    advantages: Tensor,
-    *,
-    ratio_max: float,
+    probs: Tensor, ratio: Tensor, taken: Tensor, gain: Tensor, advantages: Tensor, *, ratio_max: float
 ) -> Tensor:
     """Return the gradient by φ = π of a categorical policy's objective (arXiv 1611.01224, eq. 7).
 

@@ -35,13 +35,7 @@ class MemoryBudget:
         return max(0, int(self.free * (1.0 - SPARE)) - sum(self._promised.values()))
 
     def reserve(
-        self,
-        behaviour: str,
-        *,
-        capacity: int,
-        needed: int,
-        largest_capacity: Callable[[int], int],
-        key: str = "replay_config.capacity",
+        self, behaviour: str, *, capacity: int, needed: int, largest_capacity: Callable[[int], int], key: str
     ) -> None:
         """Reserve ``needed`` bytes for the replay of ``behaviour``, which has ``capacity`` rows.
 

@@ -181,9 +181,7 @@ class ReplayBuffer(SavedReplay):
                 why=f"it has returned arrays {list(slots.shape)} and {list(weight.shape)}",
                 fix="draw from the slots of which self.storage.is_transition is true",
             )
-        places = np.zeros(self.batch_size, np.int64)
-        if self.learn > 1:
-            places = self._rng.integers(self.learn, size=self.batch_size)
+        places = self._rng.integers(self.learn, size=self.batch_size)
         return slots, weight, places, self.relabel.draw(slots, places, self._rng)
 
     def _read(self, slots: Int, weight: Float, places: Int, relabels: Relabels) -> SequenceBatch:

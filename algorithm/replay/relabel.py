@@ -225,24 +225,27 @@ class Hindsight(Relabel):
         """Return the batch with the goals, rewards and ends of the windows of ``relabels`` exchanged."""
         if not len(relabels.windows):
             return batch
-        windows, device = torch.from_numpy(relabels.windows), batch.obs[DESIRED].device
-        goals = self._goals(relabels.rows).to(device).unsqueeze(1)  # [m, 1, ...]
-        exists = batch.obs_valid[windows].to(device)
-        exists = exists.view(*exists.shape, *[1] * (goals.dim() - 2))
-        desired = batch.obs[DESIRED].clone()
-        desired[windows.to(device)] = torch.where(exists, goals, torch.zeros_like(goals))
+        desired = self._exchanged(batch, relabels)
         relabelled = torch.zeros(len(batch.valid), dtype=torch.bool)
-        relabelled[windows] = True
+        relabelled[torch.from_numpy(relabels.windows)] = True
         changed = relabelled.unsqueeze(1) & batch.valid  # [B, W]
         # A transition leads to the next token, which has the same goal.
-        pairs = [x[:, 1:][changed.to(device)].cpu().numpy() for x in (batch.obs[ACHIEVED], desired)]
+        pairs = [x[:, 1:][changed.to(desired.device)].cpu().numpy() for x in (batch.obs[ACHIEVED], desired)]
         reward, terminated = batch.reward.clone(), batch.terminated.clone()
         reward[changed] = torch.from_numpy(self._task.rewards(*pairs) * self._scale)
         ends = self._task.terminated(*pairs)
         if ends is not None:
             terminated[changed] = torch.from_numpy(ends)
-        obs = {**batch.obs, DESIRED: desired}
-        return replace(batch, obs=obs, reward=reward, terminated=terminated)
+        return replace(batch, obs={**batch.obs, DESIRED: desired}, reward=reward, terminated=terminated)
+
+    def _exchanged(self, batch: SequenceBatch, relabels: Relabels) -> torch.Tensor:
+        """Return the batch's desired goals, with those of ``relabels`` at the tokens that exist."""
+        desired, windows = batch.obs[DESIRED].clone(), torch.from_numpy(relabels.windows)
+        goals = self._goals(relabels.rows).to(desired.device).unsqueeze(1)  # [m, 1, ...]
+        exists = batch.obs_valid[windows].to(desired.device)
+        exists = exists.view(*exists.shape, *[1] * (goals.dim() - 2))
+        desired[windows.to(desired.device)] = torch.where(exists, goals, torch.zeros_like(goals))
+        return desired
 
     def _goals(self, rows: Int) -> torch.Tensor:
         matrix = self._storage.arrays[self._goal.matrix]

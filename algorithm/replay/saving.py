@@ -102,19 +102,23 @@ class SavedReplay:
                 f"replay_config.capacity is {self.capacity:,}, too small for the saved replay: its "
                 f"capacity is {meta['capacity']:,} rows; set it to that or more"
             )
-        saved, ours = meta["columns"], self._columns()
-        for name in sorted(saved.keys() | ours.keys()):
-            if saved.get(name) != ours.get(name):
-                raise ValueError(
-                    f"replay state, column {name}: expected {ours.get(name)}, {saved.get(name)} was saved; "
-                    "observations, actions, memory and version must be those of the saved replay"
-                )
+        self._check_columns(meta["columns"])
         arrays, scalars = self._sampler.state()
         if state.arrays.keys() - {"carry"} != arrays.keys() or meta["sampler"].keys() != scalars.keys():
             raise ValueError(
                 f"replay state was saved by another sampler than {type(self._sampler).__name__}: "
                 f"set {COMMON_BLOCK}.use_priority, use_replay_buffer and replay_config.sampler as they were"
             )
+
+    def _check_columns(self, saved: Mapping[str, list[object]]) -> None:
+        """Raise ValueError unless the saved columns are ours."""
+        ours = self._columns()
+        for name in sorted(saved.keys() | ours.keys()):
+            if saved.get(name) != ours.get(name):
+                raise ValueError(
+                    f"replay state, column {name}: expected {ours.get(name)}, {saved.get(name)} was saved; "
+                    "observations, actions, memory and version must be those of the saved replay"
+                )
 
     def _columns(self) -> dict[str, list[object]]:
         """Return name → [width, dtype] of the matrices of a row, as JSON."""

@@ -85,8 +85,7 @@ class SumTree:
         share = running[-1] / n
         if running[-1] <= 0.0:
             raise ValueError("SumTree: cannot sample, every leaf is 0")
-        strata = np.arange(n)
-        leaves = self._find((strata + rng.random(n)) * share, running)
+        leaves = self._find((np.arange(n) + rng.random(n)) * share, running)
         values = self._flat[0].take(leaves)
         # At the edge between two leaves rounding can select an empty neighbour: draw those again.
         while not values.all():

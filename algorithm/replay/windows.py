@@ -19,13 +19,7 @@ class WindowReader:
     """Reader of windows around anchors. It follows the links between rows, so it stays in the episode."""
 
     def __init__(
-        self,
-        storage: Storage,
-        *,
-        burn_in: int,
-        learn: int,
-        n_step: int,
-        device: torch.device | None = None,
+        self, storage: Storage, *, burn_in: int, learn: int, n_step: int, device: torch.device | None = None
     ) -> None:
         """Set the sizes of windows: burn_in ≥ 0, learn ≥ 1 and n_step ≥ 1.
 

@@ -36,14 +36,12 @@ class Writer:
             ("terminated", (), np.dtype(np.bool_)),
             ("truncated", (), np.dtype(np.bool_)),
         ]
-        seen = [
+        self._of_heads = [
             ("action_mask", (action.discrete,), np.dtype(np.bool_)),
             ("carry", storage.carry_shape, np.dtype(np.float32)),
             *((f"obs/{name}", shape, np.dtype(kind)) for name, shape, kind in storage.spec.obs.items()),
         ]
-        after = [(f"next_{name}", tail, dtype) for name, tail, dtype in seen]
-        self._of_heads = seen
-        self._of_steps = [*columns, *after]
+        self._of_steps = columns + [(f"next_{name}", tail, dtype) for name, tail, dtype in self._of_heads]
 
     def add_steps(self, steps: StepBatch) -> tuple[Int, Int] | None:
         """Append N transitions: a row for each, and one more where a chain begins.

@@ -78,7 +78,6 @@ class Training:
 
         name:  letters, digits and . _ - / between them
         value: number, or an array or tensor with one
-
         Each row of metrics has the mean since the last row, without NaN and infinity. Raises UsageError if
         the value is not a number or the name is not valid.
         """
@@ -86,13 +85,12 @@ class Training:
             fix = "use letters, digits and . _ - / between them"
             raise UsageError("a metric cannot have that name", where=f"training.log({name!r:.80})", fix=fix)
         try:
-            number = as_number(value, name)
+            self._counters.log(name, as_number(value, name))
         except SpaceMismatchError as error:
             fix = "log a number: an int, a float, or an array or tensor with one"
             raise UsageError(
                 "a metric is not a number", where=f"training.log({name!r})", why=str(error), fix=fix
             ) from None
-        self._counters.log(name, number)
 
     def stop(self, why: str = "a callback has ended the training") -> None:
         """Stop the training after this step. It is saved and can be resumed.

@@ -90,13 +90,7 @@ class RunContext:
 
     @others_modes()
     def env(
-        self,
-        purpose: Purpose,
-        n: int = 1,
-        *,
-        render: bool = False,
-        workers: int = 0,
-        film: bool = False,
+        self, purpose: Purpose, n: int = 1, *, render: bool = False, workers: int = 0, film: bool = False
     ) -> VecEnv:
         """Make n environments for one purpose, seeded for it.
 
@@ -131,7 +125,7 @@ class RunContext:
         try:
             env.close()
         except EnvError as error:
-            self.faults.console.warn(error.line)
+            self.console.warn(error.line)
 
     def on_non_finite(self, task: str, *, most: float = math.inf) -> OnNonFinite:
         """Return the treatment of episodes with numbers that are not finite.
@@ -197,10 +191,7 @@ class RunContext:
         return agents
 
     def players(self, specs: Mapping[str, AgentSpec], networks: Path, saved: Checkpoint) -> dict[str, Agent]:
-        """Make agents with the networks of a checkpoint, which act and do not learn.
-
-        Raises StorageError if the networks do not fit.
-        """
+        """Make agents that only act, with a checkpoint's networks. Raises StorageError if they do not fit."""
         set_up_process(self.loaded.config.run.threads)
         # Nothing is stored, so no page of the replays is touched and their size does not matter.
         agents = self.agents(specs, networks, memory=MemoryBudget(free=sys.maxsize), learning=False)

@@ -20,12 +20,13 @@ from algorithm.core.console import Console, Evaluation, Progress
 from algorithm.core.data import Episode
 from algorithm.core.extras import extra
 from algorithm.core.spec import DEFAULT_BEHAVIOUR
+from algorithm.core.timing import Rate
 from algorithm.core.wording import Rows, info_rows
 from algorithm.run.counters import EvaluationOutcome
 from algorithm.run.evaluation.evaluate import Performance
 from algorithm.run.evaluation.statistics import mean_infos
 from algorithm.run.state import Start, TrainState, misfit_errors
-from algorithm.store.logs.metrics import MetricsLogger, Rate
+from algorithm.store.logs.metrics import MetricsLogger
 from algorithm.store.logs.registry import CALLBACKS, EVAL_INFOS, LESSONS, ROLLOUT_INFOS
 from algorithm.store.logs.upload import Upload
 from algorithm.store.rundir import RunDir
@@ -222,7 +223,6 @@ def open_metrics(
     """Open the log of the run's metrics, with an upload to W&B if the configuration names a project.
 
     start: checkpoint to continue from; stack: closes the log
-
     Raises StorageError as :class:`~algorithm.store.logs.metrics.MetricsLogger`.
     """
     upload: Upload | None = None

@@ -199,26 +199,30 @@ class Trainer:
 
     def _step(self) -> None:
         """Step all environments once, learn, and count what has ended."""
-        counters, collector = self._counters, self._training.collector
+        collector = self._training.collector
         try:
             episodes = collector.step()
         finally:  # a reset that fails comes after its steps
-            counters.step = collector.steps
+            self._counters.step = collector.steps
         updates = self._training.updates
         for name, agent in self._agents.items():
             self._learn(name, agent)
-        counters.add(episodes)
-        self._episode_ended = bool(episodes)
-        self._end_lessons(episodes)
-        if self._training.iteration.ends(episodes):
-            counters.iteration += 1
-            if self._config.base_config.reset_on_iteration:
-                collector.truncate()
+        self._count(episodes)
         for episode in episodes:
             self._callbacks.call("on_episode", episode)
         if self._training.updates != updates:
             self._callbacks.call("on_rollout_end")
         self._callbacks.call("on_step")
+
+    def _count(self, episodes: list[Episode]) -> None:
+        """Count the episodes that a step has ended, and end the lessons and the iteration that end by it."""
+        self._counters.add(episodes)
+        self._episode_ended = bool(episodes)
+        self._end_lessons(episodes)
+        if self._training.iteration.ends(episodes):
+            self._counters.iteration += 1
+            if self._config.base_config.reset_on_iteration:
+                self._training.collector.truncate()
 
     def _learn(self, name: str, agent: Agent) -> None:
         """Make the updates that an agent owes."""

@@ -115,16 +115,20 @@ def blame_user_code(loaded: LoadedConfig, kind: object, error: BaseException | N
         for plugin in _parts_of(config):
             if plugin and plugin.last_line(error):
                 raise plugin.refused(error, "has raised an error") from error
-        if isinstance(error, MemoryError | torch.OutOfMemoryError):
-            continue
-        lines = [f for f in extract_tb(error.__traceback__) if _is_nn_file(Path(f.filename), config)]
-        if lines:
-            raise ModelError(
-                "the task's networks have raised an error",
-                where=f"{lines[-1].filename}:{lines[-1].lineno}: {lines[-1].line}",
-                why=described(error),
-                fix="correct that line; --debug shows how it was reached",
-            ) from error
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError):
+            _blame_networks(config, error)
+
+
+def _blame_networks(config: Config, error: Exception | SystemExit) -> None:
+    """Raise an error whose traceback has a line of the task's networks as a ModelError with that line."""
+    lines = [f for f in extract_tb(error.__traceback__) if _is_nn_file(Path(f.filename), config)]
+    if lines:
+        raise ModelError(
+            "the task's networks have raised an error",
+            where=f"{lines[-1].filename}:{lines[-1].lineno}: {lines[-1].line}",
+            why=described(error),
+            fix="correct that line; --debug shows how it was reached",
+        ) from error
 
 
 def _is_nn_file(file: Path, config: Config) -> bool:

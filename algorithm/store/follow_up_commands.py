@@ -16,19 +16,13 @@ PAST_PATIENCE = ("-o", "base_config.stop_without_improvement=-1")
 
 
 def playing_commands(
-    run: RunDir,
-    render_modes: Sequence[str],
-    *,
-    display: bool = True,
-    episodes: int = 10,
-    variable: str = "",
+    run: RunDir, render_modes: Sequence[str], *, display: bool = True, episodes: int = 10, variable: str = ""
 ) -> dict[str, str]:
     """Return purpose -> command, for the run's best networks: evaluate, and watch and film where possible.
 
     render_modes: of the environment
-    display:      whether a window can be opened
-    episodes:     number for the evaluation
-    variable:     name of the run in Python, for calls instead of commands; runs of objects always have calls
+    display: whether a window can be opened; episodes: number for the evaluation
+    variable: name of the run in Python, for calls instead of commands; runs of objects always have calls
     """
     if variable or run.of_object:
         return {"evaluate": f"{variable or run.in_python}.evaluate({episodes})"}

@@ -53,8 +53,7 @@ def _task(env: str, models: Path) -> list[_Table]:
             if not read or each["name"] in read.children
         ]
         pages.append(("sections", rows or [("none", "the file is one section")]))
-    names = run_names(folder.label, models=models)
-    runs = [RunDir.open(folder.label, name, models=models) for name in names]
+    runs = [RunDir.open(folder.label, name, models=models) for name in run_names(folder.label, models=models)]
     pages.append(("runs", [(run.name, _result(run)) for run in runs] or [("none", "")]))
     studies = study_names(folder.label, models=models)
     if studies:

@@ -1,8 +1,11 @@
-"""The stopwatch: every second is charged once, and evaluation not at all."""
+"""The stopwatch: every second is charged once, and evaluation not at all; rates of events."""
 
 import itertools
+import math
 
-from algorithm.core.timing import MEASURED, Stopwatch, shares_text
+import pytest
+
+from algorithm.core.timing import MEASURED, Rate, Stopwatch, shares_text
 from algorithm.store.logs.registry import METRICS
 
 
@@ -27,3 +30,9 @@ def test_each_part_gets_the_time_since_the_part_before():
 def test_shares_of_a_hundredth_and_more_are_shown():
     assert shares_text({"act": 2.0, "update": 6.0, "store": 0.05, "other": 0.0}) == "update 75% · act 25%"
     assert shares_text(dict.fromkeys(("act", "update"), 0.0)) == ""
+
+
+def test_rate_is_of_the_last_seconds():
+    rate = Rate(window_s=10, clock=iter([0.0, 1.0, 2.0, 12.0, 22.0, 32.0]).__next__)
+    rates = [rate.update(count) for count in (0, 100, 300, 300, 1300, 3300)]  # ten seconds without one
+    assert rates == pytest.approx([math.nan, 100, 150, 0, 100, 200], nan_ok=True)

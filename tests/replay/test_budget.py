@@ -79,6 +79,7 @@ def reserve(budget: MemoryBudget, behaviour: str, capacity: int) -> str:
             capacity=capacity,
             needed=replay_bytes(PIXELS, capacity, prioritised=True),
             largest_capacity=lambda n: largest_capacity(PIXELS, n, prioritised=True),
+            key="replay_config.capacity",
         )
     except UsageError as error:
         return error.fix

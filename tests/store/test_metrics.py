@@ -16,7 +16,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from algorithm.agents.metrics import SIGNALS
 from algorithm.core.errors import StorageError, UsageError
 from algorithm.store.logs.events import event_file, event_of
-from algorithm.store.logs.metrics import MetricsLogger, Rate, read_metrics
+from algorithm.store.logs.metrics import MetricsLogger, read_metrics
 from algorithm.store.logs.registry import METRICS
 from tests.lib.small_disk import files_no_larger_than
 
@@ -243,9 +243,3 @@ def test_damage_is_named_where_metrics_are_read(tmp_path, row):
     path.write_text(f'{{"step": 1}}\n{{{row}}}\n')
     with pytest.raises(StorageError, match=r"metrics\.jsonl"):
         read_metrics(path)
-
-
-def test_rate_is_of_the_last_seconds():
-    rate = Rate(window_s=10, clock=iter([0.0, 1.0, 2.0, 12.0, 22.0, 32.0]).__next__)
-    rates = [rate.update(count) for count in (0, 100, 300, 300, 1300, 3300)]  # ten seconds without one
-    assert rates == pytest.approx([math.nan, 100, 150, 0, 100, 200], nan_ok=True)

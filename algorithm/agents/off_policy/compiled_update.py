@@ -115,11 +115,7 @@ def _ensembles(critics: Sequence[Ensemble]) -> list[nn.Module]:
 
 
 def reason_against(
-    config: OffPolicyConfig,
-    device: torch.device,
-    *,
-    max_step: float,
-    images: bool = False,
+    config: OffPolicyConfig, device: torch.device, *, max_step: float, images: bool = False
 ) -> str | None:
     """Return the reason why updates are not compiled; None: they are compiled.
 

@@ -62,10 +62,7 @@ class Model(ActingModel):
         horizons: int = 1,
         device: torch.device,
     ) -> None:
-        probe = (
-            torch.zeros(1, networks.state_size, device=device),
-            torch.zeros(1, action_size, device=device),
-        )
+        probe = torch.zeros(1, networks.state_size, device=device), torch.zeros(1, action_size, device=device)
         rep = networks.rep.to(device)
         make_q, policy = partial(networks.make, "ModelQ"), networks.built["ModelPolicy"]
         critics = [Ensemble(make_q, ensemble_size, device=device, probe=probe) for _ in range(horizons)]

@@ -111,18 +111,16 @@ def _of_heads(sac: AnyConfig) -> Iterator[Contradiction]:
 
 
 def _of_extensions(sac: AnyConfig) -> Iterator[Contradiction]:
-    no_views = sac.siamese is None
-    of_siamese = (
-        (
-            getattr(sac, key) and no_views,
-            (key, "siamese"),
-            f"{key} changes how siamese trains the representation, and siamese is null",
-            f"set siamese to ATC or BYOL, or turn {key} off",
+    for key in ("siamese_use_q", "siamese_use_adaptive"):
+        yield from contradicting(
+            (
+                getattr(sac, key) and sac.siamese is None,
+                (key, "siamese"),
+                f"{key} changes how siamese trains the representation, and siamese is null",
+                f"set siamese to ATC or BYOL, or turn {key} off",
+            ),
         )
-        for key in ("siamese_use_q", "siamese_use_adaptive")
-    )
     yield from contradicting(
-        *of_siamese,
         (
             sac.use_rnd and sac.rnd_n_sample == 1,
             ("use_rnd", "rnd_n_sample"),

@@ -79,6 +79,7 @@ def make_replay(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) 
             capacity=capacity,
             needed=replay_bytes(spec, capacity, carry_shape, prioritised=by_priority),
             largest_capacity=lambda n: largest_capacity(spec, n, carry_shape, prioritised=by_priority),
+            key="replay_config.capacity",
         )
     return make(
         spec,
@@ -102,13 +103,12 @@ def make_store(inputs: AgentInputs, keys: OffPolicyConfig, networks: Networks) -
     """
     if inputs.demonstrations is None:
         return None
-    in_updates = inputs.config.demonstrations.learned_from
     return DemoStore(
         inputs.demonstrations,
         inputs.spec,
         burn_in=keys.burn_in_step,
         learn=keys.learn_step,
-        n_step=keys.n_step if in_updates else 1,
+        n_step=keys.n_step if inputs.config.demonstrations.learned_from else 1,
         carry_shape=networks.rep.stored_carry_shape,
         reward_scale=inputs.config.base_config.reward_scale,
         memory=inputs.memory,
@@ -125,7 +125,6 @@ def make_learner(
 ) -> OffPolicyLearner:
     """Return the learner; offline its policy is constrained to be near the demonstrated actions."""
     config, shown = inputs.config, inputs.config.demonstrations
-    extensions = extensions_of(inputs, networks, store)
     objective = algorithm.make_objective(inputs.spec.action, config)
     return OffPolicyLearner(
         inputs.spec,
@@ -134,7 +133,7 @@ def make_learner(
         objective,
         device=inputs.device,
         seed=stream_seed(inputs.seed, "learner", inputs.behaviour),
-        extensions=extensions,
+        extensions=extensions_of(inputs, networks, store),
         constraint=Constraint(objective.parts.discrete, shown.value_weight) if shown.offline else None,
     )
 

@@ -206,12 +206,7 @@ class OffPolicyLearner(OffPolicyNetworks):
     # The policy
 
     def learn_policy(
-        self,
-        batch: SequenceBatch,
-        obs: Obs,
-        state: Tensor,
-        noise: Tensor,
-        gradients: Gradients | None = None,
+        self, batch: SequenceBatch, obs: Obs, state: Tensor, noise: Tensor, gradients: Gradients | None = None
     ) -> dict[str, Tensor]:
         """Take a step of policy and temperature; return values to log, scalars or [..., B, T].
 

@@ -183,18 +183,16 @@ class LiveConsole(Console):
             ("", progress.updates, " updates"),
             ("", progress.episodes, " episodes"),
         )
-        lines = [
+        restarts = Text(counted(progress.env_restarts, "environment restart"), style="yellow")
+        return [
             ("rates", rates),
             ("return", self._returns(progress)),
             ("eval", self._evaluation(progress)),
             *self._lessons(progress),
             *self._readouts(progress),
             *((name, Text(text)) for name, text in progress.rows),
+            *[("faults", restarts)] * (progress.env_restarts > 0),
         ]
-        if progress.env_restarts:
-            restarts = counted(progress.env_restarts, "environment restart")
-            lines.append(("faults", Text(restarts, style="yellow")))
-        return lines
 
     def _lessons(self, progress: Progress) -> list[tuple[str, Text]]:
         """Return a line on the lessons; none without a curriculum."""

@@ -28,20 +28,22 @@ def open_console(
 
     It is a panel on a terminal and in a notebook, and lines elsewhere. quiet: only warnings and the result.
     """
-    output = cast(TextIO, SafeOutput(output or sys.stdout))
-    screen: Console
+    screen = _screen(cast(TextIO, SafeOutput(output or sys.stdout)), quiet=quiet)
+    return Tee(screen) if logger is None else logged(screen, logger)
+
+
+def _screen(output: TextIO, *, quiet: bool) -> Console:
+    """Return a panel or lines on ``output``; see :func:`open_console`."""
     if not quiet and in_notebook():
         from algorithm.app.console.notebook import NotebookConsole
 
-        screen = NotebookConsole()
-    elif not quiet and output.isatty() and os.environ.get("TERM") != "dumb":
+        return NotebookConsole()
+    if not quiet and output.isatty() and os.environ.get("TERM") != "dumb":
         from algorithm.app.console.live import LiveConsole  # rich takes a tenth of a second
 
-        screen = LiveConsole(output)
-    else:
-        emit = partial(print, file=output, flush=True)
-        screen = LineConsole(emit, lambda line: emit(f"warning: {line}"), quiet=quiet)
-    return Tee(screen) if logger is None else logged(screen, logger)
+        return LiveConsole(output)
+    emit = partial(print, file=output, flush=True)
+    return LineConsole(emit, lambda line: emit(f"warning: {line}"), quiet=quiet)
 
 
 def logged(screen: Console, logger: logging.Logger) -> Console:

@@ -189,15 +189,19 @@ def memory_text(sizes: Sizes, steps: int | None, warn: Callable[[str], None]) ->
     )
 
 
+def _free_bytes(folder: Path) -> int:
+    """Return the free bytes of a folder's disk; the folder may be missing."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    return shutil.disk_usage(existing).free
+
+
 def disk_text(config: Config, sizes: Sizes, steps: int, models: Path, warn: Callable[[str], None]) -> str:
     """Format the largest size of a training's files on disk; warn if the disk may not suffice.
 
     models: folder of all runs
     """
     number, checkpoints, replay = disk(config, sizes, steps)
-    folder = models.absolute()
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free = shutil.disk_usage(existing).free
+    free = _free_bytes(models.absolute())
     if checkpoints + replay > free:
         warn(
             "the disk may fill up: keep fewer checkpoints, or set checkpoint_config.replay to last or "

@@ -230,12 +230,9 @@ def draw(
 ) -> None:
     """Draw lines and bands; ``ticks``: about how many along x and y; ``marker``: of points with dots."""
     for line in lines:
-        x, y = line.known
         colour, shown_marker = LIGHT[line.colour], marker if line.has_dots else ""
-        looks = _LOOKS[line.style]
-        axes.plot(
-            x, y, color=colour, label=line.label, marker=shown_marker, markersize=4, clip_on=False, **looks
-        )
+        looks = {**_LOOKS[line.style], "markersize": 4, "clip_on": False}
+        axes.plot(*line.known, color=colour, label=line.label, marker=shown_marker, **looks)
         if line.band is not None:
             low, high = line.band
             known = np.isfinite(low) & np.isfinite(high)

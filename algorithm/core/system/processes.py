@@ -32,11 +32,7 @@ HUNG_UP: signal.Signals | None = getattr(signal, "SIGHUP", None)
 """Signal of a terminal that is closed; None on Windows."""
 
 _BREAK: signal.Signals | None = getattr(signal, "SIGBREAK", None)  # Windows: Ctrl-Break, a closed console
-STOP_SIGNALS = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    *(number for number in (HUNG_UP, _BREAK) if number is not None),
-)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, *filter(None, (HUNG_UP, _BREAK)))
 """Signals at which a run saves and ends."""
 
 NEW_GROUP: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)

@@ -219,10 +219,8 @@ class GymVectorEnv(LanesVecEnv):
                 why=f'same-step autoreset must put it into infos["final_info"][{MASK!r}]',
                 fix="report it to the environment's authors; it cannot be trained on",
             )
-        row = np.array([i])
-        return Observation(
-            ids=row, obs=arrays, action_mask=self._all_allowed[row] if mask is None else mask[None]
-        )
+        allowed = self._all_allowed[i] if mask is None else mask
+        return Observation(ids=np.array([i]), obs=arrays, action_mask=allowed[None])
 
     def _reset_ended(
         self, seen: Observation, ended: Bool, terminated: Bool, infos: Mapping[str, Any]

@@ -55,16 +55,11 @@ class TensorVecEnv(LanesVecEnv):
     @override
     def _reset(self, chosen: Int) -> Observation:
         self._episode[chosen] += 1
-        seed, lanes = None, None
-        if len(chosen) == self._n:
-            seed = self._seed_of(0, int(self._episode[0]))
-        else:
-            lanes = torch.zeros(self._n, dtype=torch.bool)
-            lanes[torch.from_numpy(chosen)] = True
-            lanes = lanes.to(self._env.device)
-        first = self._seen(self._call("reset", lambda: self._env.reset(seed, lanes)))
         kept = np.ones(self._n, np.bool_)
         kept[chosen] = False
+        seed = None if kept.any() else self._seed_of(0, int(self._episode[0]))
+        lanes = torch.tensor(~kept, device=self._env.device) if kept.any() else None
+        first = self._seen(self._call("reset", lambda: self._env.reset(seed, lanes)))
         pairs = ((value[kept], self._last.obs[name][kept]) for name, value in first.obs.items())
         if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
             raise self._error(

@@ -106,7 +106,6 @@ class Curricula:
         """Begin the next lesson of each parameter whose lesson has ended; return the changes.
 
         Call it after every step, and after a change :meth:`pass_over` with the agents of open episodes.
-
         progress: share of max_step that is done
         """
         changes = []
@@ -119,11 +118,15 @@ class Curricula:
         self._fresh.clear()
         if changes:
             self._lessons |= {change.parameter: change.after for change in changes}
-            for values in self._returns.values():
-                values.clear()
-            self._smoothed.clear()
-            self._former.clear()
+            self._count_anew()
         return changes
+
+    def _count_anew(self) -> None:
+        """Forget the episodes of the lessons that have ended."""
+        for values in self._returns.values():
+            values.clear()
+        self._smoothed.clear()
+        self._former.clear()
 
     def pass_over(self, agents: Iterable[tuple[str, int]]) -> None:
         """Exclude the open episodes of these agents, (behaviour, id): they began in an older lesson."""

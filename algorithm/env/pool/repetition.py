@@ -132,7 +132,6 @@ def find_differences(state: State, buffers: StepBuffers, action_mask: Bool) -> d
 
     buffers:     after the episodes were repeated
     action_mask: the current one, [N, ΣN]
-
     Numbers are compared as bits: NaN equals itself, and 0 is not −0.
     """
     present = {f"obs/{name}": value for name, value in buffers.obs.items()}

@@ -139,16 +139,7 @@ class Watchdog:
 
     def _end_process(self, limit: float) -> None:
         """Print the stacks of all threads, save the run, and end the process with the error."""
-        place, call, fix = "", "close", "make its close() return"
-        if not self._closing:
-            place, call = f"environment {int(np.argmax(self._call_started))}, ", "step or reset"
-            fix = "raise base_config.env_timeout"
-        error = EnvError(
-            f"{self._name} hangs in {call}",
-            where=f"{place}in this process; the stacks are above",
-            why=f"no answer for {limit:g} s",
-            fix=f"{self._fix}{fix}",
-        )
+        error = self._error(limit)
         faulthandler.dump_traceback(file=2, all_threads=True)
         last = threading.Thread(target=self._on_hang, args=(error,), name="before the end", daemon=True)
         last.start()
@@ -159,6 +150,19 @@ class Watchdog:
         with suppress(OSError):  # standard error is full or closed
             os.write(2, f"{show_cursor}error: {error}\n".encode())
         exit_now(EnvError.exit_code)
+
+    def _error(self, limit: float) -> EnvError:
+        """Return the error for the current call, which has not returned within ``limit`` seconds."""
+        place, call, fix = "", "close", "make its close() return"
+        if not self._closing:
+            place, call = f"environment {int(np.argmax(self._call_started))}, ", "step or reset"
+            fix = "raise base_config.env_timeout"
+        return EnvError(
+            f"{self._name} hangs in {call}",
+            where=f"{place}in this process; the stacks are above",
+            why=f"no answer for {limit:g} s",
+            fix=f"{self._fix}{fix}",
+        )
 
 
 def closing_in_time(name: str) -> AbstractContextManager[None]:

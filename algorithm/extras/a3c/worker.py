@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from algorithm.agents.base import Agent
 from algorithm.agents.divergence import diverged
-from algorithm.agents.roles import Contribution, Contributor
+from algorithm.agents.roles import Contributor
 from algorithm.app.console.base import Tee
 from algorithm.core.data import Episode
 from algorithm.core.errors import COMMON_BLOCK, UserError
@@ -140,14 +140,13 @@ class Worker:
     ) -> Report:
         """Return the report on a rollout; clear lines and counts of faults."""
         number, faults = self._job.number, self._faults
-        work: dict[str, Contribution] = {
-            name: agent.contribution(number, staleness[name]) for name, agent in self._contributors.items()
-        }
         report = Report(
             steps=steps,
             episodes=[replace(episode, agent=number(episode.agent)) for episode in episodes],
             agents=frozenset((name, number(agent)) for name, agent in self._collector.agents),
-            work=work,
+            work={
+                name: each.contribution(number, staleness[name]) for name, each in self._contributors.items()
+            },
             lines=[*self._console.lines],
             restarts=faults.env_restarts,
             dropped=faults.non_finite,

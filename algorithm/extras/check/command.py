@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -61,11 +61,7 @@ def _show(checks: Iterator[CheckResult], loaded: LoadedConfig, commands: Rows, *
     for checked in checks:
         printer.show(checked)
         findings += checked.findings
-    counts = [
-        (sum(finding.level is level for finding in findings), level.word) for level in list(Level)[:0:-1]
-    ]
-    numbers = ", ".join(counted(count, word) if count else f"no {word}s" for count, word in counts)
-    rows = [("found", f"{numbers}, in {time.monotonic() - began:.1f} s")]
+    rows = [("found", f"{_numbers(findings)}, in {time.monotonic() - began:.1f} s")]
     codes = [finding.code for finding in findings if finding.level is Level.ERROR]
     if codes:
         rows.append(("to do", "fix the errors and check again"))
@@ -73,6 +69,14 @@ def _show(checks: Iterator[CheckResult], loaded: LoadedConfig, commands: Rows, *
     with open_console(quiet=quiet) as console:
         console.finish(rows, [] if codes else commands, doubtful=doubtful)
     return codes[0] if codes else 0
+
+
+def _numbers(findings: Sequence[Finding]) -> str:
+    """Format the number of findings of each level, errors first."""
+    counts = [
+        (sum(finding.level is level for finding in findings), level.word) for level in list(Level)[:0:-1]
+    ]
+    return ", ".join(counted(count, word) if count else f"no {word}s" for count, word in counts)
 
 
 def check_single(loaded: LoadedConfig, limits: CheckLimits) -> Iterator[CheckResult]:

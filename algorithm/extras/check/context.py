@@ -152,11 +152,7 @@ class EnvInstance:
 
 
 def play(
-    instance: EnvInstance,
-    config: CheckConfig,
-    *,
-    episode: int = 0,
-    limit: int = -1,
+    instance: EnvInstance, config: CheckConfig, *, episode: int = 0, limit: int = -1
 ) -> Iterator[CheckStep]:
     """Yield steps of episodes without end, from number ``episode`` on, each of at most ``limit`` steps.
 
@@ -249,12 +245,7 @@ class CheckContext:
                 note(f"not checked: the time limit of {self.limits.total:g} s has passed", why="it is slow")
             )
         self._on_call()
-        try:
-            env = self.make()
-        except UserError as refused:
-            raise FindingError(refusal(refused, format_trace(refused.__cause__))) from refused
-        except Exception as failure:
-            raise FindingError(call_failed("make", type(failure).__name__, failure)) from failure
+        env = self._make_env()
         try:
             instance = EnvInstance(with_parameters(env, self.config.parameters), self.config)
         except UserError as refused:
@@ -262,6 +253,15 @@ class CheckContext:
             raise FindingError(refusal(refused)) from refused
         self._spec = instance.spec
         return instance
+
+    def _make_env(self) -> gym.Env[Any, Any]:
+        """Make the environment of an instance. Raises FindingError if that fails."""
+        try:
+            return self.make()
+        except UserError as refused:
+            raise FindingError(refusal(refused, format_trace(refused.__cause__))) from refused
+        except Exception as failure:
+            raise FindingError(call_failed("make", type(failure).__name__, failure)) from failure
 
 
 def spaces_mismatch(where: str, failure: SpaceMismatchError) -> Finding:

@@ -97,19 +97,18 @@ def _suggest_scale(largest: float) -> str:
 def check_ends(context: CheckContext) -> Iterator[Finding]:
     """Check that episodes end, by themselves or at a time limit."""
     stats = context.cached(collect_stats)
-    if not stats.episodes:
+    number = len(stats.episodes)
+    if not number:
         yield from _without_end(context, stats)
         return
     terminated = sum(episode.terminated for episode in stats.episodes)
     truncated = sum(episode.truncated for episode in stats.episodes)
     if not terminated and stats.instance.env.time_limit is None and not truncated:
-        yield ok(
-            f"all {len(stats.episodes):,} cut off by max_step_each_iter at {context.config.length_limit:,}"
-        )
+        yield ok(f"all {number:,} cut off by max_step_each_iter at {context.config.length_limit:,}")
         return
     if not terminated:
         yield note(
-            f"the task itself never ended: all {len(stats.episodes):,} episodes were truncated",
+            f"the task itself never ended: all {number:,} episodes were truncated",
             why="correct for a task without an end; values continue beyond the time limit",
         )
     yield ok(f"{terminated:,} terminated, {truncated:,} truncated")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -150,10 +150,8 @@ def load_suite(*, renderer: bool) -> ModuleType:
     driver is needed; with images it is EGL.
     """
     free = sys.platform == "linux" and _GL not in os.environ
-    if free and renderer:
-        os.environ[_GL] = "egl"  # also for workers
-    elif free:
-        os.environ[_GL] = _NONE
+    if free:
+        os.environ[_GL] = "egl" if renderer else _NONE  # also for workers
     try:
         from dm_control import _render, suite
     finally:
@@ -162,8 +160,7 @@ def load_suite(*, renderer: bool) -> ModuleType:
     imported: str = _render.BACKEND
     if renderer and (imported in _render.constants.NO_RENDERER or (free and imported != os.environ[_GL])):
         _add_renderer(_render)
-    module: ModuleType = suite
-    return module
+    return cast(ModuleType, suite)
 
 
 def _add_renderer(render: ModuleType) -> None:

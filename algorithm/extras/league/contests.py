@@ -121,5 +121,4 @@ class Contest:
         if self.stop():
             return None
         won, lost = (sum(sign * (score - 0.5) > 0 for score in rivals.results) for sign in (1, -1))
-        drawn = games - won - lost
-        return MatchScore(first=first.name, second=second.name, won=won, drawn=drawn, lost=lost)
+        return MatchScore(first=first.name, second=second.name, won=won, drawn=games - won - lost, lost=lost)

@@ -129,12 +129,16 @@ class SelfPlayEnv(VecEnv):
                 agent = int(result.ids[row])
                 self._returns[agent] += float(result.reward[row])
                 if ends[row]:
-                    total = self._returns.pop(agent)
-                    if agent in self._rated and math.isfinite(total):
-                        score = float(np.sign(total) + 1.0) / 2.0
-                        self._infos[agent] = self._opponents.rate(name, opponents, score)
+                    self._rate_game(name, agent, opponents)
         if self._opponents.advance(steps, playing=bool(self._returns)):
             self._rated.clear()
+
+    def _rate_game(self, name: str, agent: int, opponents: Sequence[str]) -> None:
+        """Rate an agent's game by the sign of its return, unless it is not to be rated or not finite."""
+        total = self._returns.pop(agent)
+        if agent in self._rated and math.isfinite(total):
+            score = float(np.sign(total) + 1.0) / 2.0
+            self._infos[agent] = self._opponents.rate(name, opponents, score)
 
     def _decide(self, ids: Int, new: Int) -> None:
         """Show those of the agents ``ids``, whose episodes begin, that are of the team that learns.

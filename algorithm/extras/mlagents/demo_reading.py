@@ -8,7 +8,7 @@ the last one was never taken: it is not read, and older recorders left it out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,14 +197,10 @@ class StepDecoder:
         return state
 
     def action(self, message: Any) -> Float:  # noqa: ANN401 - a protobuf message
-        """Return the flat action [A]. Older recorders have one list for either kind. Raises ValueError."""
+        """Return the flat action [A]. Raises ValueError."""
         spec = self._behaviour.spec.action
         flat = np.zeros(spec.size, np.float32)
-        numbers, chosen = message.continuous_actions, message.discrete_actions
-        if not numbers and not chosen and spec.continuous and not spec.branches:
-            numbers = message.vector_actions_deprecated
-        elif not numbers and not chosen and not spec.continuous:
-            chosen = message.vector_actions_deprecated
+        numbers, chosen = self._parts(message)
         if (len(numbers), len(chosen)) != (spec.continuous, len(spec.branches)):
             raise ValueError(
                 f"expected {spec.continuous} continuous and {len(spec.branches)} discrete actions, "
@@ -218,6 +214,13 @@ class StepDecoder:
             flat[where.start + int(picked)] = 1.0
         _finite(flat, "the action")
         return flat
+
+    def _parts(self, message: Any) -> tuple[Sequence[float], Sequence[float]]:  # noqa: ANN401 - as above
+        """Return the continuous and the discrete action; older recorders have one list for either kind."""
+        spec, older = self._behaviour.spec.action, message.vector_actions_deprecated
+        if message.continuous_actions or message.discrete_actions or (spec.continuous and spec.branches):
+            return message.continuous_actions, message.discrete_actions
+        return (older, ()) if spec.continuous else ((), older)
 
 
 def _finite(values: Array, name: str) -> None:

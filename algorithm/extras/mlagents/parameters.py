@@ -27,13 +27,7 @@ def _cleaned(value: Any) -> Any:  # noqa: ANN401 - whatever was written
     if not isinstance(value, dict):
         return value
     if isinstance(value.get("curriculum"), list):
-        lessons = [_clean_lesson(each) if isinstance(each, dict) else each for each in value["curriculum"]]
-        last = lessons[-1] if lessons else None
-        if isinstance(last, dict):
-            last.pop("completion_criteria", None)
-        if len(lessons) == 1 and isinstance(last, dict) and "value" in last:
-            return last["value"]
-        return {**value, "curriculum": lessons}
+        return _without_last_criteria(value, value["curriculum"])
     arguments = value.get("sampler_parameters")
     if isinstance(arguments, dict):
         arguments.pop("seed", None)
@@ -42,6 +36,17 @@ def _cleaned(value: Any) -> Any:  # noqa: ANN401 - whatever was written
             return arguments.get("value", 0.0)
         return {**value, "sampler_parameters": {**_DEFAULTS.get(str(kind), {}), **arguments}}
     return value
+
+
+def _without_last_criteria(parameter: dict[str, Any], curriculum: list[Any]) -> Any:  # noqa: ANN401 - a value
+    """Return a parameter whose last lesson has no end; the value of its lesson if there is only one."""
+    lessons = [_clean_lesson(each) if isinstance(each, dict) else each for each in curriculum]
+    last = lessons[-1] if lessons else None
+    if isinstance(last, dict):
+        last.pop("completion_criteria", None)
+        if len(lessons) == 1 and "value" in last:
+            return last["value"]
+    return {**parameter, "curriculum": lessons}
 
 
 def _clean_lesson(lesson: dict[str, Any]) -> dict[str, Any]:

@@ -95,12 +95,7 @@ def _specs(played: PlayableRun) -> dict[str, AgentSpec]:
 
 
 def write_policy(
-    played: PlayableRun,
-    loaded: LoadedConfig,
-    target: Path,
-    which: Ckpt,
-    *,
-    replace: bool,
+    played: PlayableRun, loaded: LoadedConfig, target: Path, which: Ckpt, *, replace: bool
 ) -> None:
     """Write the graphs of a run for Python, as ``--export`` does."""
     with open_console(quiet=True) as console:

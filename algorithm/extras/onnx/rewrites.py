@@ -196,12 +196,7 @@ class FiniteBranches:
         self.branches, self.asks_critics = part.branches, part.asks_critics
 
     def act(
-        self,
-        policy: HybridAction,
-        mask: Tensor,
-        mean_q: MeanQ,
-        uniform: Tensor | None,
-        noise: Noise,
+        self, policy: HybridAction, mask: Tensor, mean_q: MeanQ, uniform: Tensor | None, noise: Noise
     ) -> tuple[Tensor, Tensor]:
         """Return one-hots [N, ΣN] of the largest scores, or of samples with ``uniform``; and zeros [N]."""
         scores = mean_q() if self.asks_critics else logits_of(policy)

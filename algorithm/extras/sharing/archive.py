@@ -94,10 +94,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(file: Path, source: str) -> tuple[ExportManifest, dict[str, bytes]]:
-    """Return manifest and members (name -> bytes) of an export. Raises StorageError.
-
-    source: name of the export for errors
-    """
+    """Return manifest and members (name -> bytes) of an export, ``source`` in errors. Raises StorageError."""
     try:
         with open_plain(file, LARGEST, follow=True) as opened:
             check_zip(opened, _DIRECTORY)

@@ -122,8 +122,7 @@ def _resume(options: TrainOptions) -> int:
         defaults={f"tune_config.{key}": value for key, value in facts["tune"].items()},
         require_runnable=True,
     )
-    device = facts["device"] if options.device == "auto" else options.device
-    return _run(folder, loaded, device)
+    return _run(folder, loaded, facts["device"] if options.device == "auto" else options.device)
 
 
 def _run(folder: RunDir, loaded: LoadedConfig, device: str) -> int:

@@ -105,9 +105,13 @@ def verdict(final: Mapping[str, Sequence[float | None]], direction: str) -> str:
         return ""
     interval = mean_interval(differences)
     low, high = interval.mean - interval.half_width, interval.mean + interval.half_width
-    text = "On fresh seeds no difference is shown: the interval of the difference contains zero."
+    return f"{_conclusion(low, high)} Better by {short(interval.mean)} [{short(low)}, {short(high)}]."
+
+
+def _conclusion(low: float, high: float) -> str:
+    """Return the conclusion from the interval of what the tuned values gain over the default ones."""
     if low > 0:
-        text = "The tuned values are better on fresh seeds."
-    elif high < 0:
-        text = "The tuned values are worse on fresh seeds than the unchanged section: do not use them."
-    return f"{text} Better by {short(interval.mean)} [{short(low)}, {short(high)}]."
+        return "The tuned values are better on fresh seeds."
+    if high < 0:
+        return "The tuned values are worse on fresh seeds than the unchanged section: do not use them."
+    return "On fresh seeds no difference is shown: the interval of the difference contains zero."

@@ -112,24 +112,26 @@ class PlayerChannels:
 def load_channels(names: Sequence[str], folder: Path | None) -> list[type[Any]]:
     """Import the classes named ``module:Class``, also from the task's folder. Raises UsageError."""
     load()
+    return [_load_channel(name, folder) for name in names]
+
+
+def _load_channel(name: str, folder: Path | None) -> type[Any]:
+    """Import a class, as :func:`load_channels` does all of them."""
     from mlagents_envs.side_channel.side_channel import SideChannel
 
-    classes: list[type[Any]] = []
-    for name in names:
-        source, _, wanted = resolve_env_id(name, folder, key=_KEY).rpartition(":")
-        try:
-            channel = getattr(import_source(source), wanted)
-            if not isinstance(channel(), SideChannel):
-                raise TypeError(f"{wanted} is not a subclass of mlagents_envs.side_channel.SideChannel")
-        except Exception as error:
-            raise UsageError(
-                f"the side channel {name!r} cannot be used",
-                where=_KEY,
-                why=described(error),
-                fix=advice(error, "write module:Class, a SideChannel that can be made without arguments"),
-            ) from error
-        classes.append(channel)
-    return classes
+    source, _, wanted = resolve_env_id(name, folder, key=_KEY).rpartition(":")
+    try:
+        channel: type[Any] = getattr(import_source(source), wanted)
+        if not isinstance(channel(), SideChannel):
+            raise TypeError(f"{wanted} is not a subclass of mlagents_envs.side_channel.SideChannel")
+    except Exception as error:
+        raise UsageError(
+            f"the side channel {name!r} cannot be used",
+            where=_KEY,
+            why=described(error),
+            fix=advice(error, "write module:Class, a SideChannel that can be made without arguments"),
+        ) from error
+    return channel
 
 
 def _statistics_class() -> type[Any]:

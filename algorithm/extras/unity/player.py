@@ -178,8 +178,7 @@ class Player:
             return EnvError("the Unity Editor has not connected", where=where, why=why, fix=_PRESS_PLAY)
         if self._process is None and kind in ("goodbye", "lost"):
             return EditorStoppedError("the Unity Editor has stopped playing", where=where, why=why)
-        log = self._process.log_end() if self._process else ""
-        return self._player_error(kind, stage, why, log)
+        return self._player_error(kind, stage, why, self._process.log_end() if self._process else "")
 
     def _player_error(self, kind: PlayerEnd, stage: str, why: str, log: str) -> PlayerError:
         """Return the error of a player that a new one may replace."""

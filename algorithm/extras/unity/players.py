@@ -31,13 +31,7 @@ class Players:
     """
 
     def __init__(self, request: EnvRequest) -> None:
-        if request.render and not request.unity.editor and not has_display():
-            raise UsageError(
-                "the Unity player cannot be shown",
-                where="--render",
-                why="this machine has no display",
-                fix="use --run instead of --watch; ssh -X provides a display, and xvfb-run an invisible one",
-            )
+        _check_display(request)
         self.slots = [PlayerSlot(index, request) for index in range(request.n)]
         self.rng = np.random.default_rng(request.seed_of(0, request.since))
         self.behaviours: Mapping[str, UnityBehaviour] = {}
@@ -138,11 +132,7 @@ class Players:
         end = time.monotonic() + self._timeout if self._timeout > 0 else float("inf")
         self._begin()
         while True:
-            behaviours: dict[str, UnityBehaviour] = {}
-            for slot in self.slots:
-                for name, behaviour in slot.behaviours.items():
-                    if behaviours.setdefault(name, behaviour).differs(behaviour):
-                        raise changed_spaces(name, behaviours[name].describe(), behaviour.describe())
+            behaviours = self._present_behaviours()
             there = {*behaviours, *(without_team(name) for name in behaviours)}
             missing = [name for name in awaited if name not in there]
             if behaviours and not missing:
@@ -152,6 +142,15 @@ class Players:
             generators = {slot.index: self.rng.spawn(1)[0] for slot in self.slots}
             stepped = self.on_all(self.slots, lambda slot: slot.random_step(generators[slot.index]))  # noqa: B023
             self.survived(self.slots, stepped)
+
+    def _present_behaviours(self) -> dict[str, UnityBehaviour]:
+        """Return the behaviours that have appeared. Raises EnvError if players differ in their spaces."""
+        behaviours: dict[str, UnityBehaviour] = {}
+        for slot in self.slots:
+            for name, behaviour in slot.behaviours.items():
+                if behaviours.setdefault(name, behaviour).differs(behaviour):
+                    raise changed_spaces(name, behaviours[name].describe(), behaviour.describe())
+        return behaviours
 
     def _begin(self) -> None:
         """Start and reset all players; raise the error of one that ends, since a new one would end too."""
@@ -166,6 +165,17 @@ class Players:
         if text:
             fix = "it continues"  # a training, an evaluation, a check
             self._on_fault(Fault(what=text, where=where, why="", fix=fix))
+
+
+def _check_display(request: EnvRequest) -> None:
+    """Raise UsageError for a player's window on a machine without a display."""
+    if request.render and not request.unity.editor and not has_display():
+        raise UsageError(
+            "the Unity player cannot be shown",
+            where="--render",
+            why="this machine has no display",
+            fix="use --run instead of --watch; ssh -X provides a display, and xvfb-run an invisible one",
+        )
 
 
 def _caught(call: Callable[[PlayerSlot], _T], slot: PlayerSlot) -> _T | Exception:

@@ -158,11 +158,8 @@ class UnityBehaviour:
         for info in infos:
             shapes = tuple(tuple(observation.shape) for observation in info.observations)
             if shapes != expected:
-                raise changed_spaces(
-                    self.name,
-                    self.describe(),
-                    f"agent {info.id} has observations of {', '.join(map(str, shapes))}",
-                )
+                now = f"agent {info.id} has observations of {', '.join(map(str, shapes))}"
+                raise changed_spaces(self.name, self.describe(), now)
         return AgentStates(
             ids=[int(info.id) for info in infos],
             obs={

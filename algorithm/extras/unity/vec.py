@@ -33,12 +33,11 @@ class UnityVecEnv(VecEnv):
     """
 
     def __init__(self, request: EnvRequest) -> None:
-        args = request.unity
         self._players = Players(request)
         self._parameters = request.parameters
         self._slots = self._players.slots
         self.time_limit = self.fps = None
-        self.render_modes = () if args.editor else ("human",)
+        self.render_modes = () if request.unity.editor else ("human",)
         file, n = self._slots[0].player.file, request.n
         self.arrangement = "the Unity Editor" if file is None else f"{n} player{'s' * (n > 1)} of {file}"
         self._numbers = AgentNumbers()

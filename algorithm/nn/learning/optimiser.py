@@ -39,9 +39,8 @@ class FlatOptimiser(ABC):
         skipped: Tensor | None = None,
     ) -> None:
         self.flat = modules if isinstance(modules, FlatParameters) else FlatParameters(modules)
-        gradient = self.flat.grad
-        assert gradient is not None, "only targets have none"
-        self.gradient = gradient  # [P] sum of the backward passes since it was zeroed
+        assert self.flat.grad is not None, "only targets have none"
+        self.gradient = self.flat.grad  # [P] sum of the backward passes since it was zeroed
         self.learning_rate, self._factor = learning_rate, 1.0
         # Read by compiled steps. Of shape [1]: for a changed scalar tensor dynamo would compile again.
         self._rate = torch.tensor([learning_rate], dtype=torch.float64)

@@ -162,9 +162,8 @@ def check_world(
         state, action = torch.zeros(*lead, state_size), torch.zeros(*lead, spec.action.size)
         obs = NoNormaliser()({name: torch.from_numpy(x) for name, x in spec.obs.zeros(*lead).items()})
         following = {"mean": (state_size,), "raw_std": (state_size,)}
-        seen = obs if use_extra_data else {}
         check = partial(_check, lead=lead)
-        check("ModelTransition", transition, (state, action, seen), following)
+        check("ModelTransition", transition, (state, action, obs if use_extra_data else {}), following)
         check("ModelReward", reward, (state, action), {"reward": ()})
         check("ModelObservation", observation, (state,), observed_shapes(spec.obs))
 

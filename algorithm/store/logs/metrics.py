@@ -6,7 +6,6 @@ The x-axis is environment steps everywhere.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -247,24 +246,6 @@ def write_table(csv: Path, jsonl: Path) -> None:
     text = csv_table(read_metrics(jsonl))
     with metrics_errors(csv):
         write_text(csv, text)
-
-
-class Rate:
-    """Rate of events per second over the last ``window_s`` seconds of a clock."""
-
-    def __init__(self, window_s: float = 20.0, *, clock: Callable[[], float]) -> None:
-        self._window_s = window_s
-        self._clock = clock
-        self._marks: deque[tuple[float, int]] = deque()
-
-    def update(self, count: int) -> float:
-        """Record the total number of events so far and return the rate; NaN until there are two records."""
-        now = self._clock()
-        self._marks.append((now, count))
-        while len(self._marks) > 2 and now - self._marks[1][0] >= self._window_s:
-            self._marks.popleft()
-        then, before = self._marks[0]
-        return (count - before) / (now - then) if now > then else math.nan
 
 
 def _column(behaviour: str, name: str) -> str:

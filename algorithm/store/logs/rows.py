@@ -104,20 +104,16 @@ def read_points(path: Path, metric: str) -> list[tuple[int, float]]:
     Suits files that are being written: a missing one has no rows, and a torn line is left out.
     """
     try:
-        lines = read_text(path, MOST).splitlines()
+        lines = [line for line in read_text(path, MOST).splitlines() if f'{metric}"' in line]
     except (OSError, ValueError):
         return []
     points = []
     for line in lines:
-        if f'{metric}"' not in line:
-            continue
-        try:
+        with contextlib.suppress(ValueError):
             row = parse_row(line)
-        except ValueError:
-            continue
-        values = [value for name, value in row.items() if name == metric or name.endswith(f"/{metric}")]
-        if values:
-            points.append((int(row["step"]), math.fsum(values) / len(values)))
+            values = [value for name, value in row.items() if name == metric or name.endswith(f"/{metric}")]
+            if values:
+                points.append((int(row["step"]), math.fsum(values) / len(values)))
     return points
 
 
