@@ -21,7 +21,7 @@ from algorithm.env.parameters.config import EnvParameters
 from algorithm.env.parameters.curricula import first_lessons
 from algorithm.nn.process import set_matmul_precision
 from algorithm.run.experience.collector import LocalCollector
-from algorithm.run.user_code import nn_file
+from algorithm.run.inputs import nn_file
 from ds.checking import Shape, most_rows
 from ds.net.link import Link
 from ds.net.protocol import Welcome

@@ -27,8 +27,8 @@ from algorithm.nn.process import own_modes, set_up_process
 from algorithm.run.context import RunContext, check_behaviours
 from algorithm.run.experience.collector import Iteration, LocalCollector
 from algorithm.run.experience.faults import Faults
+from algorithm.run.inputs import nn_file
 from algorithm.run.signals import StoppedError, StopRequest
-from algorithm.run.user_code import nn_file
 from ds.acting import Lessons, StatusLine, actor_seed, load_task, make_policies, rows_of_messages
 from ds.compatibility import agreed
 from ds.net.client import Client

@@ -16,8 +16,7 @@ from algorithm.agents.registry import family
 from algorithm.agents.roles import Collector, MakeReplay
 from algorithm.app.cli.ds import DistributedOptions
 from algorithm.app.play import play
-from algorithm.app.resume import resume
-from algorithm.app.train import train
+from algorithm.app.train import resume, train
 from algorithm.config.locate import find_env
 from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.core.errors import UsageError
@@ -25,9 +24,9 @@ from algorithm.core.timing import Stopwatch
 from algorithm.env.base import VecEnv
 from algorithm.env.parameters.curricula import first_lessons
 from algorithm.replay.buffer import ReplayBuffer
+from algorithm.run.inputs import nn_file
 from algorithm.run.runtime import EnvInfo, Runtime
 from algorithm.run.training_context import TrainingContext
-from algorithm.run.user_code import nn_file
 from algorithm.store.files import write_json
 from ds.acting import load_task, rows_of_messages
 from ds.checking import AcceptanceRules

@@ -126,7 +126,7 @@ def _of_run(options: TrainOptions) -> Command:
         elif options.export is not None:
             begin = extra("share")
         else:
-            from algorithm.app.resume import resume as begin
+            from algorithm.app.train import resume as begin
     return partial(begin, options, folder)
 
 

@@ -17,7 +17,7 @@ from algorithm.app.parameters import played_lessons
 from algorithm.app.playable import LIMITS, PlayableRun, run_in
 from algorithm.app.policy import TrainedPolicy, choose_behaviour, eval_adapters, make_gym_env
 from algorithm.app.report.facts import Facts
-from algorithm.app.resume import continue_run
+from algorithm.app.train import continue_run
 from algorithm.app.training import Screen
 from algorithm.config.loader import LoadedConfig
 from algorithm.config.resolve import Overrides

@@ -23,12 +23,11 @@ from algorithm.nn.process import own_modes
 from algorithm.run.build import build
 from algorithm.run.callbacks import Callback, end_of_learn
 from algorithm.run.experience.faults import Faults
-from algorithm.run.inputs import RunInputs, set_up
+from algorithm.run.inputs import RunInputs, set_up, use_modules
 from algorithm.run.runtime import LocalRuntime, Runtime
 from algorithm.run.state import Start
 from algorithm.run.trainer import BuiltTraining, Trainer
 from algorithm.run.training_context import TrainingContext
-from algorithm.run.user_code import use_modules
 from algorithm.store.lock import RunLock
 from algorithm.store.logs.upload import require_upload
 from algorithm.store.rundir import RunDir

@@ -22,13 +22,12 @@ from algorithm.run.foreign import (
     load_foreign_replays,
     load_replays,
 )
-from algorithm.run.inputs import RunInputs
+from algorithm.run.inputs import RunInputs, nn_file
 from algorithm.run.reporter import open_metrics
 from algorithm.run.runtime import LocalRuntime, Runtime, check_together, chosen_runtime
 from algorithm.run.state import TrainState, seed_globally
 from algorithm.run.trainer import BuiltTraining
 from algorithm.run.training_context import TrainingContext
-from algorithm.run.user_code import nn_file
 from algorithm.store.checkpoints.manager import CheckpointManager, skip_warning
 from algorithm.store.checkpoints.manifest import DamagedError
 from algorithm.store.logs.metrics import MetricsLogger

@@ -37,7 +37,7 @@ from algorithm.run.experience.faults import Faults
 from algorithm.run.experience.goals import make_relabel
 from algorithm.run.experience.non_finite import Drop, OnNonFinite, Stop
 from algorithm.run.experience.requests import Purpose, env_request
-from algorithm.run.user_code import blame_user_code, nn_file, own_classes, use_modules
+from algorithm.run.inputs import blame_user_code, nn_file, own_classes, use_modules
 from algorithm.store.checkpoints.checkpoint import Checkpoint
 from algorithm.store.names import behaviour_file
 
@@ -248,7 +248,7 @@ def fitted(loaded: LoadedConfig, specs: Mapping[str, AgentSpec]) -> LoadedConfig
     """Return the configuration for a run of these behaviours, with the sections by their spaces.
 
     ``compile: auto`` becomes off if it is not worth it, so that a prolonged run goes on as it began.
-    Raises UsageError for a section that the spaces contradict, and as :func:`~.user_code.nn_file`.
+    Raises UsageError for a section that the spaces contradict, and as :func:`~.inputs.nn_file`.
     """
     loaded = for_spaces(loaded, specs, partial(own_classes, folder=loaded.env_dir))
     return loaded.resolved(

@@ -11,9 +11,8 @@ from algorithm.core.plugins import Plugin
 from algorithm.core.spec import AgentSpec
 from algorithm.run.context import RunContext
 from algorithm.run.foreign import ForeignNetworks, networks_of
-from algorithm.run.inputs import RunInputs
+from algorithm.run.inputs import RunInputs, env_file, plugins_of
 from algorithm.run.state import Start
-from algorithm.run.user_code import env_file, plugins_of
 from algorithm.store.lock import RunLock
 
 

@@ -27,7 +27,7 @@ from algorithm.extensions.base import Build
 from algorithm.keys.signals import RewardSignals
 from algorithm.run.context import RunContext
 from algorithm.run.experience.faults import Faults
-from algorithm.run.user_code import plugins_of
+from algorithm.run.inputs import plugins_of
 from algorithm.store.provenance import made_with
 from main import main
 from tests.house.test_docs import blocks_of

@@ -61,7 +61,6 @@ ORDER = (
     "algorithm.app.policy",
     "algorithm.app.training",
     "algorithm.app.train",
-    "algorithm.app.resume",
     "algorithm.app.outputs",
     "algorithm.app.play",
     "algorithm.app.preview",

@@ -7,7 +7,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-import algorithm.app.resume
+import algorithm.app.train
 import algorithm.app.training
 import main
 import tests.lib.toys

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from algorithm.app import resume
 from algorithm.app.cli.parsing import parse_args
-from algorithm.app.train import train
+from algorithm.app.train import resume, train
 from algorithm.config.loader import load_config
 from algorithm.config.locate import find_env
 from algorithm.core.data import State
@@ -155,7 +154,7 @@ def test_a_run_of_several_is_resumed_exactly(trained, monkeypatch):
     """From step 60 to 100, as straight to 100."""
     folder, _ = trained
     longer = ["./task", "--device=cpu", "--quiet", "-o", "base_config.max_step=100"]
-    assert resume.resume(parse_args([*longer, "--resume"]), find_env("./task")) == 0
+    assert resume(parse_args([*longer, "--resume"]), find_env("./task")) == 0
     flags = {"base_config.name": "b", "base_config.max_step": 100}
     train(parse_args(longer), load_config("./task", flags=flags, seed=1))
     found, straight = what_must_agree(folder), what_must_agree(folder.parent / "b")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from algorithm.agents.networks import pick_device
-from algorithm.app import resume
+from algorithm.app import train
 from algorithm.app.training import Screen
 from algorithm.config import load_config
 from algorithm.core.errors import UsageError
@@ -72,13 +72,13 @@ def test_a_gpu_that_is_there_is_taken_and_another_name_refused(monkeypatch):
 
 
 def test_a_resumed_run_keeps_the_device_that_was_asked_for(gpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(resume, "run_training", lambda inputs, **_: inputs.device)
+    monkeypatch.setattr(train, "run_training", lambda inputs, **_: inputs.device)
     loaded = load_config("Pendulum-v1", seed=1)
     run = RunDir.create(loaded.env_label, "one", models=tmp_path)
     run.write_manifest({"device": "cuda"}, seeds={})
     inputs = RunInputs(loaded=loaded, run=run, device="auto", arguments=[])
-    assert resume.continue_run(inputs, loaded, screen=Screen()) == ("cuda" if gpus else "auto")
-    assert resume.continue_run(replace(inputs, device="cpu"), loaded, screen=Screen()) == "cpu"
+    assert train.continue_run(inputs, loaded, screen=Screen()) == ("cuda" if gpus else "auto")
+    assert train.continue_run(replace(inputs, device="cpu"), loaded, screen=Screen()) == "cpu"
     run.note_resumed({"device": "cpu"}, step=1, overrides=[])
     run.note_resumed({"device": "auto"}, step=2, overrides=[])  # as where the named one is not there
-    assert resume.continue_run(inputs, loaded, screen=Screen()) == "cpu"
+    assert train.continue_run(inputs, loaded, screen=Screen()) == "cpu"

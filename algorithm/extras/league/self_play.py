@@ -16,9 +16,9 @@ from algorithm.extras.league.anchors import Anchors
 from algorithm.extras.league.season import Season, weights_of
 from algorithm.extras.league.teams import SelfPlayEnv
 from algorithm.run.evaluation.evaluate import Evaluator
+from algorithm.run.inputs import nn_file
 from algorithm.run.runtime import LocalRuntime, Runtime
 from algorithm.run.training_context import TrainingContext
-from algorithm.run.user_code import nn_file
 
 
 def begin_self_play(

@@ -30,8 +30,8 @@ from algorithm.extras.sharing.archive import (
 )
 from algorithm.extras.sharing.trust import LEFT_OUT, unlisted
 from algorithm.keys.checkpoints import WandbConfig
+from algorithm.run.inputs import nn_file, use_modules
 from algorithm.run.state import masked_in
-from algorithm.run.user_code import nn_file, use_modules
 from algorithm.store.checkpoints.manager import find_checkpoint
 from algorithm.store.checkpoints.manifest import read_listed, read_manifest
 from algorithm.store.files import json_text, refuse_taken, write_bytes

@@ -7,7 +7,7 @@ import pytest
 
 from algorithm.config.schema import Config
 from algorithm.core.errors import ModelError
-from algorithm.run.user_code import own_classes
+from algorithm.run.inputs import own_classes
 
 HEAD = "import torch\nfrom torch import nn\nimport algorithm.nn as m\n"
 
