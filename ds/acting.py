@@ -1,4 +1,4 @@
-"""What an actor acts with: configuration, policies, seed, noise, messages, lessons; the line on its state."""
+"""Policies, seed, noise, messages and lessons of an actor, and the line on its state."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import torch
 
 from algorithm.agents.registry import family
 from algorithm.agents.roles import Acting, ActingInputs
-from algorithm.app.cli.ds import DistributedOptions
-from algorithm.config.loader import LoadedConfig, load_config
-from algorithm.config.schema import DISTRIBUTED_DEFAULTS, Config
+from algorithm.config.loader import LoadedConfig
+from algorithm.config.schema import Config
 from algorithm.core.console import Console
 from algorithm.core.seeding import stream_seed
 from algorithm.core.spec import AgentSpec
@@ -27,20 +26,6 @@ from ds.net.link import Link
 from ds.net.protocol import Welcome
 
 LINE_S = 10.0
-
-
-def load_task(options: DistributedOptions, *, seed: int | None) -> LoadedConfig:
-    """Load the configuration of a learner's or an actor's command line. Raises ConfigError, UsageError."""
-    train = options.train
-    return load_config(
-        train.env,
-        train.config,
-        train.overrides,
-        options.flags,
-        seed,
-        defaults=DISTRIBUTED_DEFAULTS,
-        require_runnable=True,
-    )
 
 
 def actor_seed(run_seed: int, number: int) -> int:

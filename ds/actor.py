@@ -29,7 +29,7 @@ from algorithm.run.experience.collector import Iteration, LocalCollector
 from algorithm.run.experience.faults import Faults
 from algorithm.run.inputs import nn_file
 from algorithm.run.signals import StoppedError, StopRequest
-from ds.acting import Lessons, StatusLine, actor_seed, load_task, make_policies, rows_of_messages
+from ds.acting import Lessons, StatusLine, actor_seed, make_policies, rows_of_messages
 from ds.compatibility import agreed
 from ds.net.client import Client
 from ds.net.link import Link
@@ -49,7 +49,7 @@ _LAST_S = 2.0  # for what waits to be sent when the user ends the actor
 @own_modes()
 def act(options: DistributedOptions) -> int:
     """Act until the training is complete or a signal comes; return the exit code."""
-    first = load_task(options, seed=0)  # where the learner is; all else is drawn from the run's own seed
+    first = options.load(0)  # where the learner is; all else is drawn from the run's own seed
     set_up_process(1)  # more would only wait for each other beside other actors
     with ExitStack() as stack:
         console = stack.enter_context(open_console(quiet=options.train.quiet))
@@ -62,7 +62,7 @@ def act(options: DistributedOptions) -> int:
         try:
             welcome = link.start()
             if welcome is not None:
-                loaded = load_task(options, seed=welcome.seed)
+                loaded = options.load(welcome.seed)
                 _Work(options, loaded, console, stop, link, welcome, stack).do()
         except Exception as error:
             reason = f"it failed: {error.line if isinstance(error, UserError) else type(error).__name__}"

@@ -28,7 +28,7 @@ from algorithm.run.inputs import nn_file
 from algorithm.run.runtime import EnvInfo, Runtime
 from algorithm.run.training_context import TrainingContext
 from algorithm.store.files import write_json
-from ds.acting import load_task, rows_of_messages
+from ds.acting import rows_of_messages
 from ds.checking import AcceptanceRules
 from ds.collector import RemoteCollector
 from ds.compatibility import actor_command, agreed
@@ -62,7 +62,7 @@ def learn(options: DistributedOptions) -> int:
         return resume(
             train_options, folder, runtime=RemoteRuntime, flags=options.flags, defaults=DISTRIBUTED_DEFAULTS
         )
-    loaded = load_task(options, seed=train_options.seed)
+    loaded = options.load(train_options.seed)
     return train(train_options, loaded, runtime=RemoteRuntime)
 
 

@@ -37,9 +37,8 @@ class StepWriter:
             name: BehaviourRecorder(self, min(max_length, rows), rows) for name, rows in most.items()
         }
         self._oldest: int | None = None  # version of the first step in the message
-        self.is_due = (
-            False  # an episode has ended in the message, which the next flush completes or holds back
-        )
+        # An episode has ended in the message, which the next flush completes or holds back.
+        self.is_due = False
         self._agents: Mapping[str, Int] = {}
         self._episodes: list[Episode] = []
         self._complete: list[StepMessage] = []

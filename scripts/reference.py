@@ -19,7 +19,8 @@ from pydantic.fields import FieldInfo
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
 
-from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS, Config, fields  # noqa: E402 - the path comes before
+# The path comes before.
+from algorithm.config.schema import DISTRIBUTED_DEFAULTS, MERGE_KEYS, Config, fields  # noqa: E402
 from algorithm.config.tree import KeyPath  # noqa: E402
 from algorithm.config.validation import default_text, expected  # noqa: E402
 from algorithm.config.yaml_io import inline  # noqa: E402

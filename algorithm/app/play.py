@@ -109,12 +109,12 @@ def _compare_with_trained(
 ) -> None:
     """Warn of another environment than the trained one; raise UsageError for another algorithm."""
     trained = load_config_file(played.run.config, env=folder)
-    env_name, label = loaded.config.base_config.env_name, played.run.env
-    others = {env_name, folder.env_name or folder.label} - {trained.config.base_config.env_name, label}
-    if others:
+    played_in, trained_in = (each.config.base_config.env_name for each in (loaded, trained))
+    names = {name.rpartition(":")[2] for name in (played_in, folder.env_name or played_in)}
+    if others := names - {trained_in.rpartition(":")[2]}:
         console.warn(
-            f"the {played.kind} was trained on {label}, not on {listed(sorted(others))}; "
-            f"it plays in {env_name}"
+            f"the {played.kind} was trained on {trained_in}, not on {listed(sorted(others))}; "
+            f"it plays in {played_in}"
         )
     for name in ("", *loaded.behaviours):
         theirs, wanted = (

@@ -34,6 +34,8 @@ def plus_minus(mean: float, half_width: float) -> str:
     if size >= 1e9 or 0 < size < 1e-4:
         return f"{mean:.2e} ± {half_width:.2e}"
     decimals = 0 if size >= 1000 or not size else max(1, 2 - math.floor(math.log10(size)))
+    if half_width:  # a small interval is not shown as 0, but for numbers of more than seven figures
+        decimals = max(decimals, min(-math.floor(math.log10(half_width)), 6 - math.floor(math.log10(size))))
     return f"{mean:,.{decimals}f} ± {half_width:,.{decimals}f}"
 
 

@@ -161,10 +161,14 @@ class _Affine:
 
 
 def _inside(end: NDArray[Any], inward: float) -> NDArray[np.float64]:
-    """Return bounds of integers as float64; where that is not exact, beyond 2**53, the next number inside."""
+    """Return bounds of integers as float64; where rounding led outside, beyond 2**53, the next number inside.
+
+    inward: ∞ for a lower bound, −∞ for an upper one
+    """
     rounded = end.astype(np.float64)
-    exact = rounded.astype(object) == end.astype(object)
-    return np.where(exact, rounded, np.nextafter(rounded, inward))
+    exact, near = end.astype(object), rounded.astype(object)
+    outside = near < exact if inward > 0 else near > exact
+    return np.where(outside, np.nextafter(rounded, inward), rounded)
 
 
 def _refuse_unbounded(leaf: Leaf, env: str) -> None:

@@ -213,6 +213,7 @@ class VecEnv(Protocol):
 
 _MUST_RETURN: Mapping[str, tuple[type, type, str]] = {
     "reset": (Mapping, ResetResult, "a dict: name of a behaviour -> algorithm.env.base.ResetResult"),
+    "drop": (Mapping, ResetResult, "a dict: name of a behaviour -> algorithm.env.base.ResetResult"),
     "step": (Mapping, StepResult, "a dict: name of a behaviour -> algorithm.env.base.StepResult"),
     "state": (State, np.ndarray, "algorithm.core.data.State(arrays, meta): arrays of NumPy, and plain JSON"),
     "resume": (Mapping, str, "a dict: agent -> reason why its open episode cannot go on; {} if all can"),

@@ -45,12 +45,12 @@ _KEYS = "intervention_keys"
 
 
 def share_keys(env: gym.Env[Any, Any], keys: InterventionKeys) -> None:
-    """Set ``intervention_keys`` in the environment and its wrappers, where they have that attribute.
+    """Set ``intervention_keys`` in the environment and its wrappers, where their class has such keys.
 
     They then report an executed action under the keys by which it is read.
     """
     for layer in (*wrappers_around(env), env.unwrapped):
-        if hasattr(layer, _KEYS):
+        if isinstance(getattr(type(layer), _KEYS, None), InterventionKeys):
             setattr(layer, _KEYS, keys)
 
 

@@ -141,7 +141,7 @@ def _extractor(leaf: Leaf, stack: int) -> _Extractor:
     if dtype in _KEPT:
         return _Extractor(name, shape, dtype, (), span, pick, partial(_cast, name, np.dtype(dtype)))
     dtype = "float32" if image or dtype in _NARROW else "float64"
-    read = _exact if space.dtype == np.uint64 else _numeric
+    read = _exact if space.dtype == np.uint64 and dtype == "float64" else _numeric
     return _Extractor(name, shape, dtype, (), span, pick, partial(read, name))
 
 

@@ -41,6 +41,7 @@ def test_any_action_equals_that_of_a_plain_loop_alone_and_in_a_batch(space, seed
     (-1.1, 0.3, np.float32), (0.1, 0.7, np.float32), (-3e-3, 1e6, np.float32), (-3e38, 3e38, np.float32),
     (0.1, 0.7, np.float64), (-60000.0, 60000.0, np.float16), (0, 2**32 - 1, np.uint32), (-128, 127, np.int8),
     (-(2**63), 2**63 - 1, np.int64), (1 - 2**62, 2**62 - 1, np.int64), (0, 2**64 - 1, np.uint64),
+    (2**53 + 3, 2**53 + 5, np.int64),
 ])  # fmt: skip
 def test_rounding_never_leaves_the_box(low, high, dtype):
     box = Box(low, high, (1,), dtype)

@@ -11,6 +11,8 @@ from algorithm.app.cli.flags import EVERY_ROLE, Parser, Role, cannot, flag, flag
 from algorithm.app.cli.parsing import ENV_HELP, add_version, refuse_mixed
 from algorithm.app.cli.train import TrainOptions
 from algorithm.app.cli.train_flags import config_flags
+from algorithm.config.loader import LoadedConfig, load_config
+from algorithm.config.schema import DISTRIBUTED_DEFAULTS
 from algorithm.core.program import as_typed
 
 _EXAMPLES = """\
@@ -128,6 +130,19 @@ class DistributedOptions:
             "net_config.insecure": self.insecure or None,
         }
         return config_flags(self.train) | {path: value for path, value in keys.items() if value is not None}
+
+    def load(self, seed: int | None) -> LoadedConfig:
+        """Load the configuration of a learner or an actor. Raises ConfigError with every fault."""
+        train = self.train
+        return load_config(
+            train.env,
+            train.config,
+            train.overrides,
+            self.flags,
+            seed,
+            defaults=DISTRIBUTED_DEFAULTS,
+            require_runnable=True,
+        )
 
     def of_role(self, role: Role, host: str, port: int, fields: Sequence[str]) -> DistributedOptions:
         """Return options for a learner or an actor: the given ``fields``, and the learner's address."""

@@ -183,7 +183,10 @@ class LiveConsole(Console):
             ("", progress.updates, " updates"),
             ("", progress.episodes, " episodes"),
         )
-        restarts = Text(counted(progress.env_restarts, "environment restart"), style="yellow")
+        faults = []
+        if progress.env_restarts:
+            restarts = counted(progress.env_restarts, "environment restart")
+            faults = [("faults", Text(restarts, style="yellow"))]
         return [
             ("rates", rates),
             ("return", self._returns(progress)),
@@ -191,7 +194,7 @@ class LiveConsole(Console):
             *self._lessons(progress),
             *self._readouts(progress),
             *((name, Text(text)) for name, text in progress.rows),
-            *[("faults", restarts)] * (progress.env_restarts > 0),
+            *faults,
         ]
 
     def _lessons(self, progress: Progress) -> list[tuple[str, Text]]:

@@ -6,7 +6,7 @@ import ctypes
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TextIO, cast
@@ -89,17 +89,17 @@ def silence() -> Iterator[None]:
 
 
 @contextmanager
-def redirected(target: IO[bytes]) -> Iterator[None]:
-    """Send standard output and error to ``target`` inside the block."""
+def redirected(target: IO[bytes], descriptors: Sequence[int] = _DESCRIPTORS) -> Iterator[None]:
+    """Send standard output and error, or the given one of them, to ``target`` inside the block."""
     _flush()
-    saved = [os.dup(descriptor) for descriptor in _DESCRIPTORS]
+    saved = [os.dup(descriptor) for descriptor in descriptors]
     try:
-        for descriptor in _DESCRIPTORS:
+        for descriptor in descriptors:
             os.dup2(target.fileno(), descriptor)
         yield
     finally:
         _flush()  # before it is restored: C buffers lines itself
-        for descriptor, original in zip(_DESCRIPTORS, saved, strict=True):
+        for descriptor, original in zip(descriptors, saved, strict=True):
             os.dup2(original, descriptor)
             os.close(original)
 
@@ -107,7 +107,7 @@ def redirected(target: IO[bytes]) -> Iterator[None]:
 def _flush() -> None:
     """Flush the output of Python and of the C library."""
     for file in (sys.stdout, sys.stderr):
-        if file is not None:
+        with suppress(AttributeError, ValueError):  # none, a program's own object, a closed one
             file.flush()
     library = "ucrtbase" if sys.platform == "win32" else None
     with suppress(OSError, AttributeError):  # no C library to flush

@@ -115,9 +115,9 @@ class _Setter:
         owner = reduce(_get, way, self.layer)
         whole = np.asarray(self.original).dtype.kind in "iub"  # as range() requires
         number: Any = int(value) if whole and value.is_integer() else value
-        if isinstance(self.original, np.ndarray):
-            number = np.array(number, self.original.dtype)
         try:
+            if isinstance(self.original, np.ndarray):
+                number = np.array(number, self.original.dtype)
             if isinstance(key, int):
                 owner[key] = number
             else:
@@ -128,7 +128,7 @@ class _Setter:
         if whole and held != value:
             why = f"it holds whole numbers and became {held}"
             raise _refusal(self.where, self.path, f"cannot be set to {value:g}", why)
-        return held
+        return held.item() if isinstance(held, np.ndarray) else held  # a reset may write into the array
 
     def check(self, held: Any) -> None:  # noqa: ANN401 - what was there
         """Raise UsageError if a reset has undone what :meth:`set` returned."""
@@ -142,7 +142,7 @@ class _Setter:
         return reduce(_get, self.path, self.layer)
 
 
-_WRONG = (AttributeError, LookupError, TypeError, ValueError)
+_WRONG = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
 """Errors of a path that does not exist, or takes no number."""
 
 

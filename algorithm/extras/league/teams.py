@@ -55,7 +55,7 @@ class SelfPlayEnv(VecEnv):
 
     @override
     def drop(self, agents: Collection[int]) -> dict[str, ResetResult]:
-        return self._started(checked(self._env, "reset", self._env.drop(agents)))
+        return self._started(checked(self._env, "drop", self._env.drop(agents)))
 
     def _started(self, results: Mapping[str, ResetResult]) -> dict[str, ResetResult]:
         """Begin the episodes of all agents; return those of the learning team."""

@@ -76,10 +76,11 @@ class LeRobot(gym.Env[Any, NDArray[Any]]):
         )
         executed = transition[self._keys.COMPLEMENTARY_DATA].get("teleop_action")
         by_person = self._by_person or transition[self._keys.INFO].get(self._flag, False)  # in its simulation
-        info: dict[str, Any] = {self.intervention_keys.flag: bool(by_person)}
-        if executed is not None:
+        keys = self.intervention_keys
+        info: dict[str, Any] = {keys.flag: bool(by_person)} if keys.flag else {}
+        if executed is not None and keys.executed:
             taken = np.asarray(torch.as_tensor(executed).cpu(), self.action_space.dtype)
-            info[self.intervention_keys.executed] = taken.reshape(self.action_space.shape)
+            info[keys.executed] = taken.reshape(self.action_space.shape)
         ended = bool(transition[self._keys.DONE]), bool(transition[self._keys.TRUNCATED])
         return self._observed(), float(transition[self._keys.REWARD]), *ended, info
 

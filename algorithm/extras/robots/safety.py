@@ -85,7 +85,7 @@ class ActionLimits(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         key, by_person = reported_action(info, self.intervention_keys)
         if key is not None:
             executed = np.asarray(info[key] if self._part is None else info[key][self._part])
-        elif not by_person:
+        elif self.intervention_keys.executed and not by_person:
             info = {**info, self.intervention_keys.executed: taken}
         self._before = executed
         return obs, reward, terminated, truncated, info

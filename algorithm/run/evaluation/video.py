@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +27,7 @@ DEFAULT_FPS = 30.0
 
 _ASKED = "--video or eval_config.video"
 _CLOSING_S = 60.0
+_STDERR = 2
 # Players expect 4:2:0 chroma subsampling, which needs even sides.
 _MP4 = ("-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-f", "mp4")
 
@@ -48,9 +49,11 @@ class Encoder:
     def __init__(self, path: Path, shape: tuple[int, int], fps: float) -> None:
         self._path, self._shape, self._pictures = path, shape, 0
         self._draft = path.with_name(f".{path.name}.part")
-        self._output: IO[bytes] = io.BytesIO()
+        try:
+            self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as ffmpeg runs
+        except OSError:
+            self._output = Path(os.devnull).open("w+b")  # noqa: SIM115
         with self._errors():
-            self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as ffmpeg runs
             path.parent.mkdir(exist_ok=True)
             self._writer = _library().write_frames(
                 self._draft,
@@ -62,7 +65,7 @@ class Encoder:
                 ffmpeg_timeout=_CLOSING_S,
                 output_params=[*_MP4],
             )
-            with redirected(self._output):
+            with redirected(self._output, [_STDERR]):
                 self._writer.send(None)  # starts ffmpeg
 
     def write(self, picture: Picture) -> None:
@@ -81,7 +84,7 @@ class Encoder:
             with contextlib.suppress(RuntimeError):  # of a damaged file; ffmpeg's exit code is not known
                 written, _ = _library().count_frames_and_secs(self._draft)
             if written != self._pictures:
-                raise RuntimeError(f"{written} of {self._pictures} pictures were written: is the disk full?")
+                raise RuntimeError(f"{written} of {self._pictures} pictures were written, as on a full disk")
             replace(self._draft, self._path)
         self._output.close()
 
@@ -102,7 +105,7 @@ class Encoder:
             self._output.seek(0)
             lines = self._output.read().decode(errors="replace").splitlines()
             parts = [str(error).partition("\n")[0], *(f"ffmpeg: {line}" for line in lines[-1:])]
-            raise VideoError(" ".join(parts)) from error
+            raise VideoError("; ".join(parts)) from error
 
 
 class VideoRecorder(EvalCallback):

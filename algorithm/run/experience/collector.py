@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 from algorithm.agents.roles import Collector, Policy, Recorder
 from algorithm.core.data import Episode, Int, State
 from algorithm.core.errors import EnvError
 from algorithm.core.timing import Stopwatch
 from algorithm.core.wording import Rows
-from algorithm.env.base import Observation, ResetResult, VecEnv, checked
+from algorithm.env.base import Observation, VecEnv, checked
 from algorithm.env.outputs import PERSON
 from algorithm.nn.process import others_modes
 from algorithm.run.experience.agent_processor import AgentProcessor
@@ -129,13 +130,8 @@ class LocalCollector:
         steps = list(self.behaviour_steps.values())
         counts = State(meta={"steps": steps, "num_envs": self._num_envs, "behaviours": list(self._groups)})
         groups = {str(k): group.state() for k, group in enumerate(self._groups.values())}
-        return State.joined(
-            {
-                "own": counts,
-                "env": checked(self._env, "state", self._env.state()),
-                "groups": State.joined(groups),
-            }
-        )
+        of_env = checked(self._env, "state", self._env.state())
+        return State.joined({"own": counts, "env": of_env, "groups": State.joined(groups)})
 
     def load_state(self, state: State) -> list[str]:
         """Continue from ``state``: the next step is the one that would have followed.
@@ -191,19 +187,19 @@ class LocalCollector:
 
     def _reset(self, agents: Mapping[str, list[int]]) -> None:
         """Reset the environments of ``agents``, by behaviour."""
-        self._drop(self._begun(agents, self._env.reset))
+        self._drop(self._begun(agents, "reset"))
 
     def _drop(self, agents: Mapping[str, list[int]]) -> None:
         """End episodes until all begin with finite numbers. Raises NumericalError after ten rounds."""
         for _ in range(_TRIES):
             if not any(agents.values()):
                 return
-            agents = self._begun(agents, self._env.drop)
+            agents = self._begun(agents, "drop")
         if any(agents.values()):
             raise no_beginning(_TRIES)
 
     def _begun(
-        self, agents: Mapping[str, list[int]], end: Callable[[list[int]], Mapping[str, ResetResult]]
+        self, agents: Mapping[str, list[int]], method: Literal["reset", "drop"]
     ) -> Mapping[str, list[int]]:
         """End the episodes of ``agents``; return agents whose next first observation is not finite."""
         named = sorted({agent for of_one in agents.values() for agent in of_one})
@@ -211,7 +207,7 @@ class LocalCollector:
             return {}
         self._watch.lap("store")
         with others_modes():
-            started = checked(self._env, "reset", end(named))
+            started = checked(self._env, method, getattr(self._env, method)(named))
         self._watch.lap("step")
         for name, first in started.items():
             self._groups[name].restart(agents[name], first)

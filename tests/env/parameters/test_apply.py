@@ -48,11 +48,12 @@ class Stubborn(Weighed):
     """Attributes that do not take any number."""
 
     rooms, cells, fixed = 3, np.arange(3), property(lambda self: 2.0)
-    mass, floors = np.array(0.5, np.float32), [np.array(3)]
+    mass, floors, width = np.array(0.5, np.float32), [np.array(3)], np.array(1, np.uint8)
 
     def reset(self, **given: Any) -> tuple[Any, dict]:
         self.gravity = 9.81
         self.model.wind.flags.writeable = False
+        self.width[...] = 1  # in the array that was set
         assert [*range(self.rooms)] and self.mass[()] and self.floors[0].shape == (), "of the same kind"
         return super().reset(**given)
 
@@ -70,6 +71,8 @@ class Stubborn(Weighed):
         ("mass", 1.5, None),
         ("floors.0", 2.0, None),
         ("floors.0", 1.5, "whole numbers and became 1"),
+        ("width", 300.0, "OverflowError"),
+        ("width", 2.0, "reset() sets it to 1 again"),
     ],
 )
 def test_what_is_set_has_to_last_until_the_episode_begins(path: str, value: float, why: str | None) -> None:

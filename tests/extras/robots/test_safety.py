@@ -164,3 +164,12 @@ def test_a_stop_that_nobody_could_end_is_refused(monkeypatch):
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     with pytest.raises(ValueError, match="no terminal"):
         EmergencyStop(Arm())
+
+
+def test_a_key_that_is_turned_off_is_not_written_and_a_name_of_the_users_own_is_left_alone():
+    keyboard = gym.Wrapper(ActionLimits(Arm(), high=0.25))
+    keyboard.intervention_keys = {"w": 1}
+    env = GymEnv(keyboard, interventions=InterventionKeys(executed="", flag=""))
+    env.reset(1)
+    assert env.step(np.ones(2, np.float32))[0].executed is None
+    assert keyboard.intervention_keys == {"w": 1}

@@ -67,6 +67,8 @@ def test_the_command_line_plays_it_as_it_plays_the_run(run, exported, tmp_path, 
         assert main([*common, "mine", "-n", "first.zip", "--ckpt", which]) == code
     assert main(["CartPole-v1", "-n", "first.zip", "--run", "--max_iter=1", "--device=cpu"]) == 0
     assert main(["Acrobot-v1", "-n", "first.zip", "--eval=1", "--device=cpu"]) == 0
+    module = "gymnasium.envs.classic_control:CartPole-v1"
+    assert main([module, "-n", "first.zip", "--eval=1", "--device=cpu"]) == 0
     said = capfd.readouterr()
     assert "trained on CartPole-v1, not on Acrobot-v1; it plays in CartPole-v1" in said.out
     assert said.out.count("was trained on") == 2, "once more at the end, and not where the names agree"

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from algorithm.core.wording import plus_minus
 from algorithm.run.evaluation.statistics import mean_interval, student_quantile
 
 
@@ -32,6 +33,14 @@ def test_mean_interval_by_hand():
     assert mean_interval([5.0]).mean == 5.0 and math.isnan(mean_interval([5.0]).half_width)
     with pytest.raises(ValueError, match="no samples"):
         mean_interval([])
+
+
+@pytest.mark.parametrize(
+    ("mean", "half_width", "text"),
+    [(1234.5, 0.4, "1,234.5 ± 0.4"), (500.0, 0.02, "500.00 ± 0.02"), (2e6, 0.3, "2,000,000 ± 0")],
+)
+def test_a_small_interval_is_not_shown_as_none(mean, half_width, text):
+    assert plus_minus(mean, half_width) == text
 
 
 @pytest.mark.parametrize(

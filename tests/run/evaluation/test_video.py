@@ -136,7 +136,7 @@ def complaining(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (no_ffmpeg, "No such file"),
         (folder_is_a_file, "File exists"),
         (cut_off, "of 2 pictures"),
-        (complaining, "is the disk full? ffmpeg: No space left on device"),
+        (complaining, "as on a full disk; ffmpeg: No space left on device"),
     ],
 )
 def test_a_film_that_cannot_be_written_costs_one_warning(tmp_path, monkeypatch, capfd, breaks, why):
