@@ -69,7 +69,7 @@ def test_a_demonstrated_action_is_stored_as_its_agent_would(squash):
     torch.testing.assert_close(batch.action[..., 2:], squashed, atol=1e-6, rtol=0)
     assert batch.terminated[:, 0].tolist() == (~first).tolist() and batch.valid.all()
     (row,) = store.rows()
-    assert "1 episode, 2 steps, return 2.0" in row[1]
+    assert "1 episode, 2 steps, return 2 (" in row[1]
 
 
 def test_every_learned_step_of_a_sequence_is_drawn_alike():

@@ -56,7 +56,8 @@ def test_the_real_package_gets_rows_films_and_plots_and_nothing_of_the_machine(l
     nobodys = (socket.gethostname(), sys.executable, str(ROOT), "main.py", "xyzzy-plugh")
     for file in files:
         content = file.read_bytes()
-        assert b"loss/q" in content and not [text for text in nobodys if text.encode() in content]
+        # A short name, such as "vm", is in any file of bytes.
+        assert b"loss/q" in content and not [x for x in nobodys if len(x) > 5 and x.encode() in content]
         media = [path.relative_to(file.parent).parts[:3] for path in file.parent.glob("files/**/*.*")]
         assert sorted(media) == [("files", "media", "images"), ("files", "media", "videos")], "no code"
     assert [child.name() for child in psutil.Process().children() if "wandb" in child.name()] == []
