@@ -79,7 +79,7 @@ def test_a_game_of_team_mates_counts_once_and_one_that_is_cut_off_is_drawn(lengt
     """Rewards are positive, so whoever is shown wins; the team of two ends at different times."""
     request = EnvRequest(
         "PETTINGZOO",
-        "tests.lib.toys_games:Crowd",
+        "tests.extras.toys_games:Crowd",
         env_args={"alike": True},
         pettingzoo=PettingZooArgs(share={"*": "all_of_them"}, teams={"red_*": 0, "blue": 1}),
         seed_of=lambda i, k: k,

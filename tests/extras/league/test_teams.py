@@ -174,7 +174,7 @@ def test_games_that_fail_end_without_mixing_up_agents(game: str) -> None:
     """Each environment fails at its seventh step; agents die at different times, and may come back."""
     played = Played(
         every=40,
-        game=f"tests.lib.toys_games:{game}",
+        game=f"tests.extras.toys_games:{game}",
         args={"fail_at": 7, "alike": True},
     )
     played.steps(150)

@@ -20,10 +20,10 @@ from algorithm.env.registry import make_vec_env
 from algorithm.env.request import EnvRequest
 from algorithm.extras.pettingzoo.vec import PettingZooVecEnv
 from algorithm.run.experience.collector import LocalCollector
+from tests.extras.toys_games import Crowd, Ring
 from tests.lib.episodes import Scripted
-from tests.lib.toys_games import Crowd, Ring
 
-TOYS = "tests.lib.toys_games"
+TOYS = "tests.extras.toys_games"
 
 
 def made(toy: str = "Crowd", n: int = 1, **options: Any) -> PettingZooVecEnv:

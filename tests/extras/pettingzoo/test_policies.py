@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import asac
-from tests.lib.toys_games import Crowd
+from tests.extras.toys_games import Crowd
 
 SMALL: dict[str, Any] = {
     "max_step": 30,
@@ -43,7 +43,7 @@ def test_a_policy_needs_only_what_its_agent_observes(game: Crowd | Callable[[], 
 HANGING = """
 default:
   base_config:
-    {env_type: PETTINGZOO, env_name: "tests.lib.toys_games:Crowd", env_args: {hang_at: 40}, env_timeout: 1}
+    {env_type: PETTINGZOO, env_name: "tests.extras.toys_games:Crowd", env_args: {hang_at: 40}, env_timeout: 1}
   sac_config: {start_step: 100}
 """
 
