@@ -236,7 +236,8 @@ def required(description: str, **facts: Any) -> Any:  # noqa: ANN401 - as above
     return option(None, description, required=True, **facts)
 
 
-def block(kind: type[Block], description: str, *, by_behaviour: bool = False, random: bool = False) -> Any:  # noqa: ANN401 - stands where the block's own type is declared
+# Any, since it stands where the block's own type is declared.
+def block(kind: type[Block], description: str, *, by_behaviour: bool = False, random: bool = False) -> Any:  # noqa: ANN401
     """Declare a block of keys within another.
 
     by_behaviour: a behaviour of ``ma_config`` may have its own values.

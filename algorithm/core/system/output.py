@@ -90,7 +90,7 @@ def silence() -> Iterator[None]:
 
 @contextmanager
 def redirected(target: IO[bytes], descriptors: Sequence[int] = _DESCRIPTORS) -> Iterator[None]:
-    """Send standard output and error, or the given one of them, to ``target`` inside the block."""
+    """Send standard output and error, or only the given descriptors, to ``target`` inside the block."""
     _flush()
     saved = [os.dup(descriptor) for descriptor in descriptors]
     try:
